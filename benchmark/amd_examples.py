@@ -60,16 +60,24 @@ class Example:
 WIDE = {"block_M": 256, "block_N": 256, "threads": 256, "parts": 8}
 
 
-def product(dtype: Any, accum: Any, out: Any, block_K: int, bound: float, *archs: str) -> Example:
-    """A @ B^T of the type; gfx950 has the LDS for twice the K."""
+def product(
+    dtype: Any,
+    accum: Any,
+    out: Any,
+    block_K: int,
+    bound: float,
+    *archs: str,
+    transpose_B: bool = True,
+) -> Example:
+    """A @ B^T of the type, or A @ B; gfx950 has the LDS for twice the K."""
 
     def tiles(arch: str) -> dict[str, Any]:
         depth = {"block_K": block_K * (2 if arch == "gfx950" else 1), "num_stages": 2}
         return WIDE | depth | {"out_dtype": out, "accum_dtype": accum}
 
     return Example(
-        lambda arch: gemm.matmul(SIZE, SIZE, SIZE, dtype, transpose_B=True, **tiles(arch)),
-        lambda arch: gemm.relative_error(300, 280, 4 * block_K, dtype, True, **tiles(arch)),
+        lambda arch: gemm.matmul(SIZE, SIZE, SIZE, dtype, transpose_B=transpose_B, **tiles(arch)),
+        lambda arch: gemm.relative_error(300, 280, 4 * block_K, dtype, transpose_B, **tiles(arch)),
         bound,
         archs or ARCHS,
     )
@@ -120,10 +128,12 @@ def decode(**tiles: int) -> Example:
 
 EXAMPLES = {
     "gemm float16": product(T.float16, T.float32, None, 32, 2e-3),
+    "gemm float16 NN": product(T.float16, T.float32, None, 32, 2e-3, "gfx950", transpose_B=False),
     "gemm bfloat16": product(T.bfloat16, T.float32, None, 32, 8e-3),
     "gemm float8 fnuz": product(T.float8_e4m3fnuz, T.float32, T.float16, 64, 2e-3, "gfx942"),
     "gemm float8": product(T.float8_e4m3fn, T.float32, T.float16, 64, 2e-3, "gfx950"),
     "gemm int8": product(T.int8, T.int32, T.int32, 64, 1e-12),
+    "gemm int8 NN": product(T.int8, T.int32, T.int32, 64, 1e-12, "gfx950", transpose_B=False),
     "gemm mxfp4": mxfp4(block_M=256, block_N=256, block_K=256, num_stages=2),
     "int4 gemm": int4(block_K=32, num_stages=2),
     "attention 64": attention(64, True),

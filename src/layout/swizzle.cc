@@ -1,6 +1,7 @@
 #include "swizzle.h"
 
 #include <algorithm>
+#include <map>
 
 #include "../tvm/registry.h"
 
@@ -86,6 +87,31 @@ Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) 
   return Tagged(MakeLayout(t.vars, shape, index), is_linear ? 0 : chunks * 16, bits);
 }
 
+Layout MakeWideSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) {
+  const auto [rows, cols] = MatrixOf(shape);
+  const int64_t lanes = 128 / bits, span = chunks * lanes, of_line = 16 / chunks;
+  Require(cols % span == 0, "columns", cols, span, kUseAny);
+  Require(rows % of_line == 0, "rows", rows, of_line, kUseAny);
+  // What a bit of the row is worth in the number of a chunk among the 16 of a line.
+  static const std::map<int, std::vector<std::pair<int, int>>> masks = {
+      {8, {{2, 4}, {4, 3}, {8, 2}, {16, 1}}},
+      {4, {{4, 3}, {8, 2}, {16, 1}}},
+      {2, {{8, 9}, {16, 1}}},
+      {1, {{16, 12}}}};
+  TileVars t(shape.size());
+  Expr row = t.row, place = FloorModOf(FloorDivOf(t.col, lanes), chunks);
+  for (const auto& [bit, mask] : masks.at(chunks)) {
+    const Expr set = FloorModOf(FloorDivOf(t.row, bit), 2);
+    if (mask % chunks) place = XorOf(place, set * (mask % chunks));
+    if (mask / chunks) row = XorOf(row, set * (mask / chunks));
+  }
+  Array<Expr> index = t.leading;
+  index.push_back(FloorDivOf(t.col, span));
+  index.push_back(row);
+  index.push_back(place * lanes + FloorModOf(t.col, lanes));
+  return MakeLayout(t.vars, shape, index);
+}
+
 Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits) {
   TileVars t(shape.size());
   const int64_t cols = MatrixOf(shape).second;
@@ -96,10 +122,12 @@ Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits) {
   return stride == cols ? Tagged(layout, 0, bits) : layout;
 }
 
-Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits, bool k_major) {
+Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits, bool k_major, int banks) {
   const auto [rows, cols] = MatrixOf(shape);
   if (bits == 64 && cols % 16 == 0) return MakeDoubleSwizzle(shape);
   const int chunks = WidestSpan(cols, bits);
+  const int wide = chunks ? chunks : cols * bits % 128 == 0;
+  if (banks == 64 && wide && rows % (16 / wide) == 0) return MakeWideSwizzle(shape, bits, wide);
   const bool byte_reads = bits == 8 && !k_major;
   if (byte_reads || !chunks || (rows % 8 && rows != 4)) return MakePaddedLayout(shape, bits);
   return MakeBankSwizzle(shape, bits, chunks);
@@ -185,6 +213,9 @@ Registration registration([] {
   });
   RegisterFunction("MakeSwizzledLayout", [](Array<int64_t> shape, int bits, bool k_major) {
     return MakeSwizzledLayout(ToShape(shape), bits, k_major);
+  });
+  RegisterFunction("MakeWideSwizzle", [](Array<int64_t> shape, int bits, int chunks) {
+    return MakeWideSwizzle(ToShape(shape), bits, chunks);
   });
   RegisterFunction("MakeUnpaddedSwizzle", [](Array<int64_t> shape, int bits, int64_t continuity) {
     return MakeUnpaddedSwizzle(ToShape(shape), bits, continuity);

@@ -25,8 +25,27 @@ Layout MakePaddedLayout(const std::vector<int64_t>& shape, int bits);
  * What mma.sync reads best: the widest swizzle that fits the shape, else padded rows. Operands of 8
  * bits that are not K-major are read byte by byte and padded; 64-bit ones are swizzled in chunks of
  * 32 bytes, the four elements that four lanes of an mma.m8n8k4 read from a row.
+ *
+ * Of `banks`, 64, it is what MFMA reads best on such a chip: MakeWideSwizzle.
  */
-Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits, bool k_major = true);
+Layout MakeSwizzledLayout(const std::vector<int64_t>& shape, int bits, bool k_major = true,
+                          int banks = 32);
+
+/*!
+ * Rows swizzled in spans of `chunks` (8, 4, 2 or 1) chunks of 16 bytes, for LDS of 64 banks. 16
+ * chunks make a line of all banks: of the chunk's number there bits are flipped by those of the row
+ * that say which line it is in. Neither K-major operands of MFMA, read by ds_read_b128, have
+ * conflicts then, nor others, read by ds_read_tr. What is served at once are 16 lanes of 16 bytes,
+ * or 32 of 8 bytes:
+ *  - one chunk of 16 rows, four by four of 32 (MFMA of 32 rows), or two neighbours, of four times
+ *    four rows of 16 (of 16 rows);
+ *  - of 16-bit elements four chunks of four rows (of 32 rows), or two chunks of four rows and of
+ *    those that are 4 or 8 behind them (of 16);
+ *  - of 8-bit elements two chunks of eight rows (of 32), or one of those and of those 16 behind
+ * them (of 16). `memory_accesses` counts them. Needs columns divisible by chunks * 128 / bits, and
+ * rows by 16 / chunks.
+ */
+Layout MakeWideSwizzle(const std::vector<int64_t>& shape, int bits, int chunks);
 
 /*!
  * What wgmma and tcgen05 read: the widest swizzle (128, 64, 32 bytes) whose span divides

@@ -5,7 +5,7 @@
  * It is made by its `instruction` (copy_instruction.h), which is known when all layouts are: a
  * store by TMA, for which PlaceAsyncWaits says when threads wait; a load by TMA that is asked for,
  * for which all threads wait; between two fragments shuffles in a warp or an exchange through
- * shared memory (fragment_copy.h); ldmatrix or stmatrix (matrix_copy.h); else a parallel nest.
+ * shared memory (fragment_copy.h); ldmatrix and its like (matrix_copy.h); else a parallel nest.
  * cp.async is chosen by the pipeline around a copy, or demanded: `prefer_instruction="cp_async"`
  * commits and waits here unless the pipeline does, and T.async_copy commits only. LowerAsyncCopy
  * refuses a demand that it cannot meet. AMD's loads to LDS (lds_copy.h) are the same there.
@@ -83,8 +83,9 @@ class CopyOperator : public TileOperator {
       return LowerToCpAsync(choice, LowerToLdsLoads(src_, dst_, plan, scope, span), *scope);
     }
     if (choice.Is(kByTma)) return Loads() ? LowerToTmaLoad(scope) : LowerToTmaStore(scope);
-    if (choice.Is(kByLdmatrix) || choice.Is(kByStmatrix)) {
-      return LowerToMatrixCopy(src_, dst_, MatrixPlan::Of(call_.get()), scope, span);
+    for (const char* name : kByMatrices) {
+      if (!choice.Is(name)) continue;
+      return LowerToMatrixCopy(name, src_, dst_, MatrixPlan::Of(call_.get()), scope, span);
     }
     // A pipeline may wait for what LowerAsyncCopy finds wide enough.
     if (!choice.Is(kByThreads) && !choice.Has(kByCpAsync)) {
@@ -101,8 +102,8 @@ class CopyOperator : public TileOperator {
           if (instruction == kByTma) return WhyNotTma(candidates, scope, &to_do);
           if (instruction == kByLdsLoads) return WhyNotLdsLoads(candidates, scope, &to_do);
           if (instruction == kByRegisters) return "no pipeline loads it ahead";
-          if (instruction == kByLdmatrix || instruction == kByStmatrix) {
-            return PlanMatrixCopy(src_, dst_, scope, &to_do);
+          if (std::find(kByMatrices.begin(), kByMatrices.end(), instruction) != kByMatrices.end()) {
+            return PlanMatrixCopy(instruction, src_, dst_, scope, &to_do);
           }
           if (instruction == kByShuffles) return fragments_.WhyNotShuffles(scope);
           const bool is_exchange = instruction == kByThreads && candidates.Has(kByExchange);

@@ -17,11 +17,12 @@
  * either is made by the threads. So is one by "registers" that no pipeline splits into two copies.
  *
  * Layout inference narrows the list to one, since layouts decide, too, and adds what that one is to
- * do: "tma": the boxes (TmaPlan), "matrices": the registers of ldmatrix or stmatrix. "cp.async",
+ * do: "tma": the boxes (TmaPlan), "matrices": those of ldmatrix and its like. "cp.async",
  * "vector" are left to a copy that a pipeline commits and waits for: the elements of a thread that
  * are too narrow for cp.async are stored by it.
  */
 #pragma once
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ inline constexpr const char* kByRegisters = "registers";
 inline constexpr const char* kByBufferLoads = "buffer_load";
 inline constexpr const char* kByLdmatrix = "ldmatrix";
 inline constexpr const char* kByStmatrix = "stmatrix";
+inline constexpr const char* kByDsReadTr = "ds_read_tr";
+/*! Those that move matrices (matrix_copy.h). */
+inline constexpr std::array<const char*, 3> kByMatrices = {kByLdmatrix, kByStmatrix, kByDsReadTr};
 inline constexpr const char* kByThreads = "vector";
 /*! Between fragments: lanes of a warp exchange registers. */
 inline constexpr const char* kByShuffles = "shfl";

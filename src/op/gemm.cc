@@ -163,7 +163,9 @@ class GemmOperator : public TileOperator {
     for (const TileRegion* r : {&op_.a, &op_.b}) {
       if (IsShared(r->buffer)) {
         scope->SetLayout(r->buffer,
-                         MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits), span);
+                         MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits, true,
+                                            scope->target->banks),
+                         span);
       }
     }
     return true;

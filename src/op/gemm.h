@@ -131,8 +131,9 @@ struct GemmOperand {
   Var shared;
   Array<Expr> mins;
   bool transposed;
-  /*! Each row of the stored tile is made of 16-byte vectors, as ldmatrix reads them. */
-  bool has_vector_rows;
+  /*! Each row of the stored tile is made of vectors of so many bytes: 16, as ldmatrix reads them,
+   * 8, or 0. */
+  int64_t vector_bytes;
   /*! Registers in the instruction's order, undefined for an operand in shared memory. */
   Var registers;
 

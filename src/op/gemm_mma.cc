@@ -7,6 +7,7 @@
 #include "block_reduce.h"
 #include "gemm.h"
 #include "intrinsics.h"
+#include "matrix_copy.h"
 
 namespace tl {
 namespace {
@@ -80,8 +81,8 @@ class MmaEmitter {
   /*! ldmatrix moves units of 16 bits: others keep their order inside a row only. */
   bool UsesLdmatrix(const GemmOperand& from) const {
     const int bits = mma_.operand.bits;
-    return mma_.has_ldmatrix && scope_->target->Has(Feature::kLdmatrix) && from.has_vector_rows &&
-           (from.transposed ? bits == 16 : bits <= 32);
+    return mma_.has_ldmatrix && scope_->target->Has(Feature::kLdmatrix) &&
+           from.vector_bytes == 16 && (from.transposed ? bits == 16 : bits <= 32);
   }
 
   Stmt LoadMatrix(const GemmOperand& from, int64_t matrices, const Expr& row, const Expr& k,
@@ -90,6 +91,51 @@ class MmaEmitter {
     const std::string op =
         "tl.ptx_ldmatrix_x" + std::to_string(matrices) + (from.transposed ? "_trans" : "");
     return MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), AddressOf(to, {reg})}), op_.span);
+  }
+
+  /*! The matrices that `fragment` is made of, where it lies in shared memory as `from` does, and of
+   * which an instruction of the target's loads one at a time: the lanes name rows for each other.
+   * nullptr where there are none. */
+  const LaneMatrix* MatricesOf(const GemmOperand& from, const Fragment& fragment) const {
+    const Fragment stored = from.transposed ? TransposeFragment(fragment) : fragment;
+    const int64_t lanes = scope_->target->warp_threads;
+    for (const CopyInstruction& row : scope_->target->copies) {
+      if (row.from != MemorySpace::kShared || !scope_->target->Has(row.feature)) continue;
+      const LaneMatrix* found = FindMatrix(row, mma_.operand.bits, [&](const LaneMatrix& m) {
+        return m.Columns() * m.bits / 8 <= from.vector_bytes && m.Rows() == lanes &&
+               IsMadeOf(stored, m, lanes, lanes);
+      });
+      if (found) return found;
+    }
+    return nullptr;
+  }
+
+  /*! Those, each by one instruction. */
+  Stmt LoadMatrices(const GemmOperand& from, const Fragment& fragment, const LaneMatrix& matrix,
+                    const Expr& row, const Expr& k, const Var& to, const Expr& reg) const {
+    const int64_t n = matrix.Registers(), count = fragment->RegisterExtent() / n;
+    Var block = MakeVar("r");
+    scope_->analyzer->BindConst(block, count);
+    const RowPlace named = RowOfLane(matrix, lane_, 1);
+    const auto element = InvertFragment(fragment, named.lane, Expr(block) * n + named.reg,
+                                        scope_->target->warp_threads);
+    TVM_FFI_ICHECK(element) << mma_.Text() << " has a fragment that is no sum of digits";
+    auto [buffer, indices] = scope_->ToPhysical(
+        from.shared, from.Element(row + element->coords[0], k + Spread(element->coords[1])));
+    const Stmt load =
+        MakeEvaluate(CallOp(IntrinsicFor(matrix, 1),
+                            {AddressOf(buffer, indices), AddressOf(to, {reg + Expr(block) * n})}),
+                     op_.span);
+    return UnrolledFor(block, count, load, op_.span);
+  }
+
+  /*! An operand's fragment, by what the target has for it. */
+  Stmt LoadFragment(const GemmOperand& from, const Fragment& fragment, const Expr& row,
+                    const Expr& k, const Var& to, const Expr& reg) const {
+    if (const LaneMatrix* matrix = MatricesOf(from, fragment)) {
+      return LoadMatrices(from, fragment, *matrix, row, k, to, reg);
+    }
+    return LoadElements(from, fragment, row, k, to, reg);
   }
 
   /*! The elements of `fragment` one by one, those along K of consecutive registers together. */
@@ -150,7 +196,7 @@ class MmaEmitter {
     const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m;
     const Expr reg = InStep(step, m_tiles_, i) * mma_.ElementsA();
     if (!UsesLdmatrix(operand_a_)) {
-      return LoadElements(operand_a_, mma_.a, row0, DepthOfA(k), a_, reg);
+      return LoadFragment(operand_a_, mma_.a, row0, DepthOfA(k), a_, reg);
     }
     const int64_t rows = mma_.m / 8, depths = mma_.StoredK() / mma_.BlockDepth();
     Expr k0 = DepthOfA(k);
@@ -169,7 +215,7 @@ class MmaEmitter {
     if (!UsesLdmatrix(operand_b_)) {
       const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * mma_.n;
       const Expr reg = InStep(step, n_tiles_, j) * mma_.ElementsB();
-      Stmt load = LoadElements(operand_b_, mma_.b, col0, DepthOfB(k), b_, reg);
+      Stmt load = LoadFragment(operand_b_, mma_.b, col0, DepthOfB(k), b_, reg);
       body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
       return;
     }

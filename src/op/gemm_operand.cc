@@ -101,12 +101,21 @@ bool StartsAtVector(const TileRegion& region, int64_t width, Analyzer* analyzer)
   return start.coeff % width == 0 && start.base % width == 0;
 }
 
+/*! Of vectors that each row of a shared buffer, and each row of the region, consists of: 16, 8 or
+ * 0. */
+int64_t VectorBytes(const TileRegion& region, const Layout& layout, Analyzer* analyzer) {
+  for (int64_t bytes : {kVectorBits / 8, kVectorBits / 16}) {
+    const int64_t width = bytes * 8 / BufferOf(region.buffer)->dtype->dtype.bits;
+    if (!layout.defined() || !StartsAtVector(region, width, analyzer)) continue;
+    if (HasVectorRows(layout, width)) return bytes;
+  }
+  return 0;
+}
+
 GemmOperand FromShared(const TileRegion& region, bool transposed, LoweringScope* scope) {
-  const int64_t width = kVectorBits / BufferOf(region.buffer)->dtype->dtype.bits;
   const Layout layout = scope->LayoutOf(region.buffer);
-  const bool has_vector_rows = StartsAtVector(region, width, scope->analyzer) && layout.defined() &&
-                               HasVectorRows(layout, width);
-  return {region.buffer, region.Mins(), transposed, has_vector_rows, Var()};
+  return {region.buffer, region.Mins(), transposed, VectorBytes(region, layout, scope->analyzer),
+          Var()};
 }
 
 /*! The nest that copies a fragment's matrix, all of it, and the layout of its iterations. */
@@ -161,7 +170,7 @@ GemmOperand StageInShared(const TileRegion& region, bool transposed, bool for_wg
   return {shared,
           {mins[mins.size() - 2], mins[mins.size() - 1]},
           transposed,
-          StartsAtVector(region, width, scope->analyzer),
+          StartsAtVector(region, width, scope->analyzer) ? kVectorBits / 8 : 0,
           Var()};
 }
 
@@ -196,7 +205,7 @@ GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transp
   const Var registers = scope->RegistersOf(region.buffer);
   if (std::is_sorted(map->begin(), map->end()) &&
       static_cast<size_t>(map->back() + 1) == map->size()) {
-    return {Var(), {}, transposed, false, registers};
+    return {Var(), {}, transposed, 0, registers};
   }
   Var moved = MakeBuffer(std::string(region.buffer->name) + "_frag", op.OperandType(),
                          {MakeInt(static_cast<int64_t>(map->size()))}, "local");
@@ -204,7 +213,7 @@ GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transp
   alloc->buffer = moved;
   before->push_back(AllocBuffer(alloc));
   before->push_back(MoveRegisters(registers, moved, *map, op.span));
-  return {Var(), {}, transposed, false, moved};
+  return {Var(), {}, transposed, 0, moved};
 }
 
 }  // namespace tl

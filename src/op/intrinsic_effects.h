@@ -36,8 +36,9 @@ struct IntrinsicEffects {
   bool orders;
   /*! The first operand is the mask of the lanes that call it. */
   bool has_lane_mask;
-  /*! Each lane gives the address of a row whose elements all lanes of the warp hold or get. */
-  bool shares_rows;
+  /*! Each lane gives the address of a row of so many bytes, whose elements other lanes of the warp
+   * hold or get; 0 without rows. */
+  int row_bytes;
   /*! Whose threads may go on, or learn of writes, by this call: an arrival, an atomic operation. */
   ThreadScope tells;
   /*! What an atomic operation does to an element; those that do the same commute. */
@@ -86,9 +87,9 @@ struct IntrinsicEffects {
     e.has_lane_mask = true;
     return e;
   }
-  constexpr IntrinsicEffects SharesRows() const {
+  constexpr IntrinsicEffects SharesRows(int bytes) const {
     IntrinsicEffects e = *this;
-    e.shares_rows = true;
+    e.row_bytes = bytes;
     return e;
   }
   constexpr IntrinsicEffects Updates(const char* how) const {
@@ -133,7 +134,7 @@ struct IntrinsicEffects {
       : meets(meets),
         orders(false),
         has_lane_mask(false),
-        shares_rows(false),
+        row_bytes(0),
         tells(tells),
         update(""),
         result(result),

@@ -268,8 +268,8 @@ std::vector<Intrinsic> TileIntrinsics() {
   };
 }
 
-/*! ptx_ldmatrix_x4(shared row of this lane, registers), ptx_stmatrix_x4(the same), and their like.
- */
+/*! ptx_ldmatrix_x4(shared row of this lane, registers), ptx_stmatrix_x4(the same), and their like;
+ * ds_read_tr16(the same), by the bits of an element. */
 std::vector<Intrinsic> MatrixCopies() {
   std::vector<Intrinsic> rows;
   for (const char* form : {"_x1", "_x2", "_x4", "_x1_trans", "_x2_trans", "_x4_trans"}) {
@@ -280,7 +280,7 @@ std::vector<Intrinsic> MatrixCopies() {
                     "tl/mma.h",
                     0,
                     {kRead, kWrite},
-                    kMatrix.SharesRows(),
+                    kMatrix.SharesRows(16),
                     false,
                     Feature::kLdmatrix});
     rows.push_back({"tl." + store,
@@ -288,9 +288,19 @@ std::vector<Intrinsic> MatrixCopies() {
                     "tl/stmatrix.h",
                     0,
                     {kWrite, kRead},
-                    kMatrix.SharesRows(),
+                    kMatrix.SharesRows(16),
                     false,
                     Feature::kStmatrix});
+  }
+  for (const char* form : {"ds_read_tr16", "ds_read_tr8", "ds_read_tr4"}) {
+    rows.push_back({std::string("tl.") + form,
+                    std::string("tl::") + form,
+                    "tl/ds_read_tr.h",
+                    0,
+                    {kRead, kWrite},
+                    kMatrix.SharesRows(8),
+                    false,
+                    Feature::kDsReadTr});
   }
   return rows;
 }
@@ -372,7 +382,7 @@ Any DescribeEffects(const String& op) {
                           {"result", text(results, e.result)},
                           {"queue", text(kQueueNames.data(), e.queue)},
                           {"step", text(kStepNames.data(), e.step)},
-                          {"shares_rows", e.shares_rows},
+                          {"row_bytes", static_cast<int64_t>(e.row_bytes)},
                           {"schedules", e.schedules}};
 }
 

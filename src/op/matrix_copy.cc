@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "../layout/inverse.h"
+#include "../layout/swizzle.h"
 #include "../target/target.h"
-#include "../target/warp.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -15,20 +15,6 @@
 
 namespace tl {
 namespace {
-
-constexpr int64_t kLanes = kMatrixCopyLanes;
-constexpr int64_t kSide = 8;       // rows and columns of a matrix
-constexpr int64_t kMostPairs = 4;  // matrices, a pair of registers each, that an instruction moves
-
-/*! Where a warp holds element (row, column) of a matrix: lane and register of the pair. */
-struct Holder {
-  int64_t lane;
-  int64_t reg;
-};
-Holder HolderOf(int64_t row, int64_t column, bool transposed) {
-  if (transposed) std::swap(row, column);
-  return {4 * row + column / 2, column % 2};
-}
 
 /*! The row-major number of the element that each (thread, register) holds, -1 where none. */
 std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
@@ -42,38 +28,15 @@ std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
   return held;
 }
 
-/*! Rows of the matrices are 8 elements of the fragment's last dimension, starting at multiples of
- * 8. */
-bool IsMadeOfMatrices(const Fragment& f, int64_t num_threads, bool transposed) {
-  const int64_t registers = f->RegisterExtent(), columns = f->Shape().back();
-  if (registers % 2 || f->ThreadExtent() > num_threads) return false;
-  const std::vector<int64_t> held = HeldElements(f, num_threads);
-  auto at = [&](int64_t warp, int64_t pair, Holder h) {
-    return held[(warp * kLanes + h.lane) * registers + 2 * pair + h.reg];
-  };
-  for (int64_t warp = 0; warp < num_threads / kLanes; ++warp) {
-    for (int64_t pair = 0; pair < registers / 2; ++pair) {
-      for (int64_t row = 0; row < kSide; ++row) {
-        const int64_t first = at(warp, pair, HolderOf(row, 0, transposed));
-        if (first < 0 || first % columns % kSide || first % columns + kSide > columns) return false;
-        for (int64_t column = 1; column < kSide; ++column) {
-          if (at(warp, pair, HolderOf(row, column, transposed)) != first + column) return false;
-        }
-      }
-    }
-  }
-  return true;
-}
-
-/*! Eight elements from each multiple of 8 in the last dimension lie side by side in memory, at a
- * multiple of 16 bytes. */
-bool HasWholeRows(const Layout& shared) {
+/*! Elements from each multiple of a row's length in the last dimension lie side by side in memory,
+ * at a multiple of their bytes. */
+bool HasWholeRows(const Layout& shared, const LaneMatrix& m) {
   const std::vector<int64_t> place = shared->Addresses();
-  const int64_t columns = shared->Shape().back();
+  const int64_t columns = shared->Shape().back(), length = m.Columns();
   for (int64_t k = 0; k < static_cast<int64_t>(place.size()); ++k) {
-    const int64_t row = k - k % columns % kSide;
-    if (row - row % columns + columns < row + kSide) continue;  // the ragged end of a row
-    if (place[row] % kSide || place[k] != place[row] + (k - row)) return false;
+    const int64_t row = k - k % columns % length;
+    if (row - row % columns + columns < row + length) continue;  // the ragged end of a row
+    if (place[row] % length || place[k] != place[row] + (k - row)) return false;
   }
   return true;
 }
@@ -97,29 +60,31 @@ std::vector<char> ElementsOf(const TileRegion& r) {
 
 using Run = MatrixPlan::Run;
 
-/*! The pairs whose matrices are the region's; nullopt where one lies in it in part, or in some
- * warps only. */
-std::optional<std::vector<Run>> PairsOf(const TileRegion& r, const Fragment& f,
-                                        int64_t num_threads) {
+/*! The matrices that are the region's; nullopt where one lies in it in part, or in some warps only.
+ */
+std::optional<std::vector<Run>> RunsOf(const TileRegion& r, const Fragment& f, const LaneMatrix& m,
+                                       int64_t num_threads) {
   if (!std::all_of(r.ranges.begin(), r.ranges.end(),
                    [](const Range& d) { return AsInt(d->min) && AsInt(d->extent); })) {
     return std::nullopt;
   }
-  const int64_t pairs = f->RegisterExtent() / 2;
+  const int64_t of_matrix = m.Registers(), registers = f->RegisterExtent();
   const std::vector<int64_t> held = HeldElements(f, num_threads);
   const std::vector<char> is_in_region = ElementsOf(r);
   std::vector<Run> runs;
-  for (int64_t pair = 0; pair < pairs; ++pair) {
+  for (int64_t matrix = 0; matrix < registers / of_matrix; ++matrix) {
     int64_t inside = 0;
     for (int64_t thread = 0; thread < num_threads; ++thread) {
-      for (int64_t reg : {2 * pair, 2 * pair + 1}) {
-        const int64_t element = held[thread * 2 * pairs + reg];
+      for (int64_t reg = matrix * of_matrix; reg < (matrix + 1) * of_matrix; ++reg) {
+        const int64_t element = held[thread * registers + reg];
         inside += element >= 0 && is_in_region[element];
       }
     }
     if (inside == 0) continue;
-    if (inside != 2 * num_threads) return std::nullopt;
-    if (runs.empty() || runs.back().first + runs.back().count != pair) runs.push_back({pair, 0});
+    if (inside != of_matrix * num_threads) return std::nullopt;
+    if (runs.empty() || runs.back().first + runs.back().count != matrix) {
+      runs.push_back({matrix, 0});
+    }
     ++runs.back().count;
   }
   return runs;
@@ -127,12 +92,12 @@ std::optional<std::vector<Run>> PairsOf(const TileRegion& r, const Fragment& f,
 
 class MatrixCopy {
  public:
-  MatrixCopy(const TileRegion& fragment, const TileRegion& shared, bool loads, bool transposed,
+  MatrixCopy(const TileRegion& fragment, const TileRegion& shared, bool loads, const LaneMatrix& m,
              LoweringScope* scope, Span span)
       : fragment_(fragment),
         shared_(shared),
         loads_(loads),
-        transposed_(transposed),
+        matrix_(m),
         scope_(scope),
         span_(std::move(span)),
         layout_(scope->FragmentOf(fragment.buffer)),
@@ -140,7 +105,7 @@ class MatrixCopy {
     const DLDataType there = BufferOf(shared.buffer)->dtype->dtype;
     if (there == BufferOf(fragment.buffer)->dtype->dtype) return;
     converted_ = MakeBuffer(std::string(fragment.buffer->name) + "_" + DTypeName(there), there,
-                            {MakeInt(kMostPairs * 2)}, "local");
+                            {MakeInt(Most() * matrix_.Registers())}, "local");
   }
 
   Stmt Lower(const std::vector<Run>& runs) {
@@ -151,9 +116,12 @@ class MatrixCopy {
   }
 
  private:
-  /*! Instructions for the pairs of a run. */
+  /*! The most matrices of an instruction. */
+  int64_t Most() const { return int64_t(1) << (matrix_.intrinsics.size() - 1); }
+
+  /*! Instructions for the matrices of a run. */
   void Move(Run run, std::vector<Stmt>* out) {
-    for (int64_t count : {kMostPairs, kMostPairs / 2, int64_t(1)}) {
+    for (int64_t count = Most(); count > 0; count /= 2) {
       const int64_t times = run.count / count;
       if (times == 0) continue;
       Var r = MakeVar("r");
@@ -165,15 +133,15 @@ class MatrixCopy {
     }
   }
 
-  /*! One instruction for `count` matrices from pair number `first` on: lane 8 m + k gives row k of
-   * matrix m. */
+  /*! One instruction for `count` matrices from number `first` on. */
   Stmt Instruction(int64_t count, const Expr& first) {
-    const Expr lane = FloorModOf(scope_->thread, kLanes), row = FloorModOf(lane, kSide);
-    const Expr warp = FloorDivOf(scope_->thread, kLanes) * kLanes;
-    const Expr pair = first + FloorModOf(FloorDivOf(lane, kSide), count);
-    const Expr thread = warp + (transposed_ ? FloorDivOf(row, 2) : row * 4);
-    const Expr reg = pair * 2 + (transposed_ ? FloorModOf(row, 2) : Expr(MakeInt(0)));
-    const auto inverse = InvertFragment(layout_, thread, reg, scope_->num_threads);
+    const int64_t lanes = scope_->target->warp_threads;
+    const Expr lane = FloorModOf(scope_->thread, lanes);
+    const Expr warp = FloorDivOf(scope_->thread, lanes) * lanes;
+    const int64_t of_matrix = matrix_.Registers();
+    const RowPlace row = RowOfLane(matrix_, lane, count);
+    const auto inverse = InvertFragment(
+        layout_, warp + row.lane, (first + row.matrix) * of_matrix + row.reg, scope_->num_threads);
     if (!inverse) ThrowBug(span_, "MatrixCopy", "the planned fragment has no inverse");
 
     const std::vector<size_t> in_fragment = NonUnitDims(fragment_),
@@ -186,13 +154,12 @@ class MatrixCopy {
       element.Set(to, scope_->analyzer->Simplify(element[to] + from_start));
     }
     auto [buffer, indices] = scope_->ToPhysical(shared_.buffer, element);
-    const Expr registers =
-        converted_ ? AddressOf(*converted_, {MakeInt(0)}) : AddressOf(registers_, {first * 2});
-    const std::string op = std::string(loads_ ? "tl.ptx_ldmatrix_x" : "tl.ptx_stmatrix_x") +
-                           std::to_string(count) + (transposed_ ? "_trans" : "");
-    const Stmt move = MakeEvaluate(CallOp(op, {AddressOf(buffer, indices), registers}), span_);
+    const Expr registers = converted_ ? AddressOf(*converted_, {MakeInt(0)})
+                                      : AddressOf(registers_, {first * of_matrix});
+    const Stmt move = MakeEvaluate(
+        CallOp(IntrinsicFor(matrix_, count), {AddressOf(buffer, indices), registers}), span_);
     if (!converted_) return move;
-    const Stmt convert = Convert(first * 2, count * 2);
+    const Stmt convert = Convert(first * of_matrix, count * of_matrix);
     return loads_ ? MakeSeq({move, convert}) : MakeSeq({convert, move});
   }
 
@@ -209,7 +176,8 @@ class MatrixCopy {
 
   const TileRegion& fragment_;
   const TileRegion& shared_;
-  bool loads_, transposed_;
+  bool loads_;
+  const LaneMatrix& matrix_;
   LoweringScope* scope_;
   Span span_;
   Fragment layout_;
@@ -218,41 +186,113 @@ class MatrixCopy {
   std::optional<Var> converted_;
 };
 
-/*! The sides of a copy between a fragment and shared memory whose elements matrices may have. */
+/*! The sides of a copy between a fragment and shared memory. */
 struct Sides {
   const TileRegion &fragment, &shared;
   bool loads;
+
+  int64_t Bits() const { return BufferOf(shared.buffer)->dtype->dtype.bits; }
 };
 std::optional<Sides> SidesOf(const TileRegion& src, const TileRegion& dst) {
   const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
   if (!loads && !(IsFragment(src.buffer) && IsShared(dst.buffer))) return std::nullopt;
-  const Sides s = loads ? Sides{dst, src, true} : Sides{src, dst, false};
-  if (BufferOf(s.shared.buffer)->dtype->dtype.bits != 16) return std::nullopt;
-  if (IsSizedAtLaunch(s.shared.buffer)) return std::nullopt;
-  if (BufferOf(s.fragment.buffer)->dtype->dtype.bits < 8) return std::nullopt;
-  return s;
+  return loads ? Sides{dst, src, true} : Sides{src, dst, false};
 }
 
 /*! A row of a matrix in the fragment is a row in shared memory. */
-bool RowsMatch(const Sides& s, Analyzer* analyzer) {
+bool RowsMatch(const Sides& s, const LaneMatrix& m, Analyzer* analyzer) {
   const std::vector<size_t> in_fragment = NonUnitDims(s.fragment),
                             in_shared = NonUnitDims(s.shared);
   if (in_fragment.size() < 2 || in_fragment.size() != in_shared.size()) return false;
   if (in_fragment.back() + 1 != s.fragment.ranges.size()) return false;
   if (in_shared.back() + 1 != s.shared.ranges.size()) return false;
   const Analyzer::Modular start = analyzer->ModularSet(s.shared.ranges.back()->min);
-  return start.coeff % kSide == 0 && start.base % kSide == 0;
+  return start.coeff % m.Columns() == 0 && start.base % m.Columns() == 0;
+}
+
+/*! The row of the target's instruction; nullptr without it. */
+const CopyInstruction* RowOf(const std::string& instruction, const Target& target) {
+  for (const CopyInstruction& row : target.copies) {
+    if (row.name == instruction && !row.matrices.empty() && target.Has(row.feature)) return &row;
+  }
+  return nullptr;
+}
+
+/*! The matrices of elements of the sides' bits that the fragment is made of; nullptr without any.
+ */
+const LaneMatrix* MatrixOfFragment(const Sides& s, const CopyInstruction& row, const Fragment& f,
+                                   const LayoutScope& scope) {
+  return FindMatrix(row, s.Bits(), [&](const LaneMatrix& m) {
+    return IsMadeOf(f, m, scope.num_threads, scope.target->warp_threads);
+  });
 }
 
 }  // namespace
 
-std::string WhyNotMatrices(const TileRegion& src, const TileRegion& dst, const Target& target,
-                           int64_t num_threads) {
+const LaneMatrix* FindMatrix(const CopyInstruction& row, int64_t bits,
+                             const std::function<bool(const LaneMatrix&)>& wanted) {
+  for (const LaneMatrix& m : row.matrices) {
+    if (m.bits == bits && wanted(m)) return &m;
+  }
+  return nullptr;
+}
+
+bool IsMadeOf(const Fragment& f, const LaneMatrix& m, int64_t num_threads, int64_t lanes) {
+  const int64_t registers = f->RegisterExtent(), columns = f->Shape().back();
+  const int64_t of_matrix = m.Registers(), length = m.Columns();
+  if (registers % of_matrix || f->ThreadExtent() > num_threads) return false;
+  const std::vector<int64_t> held = HeldElements(f, num_threads);
+  const std::vector<int64_t>&lane = m.places->ThreadTable(), &reg = m.places->Table();
+  for (int64_t warp = 0; warp < num_threads / lanes; ++warp) {
+    for (int64_t matrix = 0; matrix < registers / of_matrix; ++matrix) {
+      int64_t first = 0;
+      for (int64_t e = 0; e < m.Rows() * length; ++e) {
+        const int64_t element =
+            held[(warp * lanes + lane[e]) * registers + matrix * of_matrix + reg[e]];
+        if (e % length == 0) {
+          first = element;
+          const int64_t column = first % columns;
+          if (first < 0 || column % length || column + length > columns) return false;
+        }
+        if (element != first + e % length) return false;
+      }
+    }
+  }
+  return true;
+}
+
+RowPlace RowOfLane(const LaneMatrix& m, const Expr& lane, int64_t count) {
+  const Expr row = FloorModOf(lane, m.Rows());
+  const Array<Expr> first = {row, MakeInt(0)};
+  const Fragment& places = m.places;
+  Substituter at_first;
+  for (size_t d = 0; d < first.size(); ++d) at_first.map[places->vars[d].get()] = first[d];
+  return {at_first.Mutate(places->thread), at_first.Mutate(places->index[0]),
+          FloorModOf(FloorDivOf(lane, m.Rows()), count)};
+}
+
+const std::string& IntrinsicFor(const LaneMatrix& m, int64_t count) {
+  size_t number = 0;
+  while ((int64_t(1) << number) < count) ++number;
+  return m.intrinsics.at(number);
+}
+
+std::string WhyNotMatrices(const std::string& instruction, const TileRegion& src,
+                           const TileRegion& dst, const Target& target, int64_t num_threads) {
   const auto sides = SidesOf(src, dst);
-  if (!sides) return "elements that are not of 16 bits";
-  const Feature feature = sides->loads ? Feature::kLdmatrix : Feature::kStmatrix;
-  if (!target.Has(feature)) return "a target before " + FirstTargetWith(feature);
-  if (num_threads % kLanes) return std::to_string(num_threads) + " threads, no whole warps";
+  if (!sides) return "a copy that is not between a fragment and shared memory";
+  const CopyInstruction* row = RowOf(instruction, target);
+  if (!row) return target.arch + " has no " + instruction;
+  if (!FindMatrix(*row, sides->Bits(), [](const LaneMatrix&) { return true; })) {
+    return "elements of " + std::to_string(sides->Bits()) + " bits";
+  }
+  if (IsSizedAtLaunch(sides->shared.buffer)) return "a size that the call decides";
+  if (BufferOf(sides->fragment.buffer)->dtype->dtype.bits < 8 && sides->Bits() >= 8) {
+    return "a conversion to elements of parts of a byte";
+  }
+  if (num_threads % target.warp_threads) {
+    return std::to_string(num_threads) + " threads, no whole warps";
+  }
   return "";
 }
 
@@ -260,55 +300,67 @@ MatrixPlan MatrixPlan::Of(const CallNode* copy) {
   const auto text = TileOpAttr(copy, kMatrices).cast<Map<String, Any>>();
   MatrixPlan plan;
   plan.transposed = text.count("transposed") != 0;
-  for (const Array<int64_t>& run : text.at("pairs").cast<Array<Array<int64_t>>>()) {
+  for (const Array<int64_t>& run : text.at("runs").cast<Array<Array<int64_t>>>()) {
     plan.runs.push_back({run[0], run[1]});
   }
   return plan;
 }
 
-std::string PlanMatrixCopy(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope,
+std::string PlanMatrixCopy(const std::string& instruction, const TileRegion& src,
+                           const TileRegion& dst, const LayoutScope& scope,
                            Map<String, Any>* to_do) {
   const int64_t threads = scope.num_threads;
-  const std::string why = WhyNotMatrices(src, dst, *scope.target, threads);
+  const std::string why = WhyNotMatrices(instruction, src, dst, *scope.target, threads);
   if (!why.empty()) return why;
   const Sides s = *SidesOf(src, dst);
-  if (!RowsMatch(s, scope.analyzer)) return "rows that are not those of the matrices";
+  const CopyInstruction& row = *RowOf(instruction, *scope.target);
   const Fragment f = scope.FindFragment(s.fragment.buffer);
   if (!s.loads && f->replicate > 1) return "elements that several threads hold";
-  const bool transposed = !IsMadeOfMatrices(f, threads, false);
-  if (transposed && !IsMadeOfMatrices(f, threads, true)) return "a fragment without 8x8 matrices";
+  const LaneMatrix* m = MatrixOfFragment(s, row, f, scope);
+  if (!m) return "a fragment without matrices of " + row.name;
+  if (!RowsMatch(s, *m, scope.analyzer)) return "rows that are not those of the matrices";
   const Layout found = scope.Find(s.shared.buffer);
-  if (!HasWholeRows(found.defined() ? found : MakeLinearLayout(ConstShape(s.shared.buffer)))) {
-    return "rows of 16 bytes that are not in one piece in shared memory";
+  if (!HasWholeRows(found.defined() ? found : MakeLinearLayout(ConstShape(s.shared.buffer)), *m)) {
+    return "rows of " + std::to_string(m->Columns() * m->bits / 8) +
+           " bytes that are not in one piece in shared memory";
   }
-  const auto runs = PairsOf(s.fragment, f, threads);
+  const auto runs = RunsOf(s.fragment, f, *m, threads);
   if (!runs) return "a part of a matrix";
   if (!InvertFragment(f, MakeVar("thread"), MakeVar("register"), threads)) {
     return "a fragment without an inverse in closed form";
   }
-  Array<Array<int64_t>> pairs;
-  for (const Run& run : *runs) pairs.push_back({run.first, run.count});
-  Map<String, Any> text = {{"pairs", pairs}};
-  if (transposed) text.Set("transposed", int64_t(1));
+  Array<Array<int64_t>> text_of_runs;
+  for (const Run& run : *runs) text_of_runs.push_back({run.first, run.count});
+  Map<String, Any> text = {{"runs", text_of_runs}};
+  if (m->transposed) text.Set("transposed", int64_t(1));
   to_do->Set(kMatrices, text);
   return "";
 }
 
-Stmt LowerToMatrixCopy(const TileRegion& src, const TileRegion& dst, const MatrixPlan& plan,
-                       LoweringScope* scope, const Span& span) {
+Stmt LowerToMatrixCopy(const std::string& instruction, const TileRegion& src, const TileRegion& dst,
+                       const MatrixPlan& plan, LoweringScope* scope, const Span& span) {
   const Sides s = *SidesOf(src, dst);
-  return MatrixCopy(s.fragment, s.shared, s.loads, plan.transposed, scope, span).Lower(plan.runs);
+  const LaneMatrix* m =
+      FindMatrix(*RowOf(instruction, *scope->target), s.Bits(),
+                 [&](const LaneMatrix& m) { return m.transposed == plan.transposed; });
+  if (!m) ThrowBug(span, "MatrixCopy", "the target has no such matrices as are planned");
+  return MatrixCopy(s.fragment, s.shared, s.loads, *m, scope, span).Lower(plan.runs);
 }
 
 Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope) {
-  if (!WhyNotMatrices(src, dst, *scope.target, scope.num_threads).empty()) return Layout();
   const auto sides = SidesOf(src, dst);
-  const Fragment f = scope.FindFragment(sides->fragment.buffer);
-  const auto is_made = [&](bool transposed) {
-    return IsMadeOfMatrices(f, scope.num_threads, transposed);
-  };
-  if (!f.defined() || (!is_made(false) && !is_made(true))) return Layout();
-  return ProposeTmaLayout(sides->shared);
+  const Fragment f = sides ? scope.FindFragment(sides->fragment.buffer) : Fragment();
+  if (!f.defined()) return Layout();
+  for (const CopyInstruction& row : scope.target->copies) {
+    const std::string& name = row.name;
+    if ((row.from == MemorySpace::kShared) != sides->loads) continue;
+    if (!WhyNotMatrices(name, src, dst, *scope.target, scope.num_threads).empty()) continue;
+    if (!MatrixOfFragment(*sides, row, f, scope)) continue;
+    if (scope.target->banks == 32) return ProposeTmaLayout(sides->shared);
+    return MakeSwizzledLayout(ConstShape(sides->shared.buffer), static_cast<int>(sides->Bits()),
+                              true, scope.target->banks);
+  }
+  return Layout();
 }
 
 }  // namespace tl

@@ -4,6 +4,7 @@
 #include <array>
 #include <regex>
 
+#include "../layout/mma_fragment.h"
 #include "../tvm/error.h"
 
 namespace tl {
@@ -19,11 +20,13 @@ struct Row {
   Limits limits;
   /*! Bytes of a lane that a load to LDS has; none where the rows have no such loads. */
   std::vector<int64_t> lds_load_bytes;
+  int lds_banks = 32;
 };
 
 /*!
  * LLVM, "User Guide for AMDGPU Backend", and AMD's instruction set guides of CDNA 2, CDNA 3 and
- * RDNA 3: local data share, wavefronts, and vector registers.
+ * RDNA 3: local data share, wavefronts, and vector registers. Banks: LLVM, AMDGPU.td,
+ * FeatureLDSBankCount64.
  *
  * A compute unit of CDNA has four SIMDs of 8 wavefronts, and 512 registers for each lane, of which
  * half may be accumulation registers. A block of RDNA runs on a workgroup processor, which has two
@@ -36,7 +39,8 @@ const std::array<Row, 4> kRows = {{
     {"gfx950",
      64,
      {160 * kKiB, 160 * kKiB, kThreadsOfBlock, 2048, 16, 0, 4 * 512 * 64, 512},
-     {4, 16}},
+     {4, 16},
+     64},
     {"gfx1100", 32, {64 * kKiB, 128 * kKiB, kThreadsOfBlock, 2048, 32, 0, 4 * 1536 * 32, 256}, {}},
 }};
 
@@ -56,8 +60,27 @@ const std::vector<AmdFeature>& FeatureTable() {
       {Feature::kMfmaXf32, "MFMA of xf32", {"gfx942"}},
       {Feature::kBufferLoads, "buffer loads of vectors", {"gfx90a", "gfx942", "gfx950"}},
       {Feature::kLdsLoads, "buffer loads to LDS", {"gfx90a", "gfx942", "gfx950"}},
+      {Feature::kDsReadTr, "ds_read_tr", {"gfx950"}},
   };
   return table;
+}
+
+/*!
+ * CDNA4 ISA, DS_READ_B64_TR_B16, _B8 and _B4: a lane's address is that of 64 bits, n elements. 16
+ * lanes together read n rows of 16 elements, 16 / n lanes each; lane i of them gets element i of
+ * each row. Where the rows lie is free. Triton, MemoryOpToLLVM.cpp of its AMD backend, has the same
+ * as a layout.
+ */
+std::vector<LaneMatrix> TransposingReads() {
+  constexpr int64_t kLanes = 64, kGroup = 16, kBits = 64;
+  std::vector<LaneMatrix> matrices;
+  for (int64_t bits : {16, 8, 4}) {
+    const int64_t n = kBits / bits, of_row = kGroup / n;
+    const Fragment places = MakeWarpFragment(
+        {{1, n, 1}, {0, of_row, 1}, {0, kLanes / kGroup, kGroup}}, {{0, n, of_row}});
+    matrices.push_back({bits, places, true, {"tl.ds_read_tr" + std::to_string(bits)}});
+  }
+  return matrices;
 }
 
 /*!
@@ -78,6 +101,16 @@ std::vector<CopyInstruction> Copies(const Row& row) {
        {4, 8, 16},
        "",
        ""},
+      {"ds_read_tr",
+       kShared,
+       MemorySpace::kRegisters,
+       Feature::kDsReadTr,
+       AsyncQueue::kNone,
+       {8},
+       "",
+       "",
+       false,
+       TransposingReads()},
   };
   if (row.lds_load_bytes.empty()) return copies;
   const bool is_best = row.lds_load_bytes.back() == 16;
@@ -115,7 +148,8 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
   }
   for (const Row& row : kRows) {
     if (row.arch != arch) continue;
-    Target target{"hip", arch, row.wavefront_threads, row.limits, {}, {}, Copies(row), Queues(row)};
+    Target target{"hip", arch,        row.wavefront_threads, row.limits,   {},
+                  {},    Copies(row), Queues(row),           row.lds_banks};
     for (const AmdFeature& f : FeatureTable()) {
       const auto& all = f.architectures;
       if (std::find(all.begin(), all.end(), arch) != all.end()) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "../layout/layout.h"
+
 namespace tl {
 
 enum class Feature : uint8_t;
@@ -45,6 +47,27 @@ inline constexpr int64_t kNoMaxPending = std::numeric_limits<int64_t>::max();
 
 enum class MemorySpace : uint8_t { kGlobal, kShared, kRegisters };
 
+/*! A matrix that the lanes of a warp move between shared memory and registers together: each lane
+ * names a row of it, whose elements other lanes hold. */
+struct LaneMatrix {
+  /*! Of an element. */
+  int64_t bits;
+  /*! The lane and the register that hold an element, given its row and its place there. The rows of
+   * a matrix are named by consecutive lanes; elements of a row lie side by side in shared memory,
+   * at a multiple of their bytes. */
+  Fragment places;
+  /*! Elements that lie side by side in shared memory do not in registers. */
+  bool transposed;
+  /*! Calls with pointers to this lane's row and to its registers: for one matrix, for two, for
+   * four, of which the next lanes name the rows and the next registers hold the elements. */
+  std::vector<std::string> intrinsics;
+
+  int64_t Rows() const { return places->Shape()[0]; }
+  int64_t Columns() const { return places->Shape()[1]; }
+  /*! Elements of a lane. */
+  int64_t Registers() const { return places->RegisterExtent(); }
+};
+
 /*! An instruction that copies tiles from one space to another. Loads and stores of threads need no
  * row. */
 struct CopyInstruction {
@@ -62,6 +85,8 @@ struct CopyInstruction {
   /*! The bytes of a warp's lanes lie side by side in shared memory, in the order of the lanes, from
    * one address on that all lanes share. */
   bool in_lane_order = false;
+  /*! Between shared memory and registers: what it moves, the preferred ones first. */
+  std::vector<LaneMatrix> matrices = {};
 };
 
 }  // namespace tl

@@ -3,6 +3,7 @@
 #include <array>
 #include <regex>
 
+#include "../layout/mma_fragment.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "registers.h"
@@ -89,6 +90,20 @@ constexpr std::array<NvidiaFeature, 16> kFeatures = {{
     {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
 }};
 
+/*! PTX ISA, ldmatrix and stmatrix: 8x8 matrices, row r of which lane r names. Lane 4 r + c / 2 has
+ * elements c and c + 1 of row r, or of column r. */
+std::vector<LaneMatrix> Matrices(const std::string& name) {
+  std::vector<LaneMatrix> matrices;
+  for (bool transposed : {false, true}) {
+    const size_t row = transposed, column = 1 - row;
+    const Fragment places = MakeWarpFragment({{column, 4, 2}, {row, 8, 1}}, {{column, 2, 1}});
+    const std::string form = transposed ? "_trans" : "";
+    matrices.push_back(
+        {16, places, transposed, {name + "_x1" + form, name + "_x2" + form, name + "_x4" + form}});
+  }
+  return matrices;
+}
+
 /*! PTX ISA, "Data Movement and Conversion Instructions": cp.async.bulk and its tensor forms,
  * cp.async, ldmatrix, stmatrix. */
 std::vector<CopyInstruction> Copies() {
@@ -106,8 +121,26 @@ std::vector<CopyInstruction> Copies() {
        "tl.cp_async_gs",
        "tl.cp_async_gs_conditional"},
       {"tma", kShared, kGlobal, Feature::kTma, AsyncQueue::kTmaStore, {16}, "", ""},
-      {"ldmatrix", kShared, kRegisters, Feature::kLdmatrix, kNone, {16}, "", ""},
-      {"stmatrix", kRegisters, kShared, Feature::kStmatrix, kNone, {16}, "", ""},
+      {"ldmatrix",
+       kShared,
+       kRegisters,
+       Feature::kLdmatrix,
+       kNone,
+       {16},
+       "",
+       "",
+       false,
+       Matrices("tl.ptx_ldmatrix")},
+      {"stmatrix",
+       kRegisters,
+       kShared,
+       Feature::kStmatrix,
+       kNone,
+       {16},
+       "",
+       "",
+       false,
+       Matrices("tl.ptx_stmatrix")},
   };
 }
 

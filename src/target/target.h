@@ -40,6 +40,7 @@ enum class Feature : uint8_t {
   kMfmaXf32,         // MFMA of float32 rounded to xf32
   kBufferLoads,      // loads by a buffer resource, whose range the hardware checks
   kLdsLoads,         // the same into shared memory (LDS)
+  kDsReadTr,         // reads of LDS that transpose among 16 lanes
 };
 
 /*! A feature in messages. */
@@ -75,6 +76,8 @@ struct Target {
   /*! Those of its kind, the best first; the target has those whose feature it has. */
   std::vector<CopyInstruction> copies;
   std::vector<AsyncQueueRow> queues;
+  /*! Banks of 4 bytes of shared memory. */
+  int banks = 32;
 
   bool Has(Feature feature) const;
   /*! The chip has it, if under another name of the architecture. */

@@ -7,7 +7,4 @@ namespace tl {
 /*! The fewest threads of a warp of any target: ranges of threads are multiples of it. */
 inline constexpr int64_t kLeastWarpThreads = 32;
 
-/*! Lanes of a warp of ldmatrix and stmatrix (PTX ISA). */
-inline constexpr int64_t kMatrixCopyLanes = 32;
-
 }  // namespace tl

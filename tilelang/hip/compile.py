@@ -126,11 +126,33 @@ class _Build:
 
     def assembly(self, source: str, flags: Sequence[str]) -> tuple[str, str]:
         """The assembly of a source, and what clang says of it."""
-        command = (*self.toolchain.clang, *flags, "-S", "-o", "-", "-")
-        result = run(command, source)
+        with tempfile.TemporaryDirectory(prefix="tilelang-") as directory:
+            linked = self._bitcode_flags(source, Path(directory))
+            command = (*self.toolchain.clang, *flags, *linked, "-S", "-o", "-", "-")
+            result = run(command, source)
         if result.returncode:
             self._refuse(result.stderr, flags)
         return result.stdout, result.stderr
+
+    def _bitcode_flags(self, source: str, directory: Path) -> list[str]:
+        """What gives clang the functions of headers that are partly in LLVM's own language:
+        ``tl/x.gfx950.ll`` beside ``tl/x.h``."""
+        headers = device_include_dirs("hip")[1]
+        flags = []
+        for name in re.findall(r"^#include <tl/(\w+)\.h>", source, re.MULTILINE):
+            text, bitcode = headers / "tl" / f"{name}.{self.arch}.ll", directory / f"{name}.bc"
+            if not text.is_file():
+                continue
+            command = (
+                *self.toolchain.clang,
+                *("--target=amdgcn-amd-amdhsa", f"-mcpu={self.arch}", "-nogpulib"),
+                *("-x", "ir", "-c", "-emit-llvm", "-o", str(bitcode), str(text)),
+            )
+            result = run(command)
+            if result.returncode:
+                self._refuse(result.stderr, command[1:])
+            flags += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(bitcode)]
+        return flags
 
     def link(self, assembly: str) -> bytes:
         """The code object. Undefined functions, as of a program's own text, are errors."""

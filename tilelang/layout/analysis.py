@@ -11,6 +11,11 @@ of 4 bytes, 16 of 8, 8 of 16. They are consecutive but for reads of 16 bytes, wh
 lanes and four of the next sixteen: 0-3 with 20-23, 4-7 with 16-19, 8-11 with 28-31, 12-15 with
 24-27, and so on from lane 32. Source: AMD, "Avoiding LDS Bank Conflicts on AMD GPUs Using CK-Tile
 Framework", and Composable Kernel's documentation, "Understanding AMD GPU LDS and Bank Conflicts".
+
+gfx950 has 64 banks and serves twice as many lanes at once: all of 4 bytes, 32 of 8, 16 of 16. Reads
+of 16 bytes: 0-3 with 12-15, 20-23 and 24-27; 4-7 with 8-11, 16-19 and 28-31. Source: LLVM,
+AMDGPU.td, FeatureLDSBankCount64; Triton's AMD backend, which takes these groups (pull request
+11365). Nobody says how ds_read_tr is served; it is counted as other reads of 8 bytes.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ from tilelang.layout.arguments import as_int, of_class, sequence
 WARP = 32
 WAVEFRONT = 64
 BANKS = 32
+WIDE_BANKS = 64
+"""Those of gfx950."""
 WORD_BYTES = 4
 SECTOR_BYTES = 32
 
@@ -49,7 +56,11 @@ class Wavefronts(NamedTuple):
 
 
 def shared_wavefronts(
-    addresses: Sequence[int], width: int, warp: int = WARP, reads: bool = False
+    addresses: Sequence[int],
+    width: int,
+    warp: int = WARP,
+    reads: bool = False,
+    banks: int = BANKS,
 ) -> Wavefronts:
     """Count the wavefronts of one access of shared memory by one warp.
 
@@ -63,6 +74,8 @@ def shared_wavefronts(
         Lanes of a warp: 64 for AMD's rules, else 32.
     reads
         Whether the lanes read, which matters for AMD.
+    banks
+        64 for gfx950, else 32.
 
     Raises
     ------
@@ -75,17 +88,22 @@ def shared_wavefronts(
     """
     _check(addresses, width, warp)
     found = least = 0
-    for group in _groups(len(addresses), width, warp, reads):
+    for group in _groups(len(addresses), width, warp, reads, banks):
         words = _units([addresses[lane] for lane in group], width, WORD_BYTES)
-        found += int(np.max(np.bincount(words % BANKS)))
-        least += -(-len(words) // BANKS)
+        found += int(np.max(np.bincount(words % banks)))
+        least += -(-len(words) // banks)
     return Wavefronts(found, least)
 
 
-def _groups(active: int, width: int, warp: int, reads: bool) -> list[list[int]]:
+def _groups(active: int, width: int, warp: int, reads: bool, banks: int) -> list[list[int]]:
     """The lanes that are served together."""
-    lanes = min(WARP, WARP * WORD_BYTES // width)
-    if warp == WAVEFRONT and width == 16 and reads:
+    lanes = min(banks, banks * WORD_BYTES // width)
+    if warp == WAVEFRONT and width == 16 and reads and banks == WIDE_BANKS:
+        # Fours of lanes, by the parity of the upper three of the five bits of their number.
+        halves = [range(base, base + 8) for base in range(0, warp // 4, 8)]
+        pairs = [[f for f in half if f.bit_count() % 2 == odd] for half in halves for odd in (0, 1)]
+        groups = [[4 * four + lane for four in fours for lane in range(4)] for fours in pairs]
+    elif warp == WAVEFRONT and width == 16 and reads:
         # Fours of lanes; the third bit of their number tells which fours of the next sixteen.
         fours = [
             (base + i, base + 4 + (i ^ 1)) for base in range(0, warp // 4, 8) for i in range(4)
@@ -146,6 +164,8 @@ class Access:
     """Byte addresses in the buffer, of the lanes of each warp in each iteration of the loops."""
     warp: int = WARP
     """Lanes of a warp."""
+    banks: int = BANKS
+    """Banks of shared memory."""
 
     def count(self) -> Wavefronts:
         """Wavefronts (shared memory) or sectors (global memory) of all warps."""
@@ -155,7 +175,8 @@ class Access:
     def _count(self, addresses: list[int]) -> Wavefronts:
         if self.scope == "global":
             return global_sectors(addresses, self.width, self.warp)
-        return shared_wavefronts(addresses, self.width, self.warp, self.op == "load")
+        reads = self.op == "load" or _READS.fullmatch(self.op) is not None
+        return shared_wavefronts(addresses, self.width, self.warp, reads, self.banks)
 
 
 def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
@@ -184,6 +205,8 @@ def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
 
 _MATRICES = re.compile(r"tl\.ptx_(?:ld|st)matrix_x([124])(?:_trans)?")
 _MATRIX_ROW_BYTES = 16
+_READS = re.compile(r"tl\.ds_read_tr(?:16|8|4)")
+_READ_BYTES = 8
 _ENGINES = ("TMA load", "TMA store", "wgmma")
 
 
@@ -194,6 +217,8 @@ class _Collector:
         self.accesses: list[Access] = []
         target = func.attrs.get("target")
         self._warp = int(target.attrs.get("thread_warp_size", WARP)) if target else WARP
+        wide = target is not None and target.attrs.get("mcpu") == "gfx950"
+        self._banks = WIDE_BANKS if wide else BANKS
         self._extents: dict[ir.Var, int] = {}
         self._starts: dict[ir.Var, Any] = {}
         self._values: dict[ir.Var, Any] = {}
@@ -249,17 +274,19 @@ class _Collector:
         ]
         far = [p for p in pointers if not p.source.scope().startswith("local")]
         effects = get_function("op.IntrinsicEffects")(name) or {"queue": "", "schedules": False}
-        matrices = _MATRICES.fullmatch(name)
+        matrices, reads = _MATRICES.fullmatch(name), _READS.fullmatch(name)
+        rows = matrices or reads
         # An mbarrier is no memory of a tile.
-        if not far or effects["queue"] in _ENGINES or (effects["schedules"] and not matrices):
+        if not far or effects["queue"] in _ENGINES or (effects["schedules"] and not rows):
             return
-        if matrices is None and effects["queue"] != "cp.async":
+        if rows is None and effects["queue"] != "cp.async":
             raise ValueError(
                 f"memory_accesses found {name} on {far[0].source.name}, wanted loads, stores, "
-                "ldmatrix, stmatrix or cp.async"
+                "ldmatrix, stmatrix, ds_read_tr or cp.async"
             )
         lanes = 8 * int(matrices[1]) if matrices else self._warp
-        width = _MATRIX_ROW_BYTES if matrices else int(call.args[0].value)
+        bytes_of_row = _MATRIX_ROW_BYTES if matrices else _READ_BYTES
+        width = bytes_of_row if rows else int(call.args[0].value)
         for pointer in far:
             self._add(name, pointer.source, pointer.indices, width, lanes)
 
@@ -303,7 +330,9 @@ class _Collector:
             for first in range(0, threads, self._warp)
         ]
         bytes_of_lane = width or max(1, elements * bits // 8)
-        self.accesses.append(Access(buffer.name, scope, op, bytes_of_lane, warps, self._warp))
+        self.accesses.append(
+            Access(buffer.name, scope, op, bytes_of_lane, warps, self._warp, self._banks)
+        )
 
     def _resolve(self, address: Any) -> Any:
         """Replace names by their values, and loop variables by the minimum plus what runs from

@@ -237,8 +237,9 @@ class AccessCollector : public StmtExprVisitor {
     return true;
   }
 
-  /*! ldmatrix and stmatrix: each lane gives the address of a row, whose elements all lanes have. */
-  static bool IsMatrixCopy(const CallNode* op) { return EffectsOf(op)->shares_rows; }
+  /*! ldmatrix and its like: each lane gives the address of a row, whose elements other lanes have.
+   */
+  static bool IsMatrixCopy(const CallNode* op) { return EffectsOf(op)->row_bytes > 0; }
 
   /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0
    * for other intrinsics, whose table does not say. */
@@ -249,7 +250,7 @@ class AccessCollector : public StmtExprVisitor {
       const bool has_value = op->args.size() > 2;
       return has_value ? op->args[2]->dtype().lanes / type.lanes : 1;
     }
-    if (IsMatrixCopy(op)) return 128 / (type.bits * type.lanes);
+    if (IsMatrixCopy(op)) return EffectsOf(op)->row_bytes * 8 / (type.bits * type.lanes);
     if (!IsCpAsync(op)) return 0;
     return static_cast<int>(ToInt(op->args[0]) * 8 / (type.bits * type.lanes));
   }

@@ -209,7 +209,7 @@ class CopySelector : public Selector {
     if (row.queue == AsyncQueue::kCpAsync) return WhyNotCpAsync(call, src, dst);
     if (row.queue == AsyncQueue::kTmaStore) return WhyNotStore(call, dst.buffer);
     if (row.name == kByRegisters) return WhyNotRegisters(call, src, dst);
-    return WhyNotMatrices(src, dst, target_, ThreadsOf(s).threads);
+    return WhyNotMatrices(row.name, src, dst, target_, ThreadsOf(s).threads);
   }
 
   /*! What passes ask that narrow the candidates of a load. */

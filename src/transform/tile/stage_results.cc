@@ -179,7 +179,8 @@ class Stager : public StmtExprMutator {
     const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kStrideBytes == 0;
     const TileRegion whole = Whole(tile);
     const int64_t threads = scope_.Threads(s->span).threads;
-    if (bytes > free_ || !in_rows || !WhyNotMatrices(src, whole, target_, threads).empty()) {
+    if (bytes > free_ || !in_rows ||
+        !WhyNotMatrices(kByStmatrix, src, whole, target_, threads).empty()) {
       return s;
     }
     free_ -= bytes;

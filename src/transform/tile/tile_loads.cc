@@ -92,6 +92,7 @@ const Placements& TileLoads::Dictated() const {
     if (IsGemm(GetRef<Stmt>(op))) gemms.push_back(OperatorOf(GetRef<Stmt>(op)));
   });
   Placements& placed = dictated_.emplace(annotated_);
+  placed.target = kernel_.target;
   for (const auto& gemm : gemms) gemm->InferMmaOperandLayout(&placed);
   // Of fragments, MMAs may dictate different layouts.
   std::vector<std::pair<Var, Layout>> dictated;

@@ -108,7 +108,8 @@ def evaluated(text, **names):
 @pytest.mark.parametrize(("arch", "asked"), ARCHS.items())
 @pytest.mark.parametrize("columns", [32, 64])
 def test_places_follow_the_lanes_and_elements_the_swizzle(arch, asked, columns):
-    """Rows of 128 (64) bytes: chunk c of 16 bytes of row i lies at c xor i % 8 (i // 2 % 4)."""
+    """Rows of 128 (64) bytes: chunk c of 16 bytes of row i lies at c xor i % 8 (i // 2 % 4); with
+    the 64 banks of gfx950 at c xor what the upper bits of i are worth."""
 
     @T.prim_func
     def main(A: T.Tensor((64, 256), "float16"), C: T.Tensor((64, 64), "float32")):
@@ -130,7 +131,12 @@ def test_places_follow_the_lanes_and_elements_the_swizzle(arch, asked, columns):
             place = 2 * (evaluated("0" + shared, r=r) + evaluated(lane, tx=tx))
             assert place == 128 * width * r + width * tx
             i, chunk, rest = place // (2 * columns), place % (2 * columns) // 16, place % 16
-            chunk ^= i % 8 if columns == 64 else i // 2 % 4
+            if arch == "gfx950":
+                worth = (4 if columns == 64 else 0, 3, 2, 1)
+                for bit in range(4):
+                    chunk ^= (i >> bit + 1 & 1) * worth[bit]
+            else:
+                chunk ^= i % 8 if columns == 64 else i // 2 % 4
             element = evaluated(offset, r=r, tx=tx) + evaluated(uniform, r=r, tx=tx)
             assert element == i * 256 + chunk * 8 + rest // 2
             seen.add(element)

@@ -70,6 +70,24 @@ def test_lanes_of_a_wavefront_that_read_together():
             assert written == (9 if first // 8 == second // 8 else 8), (first, second)
 
 
+WIDE_READ_GROUPS = [
+    [0, 1, 2, 3, 12, 13, 14, 15, 20, 21, 22, 23, 24, 25, 26, 27],
+    [4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 28, 29, 30, 31],
+]
+
+
+def test_lanes_that_gfx950_serves_together():
+    for first in range(0, 32, 3):
+        for second in range(first + 1, 32):
+            addresses = [16] * 64  # all others want words of other banks
+            addresses[first], addresses[second] = 0, 256
+            together = any(first in group and second in group for group in WIDE_READ_GROUPS)
+            found = shared_wavefronts(addresses, 16, 64, reads=True, banks=64).found
+            assert found == (5 if together else 4), (first, second)
+    assert shared_wavefronts([8 * lane for lane in range(64)], 8, 64, True, 64) == (2, 2)
+    assert shared_wavefronts([256 * (lane % 4) for lane in range(64)], 8, 64, True, 64).found == 8
+
+
 def accesses_of(func, arch="sm_80"):
     text = f"hip -mcpu={arch}" if arch.startswith("gfx") else f"cuda -arch={arch}"
     target = tilelang.utils.target.determine_target(text, return_object=True)
@@ -80,21 +98,21 @@ def accesses_of(func, arch="sm_80"):
     return memory_accesses(mod["main"])
 
 
-def gemm(block_m, block_n, block_k, threads, trans_a, trans_b, stages):
+def gemm(block_m, block_n, block_k, threads, trans_a, trans_b, stages, dtype="float16"):
     m, n, k = 2 * block_m, 2 * block_n, 4 * block_k
     a_shape, a_tile = ((k, m), (block_k, block_m)) if trans_a else ((m, k), (block_m, block_k))
     b_shape, b_tile = ((n, k), (block_n, block_k)) if trans_b else ((k, n), (block_k, block_n))
 
     @T.prim_func
     def main(
-        A: T.Tensor(a_shape, "float16"),
-        B: T.Tensor(b_shape, "float16"),
-        C: T.Tensor((m, n), "float32"),
+        A: T.Tensor(a_shape, dtype),
+        B: T.Tensor(b_shape, dtype),
+        C: T.Tensor((m, n), "int32" if dtype == "int8" else "float32"),
     ):
         with T.Kernel(2, 2, threads=threads) as (bx, by):
-            S = T.alloc_shared(a_tile, "float16")
-            W = T.alloc_shared(b_tile, "float16")
-            F = T.alloc_fragment((block_m, block_n), "float32")
+            S = T.alloc_shared(a_tile, dtype)
+            W = T.alloc_shared(b_tile, dtype)
+            F = T.alloc_fragment((block_m, block_n), "int32" if dtype == "int8" else "float32")
             T.clear(F)
             for ko in T.Pipelined(4, num_stages=stages):
                 if trans_a:
@@ -142,6 +160,31 @@ def test_gemm_of_amd_has_no_bank_conflict(tile, trans_a, trans_b):
     assert {(a.op, a.width) for a in shared} == {("load", 16), ("store", 16)}
     for access in shared:
         assert access.count().conflicts == 0, access.buffer
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile"),
+    [
+        ("float16", (64, 64, 64)),  # MFMA of 32 x 32 x 16, rows of 128 bytes
+        ("float16", (128, 32, 64)),  # rows of 256 and 64
+        ("float16", (48, 80, 32)),  # MFMA of 16 x 16 x 32, rows of 96 and 160
+        ("float16", (16, 32, 64)),  # rows of 32 and 64
+        ("int8", (128, 64, 128)),  # MFMA of 32 x 32 x 32
+        ("int8", (16, 48, 64)),  # of 16 x 16 x 64, rows of 16 and 48
+        ("int8", (32, 96, 48)),  # rows of 48
+        ("float8_e4m3fn", (64, 128, 64)),  # of 32 x 32 x 64
+        ("float8_e4m3fn", (16, 128, 128)),  # of 16 x 16 x 128
+    ],
+)
+@pytest.mark.parametrize(("trans_a", "trans_b"), [(False, True), (True, False)])
+def test_gemm_of_gfx950_has_no_bank_conflict(dtype, tile, trans_a, trans_b):
+    program = gemm(*tile, 128, trans_a, trans_b, 2, dtype)
+    shared = [a for a in accesses_of(program, "gfx950") if a.scope == "shared"]
+    op = "load" if trans_b else f"tl.ds_read_tr{16 if dtype == 'float16' else 8}"
+    reads = [a for a in shared if a.op == op]
+    assert {a.buffer for a in reads} == {"S", "W"}
+    for access in reads:
+        assert access.count().conflicts == 0, (access.buffer, access.op, access.count())
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -50,6 +50,30 @@ def test_bank_swizzle_is_the_documented_mapping(chunks, dtype, bits):
     assert L.detect_swizzle_mode(layout, buffer) == SwizzleMode(chunks * 16)
 
 
+# What the bits of a row from its second on are worth in the number of a chunk of 16 bytes among the
+# 16 that 64 banks have, by the chunks of a span.
+WIDE = {8: (4, 3, 2, 1), 4: (0, 3, 2, 1), 2: (0, 0, 9, 1), 1: (0, 0, 0, 12)}
+
+
+@pytest.mark.parametrize("chunks", WIDE)
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_swizzle_of_64_banks(chunks, bits):
+    w = 128 // bits
+    rows, cols = 48, 3 * chunks * w
+    layout = get_function("MakeWideSwizzle")([2, rows, cols], bits, chunks)
+    found = np.array(layout.addresses()).reshape(2, rows, cols)
+    assert len(set(found.ravel())) == found.size == found.max() + 1
+    for i in range(rows):
+        for j in range(cols):
+            flips = 0
+            for bit, worth in enumerate(WIDE[chunks]):
+                flips ^= (i >> bit + 1 & 1) * worth
+            line, slot = divmod(i * chunks + j // w % chunks, 16)
+            place = line * 16 + (slot ^ flips)
+            assert found[0, i, j] == j // w // chunks * rows * chunks * w + place * w + j % w
+    np.testing.assert_array_equal(found[1], found[0] + rows * cols)
+
+
 def test_four_rows_and_leading_dimensions():
     layout = L.make_full_bank_swizzled_layout(tile(3, 4, 64))
     assert len(set(layout.addresses())) == 3 * 4 * 64

@@ -161,6 +161,22 @@ def test_f8f6f4_without_scales():
     )
 
 
+def test_transposing_reads():
+    text = "".join(
+        f"""extern "C" __global__ void __launch_bounds__(64) kernel{bits}(uint2* x) {{
+  auto rows = tl::shared<uint2, 64>(tl::dynamic_shared());
+  rows[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  tl::ds_read_tr{bits}(rows + threadIdx.x, x + threadIdx.x);
+}}
+"""
+        for bits in (16, 8, 4)
+    )
+    found = compiled("", "gfx950", ["ds_read_tr"], text)
+    made = re.findall(r"\b(ds_read_b64_tr_b\d+) v\[\d+:\d+\], v\d+", found.assembly)
+    assert made == ["ds_read_b64_tr_b16", "ds_read_b64_tr_b8", "ds_read_b64_tr_b4"]
+
+
 def test_another_mfma_does_not_compile():
     text = (SOURCES / "mfma.cu").read_text()
     text = text.replace("  PRODUCTS", "  product<16, 8, tfloat32_t, float>(x, out);")

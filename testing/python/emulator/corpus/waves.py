@@ -70,8 +70,44 @@ def loads_text() -> str:
     return tilelang.lower(loads_program(), target="hip -mcpu=gfx950").kernel_source
 
 
+def transposed_program() -> Any:
+    """The same with a B that has rows of K, whose tile is read by ds_read_tr."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 104), "float16"),
+        B: T.Tensor((104, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.clear(C_local)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0, k * 32], A_shared)
+                T.copy(B[k * 32, 0], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C)
+
+    return main
+
+
+def transposed() -> Launch:
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((64, 104), (104, 64)))
+    c = np.zeros((64, 64), np.float32)
+    return Launch([a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32))])
+
+
+@functools.cache
+def transposed_text() -> str:
+    return tilelang.lower(transposed_program(), target="hip -mcpu=gfx950").kernel_source
+
+
 BASES = {
     "compiled loads to LDS": Base(loads_text, loads, block=128, shared=24576),
+    "compiled transposing reads": Base(transposed_text, transposed, block=128, shared=24576),
     "wave sums": Base.of_file("wave_sums", wave_sums, block=128),
     "lds gemm": Base.of_file("lds_gemm", lds_gemm, block=128, shared=3072),
     "ragged rows": Base.of_file("ragged_rows", ragged_rows, block=64, shared=256),
@@ -226,6 +262,42 @@ COMPILED = {
     ),
 }
 
+TRANSPOSING = {
+    "transposing reads that a wait leaves a load to LDS too many of": Defect(
+        "compiled transposing reads",
+        "wait_vmcnt<4>",
+        "wait_vmcnt<5>",
+        "race",
+        ("tl::buffer_load_lds", "tl::ds_read_tr16"),
+        "B_shared + ",
+        "a wait for the copy",
+    ),
+    "transposing reads of the stage that is filled": Defect(
+        "compiled transposing reads",
+        "tl::ds_read_tr16(B_shared + k % 3",
+        "tl::ds_read_tr16(B_shared + (k + 2) % 3",
+        "race",
+        ("tl::buffer_load_lds", "tl::ds_read_tr16"),
+        "B_shared + ",
+    ),
+    "transposing reads at multiples of 4 bytes": Defect(
+        "compiled transposing reads",
+        "tl::ds_read_tr16(B_shared + ",
+        "tl::ds_read_tr16(B_shared + 2 + ",
+        "failure",
+        ("tl::ds_read_tr16",),
+        "misaligned address of a ds_read_tr",
+    ),
+    "an operand of which one transposing read is missing": Defect(
+        "compiled transposing reads",
+        "r < 2; ++r) {\n          tl::ds_read_tr16",
+        "r < 1; ++r) {\n          tl::ds_read_tr16",
+        "uninitialized",
+        ("tl::mfma<",),
+        "B_shared_frag + ",
+    ),
+}
+
 RANGES = {
     "buffer load whose predicate is too wide": Defect(
         "ragged rows",
@@ -363,4 +435,4 @@ BUFFERS = {
     ),
 }
 
-DEFECTS = LANES | PRODUCTS | COPIES | COMPILED | BUFFERS | RANGES
+DEFECTS = LANES | PRODUCTS | COPIES | COMPILED | TRANSPOSING | BUFFERS | RANGES

@@ -403,7 +403,7 @@ def test_final_layouts_leave_one_instruction(tile_passes):
     assert load["instruction"] == ["vector"]
     why = "no pass lets threads wait for it"
     assert load["rejected"] == {"tma": why, "cp.async": why}
-    assert to_shared == {"instruction": ["stmatrix"], "matrices": {"pairs": [[0, 16]]}}
+    assert to_shared == {"instruction": ["stmatrix"], "matrices": {"runs": [[0, 16]]}}
     assert to_tensor == {"instruction": ["tma"], "tma": BOXES}
 
 
