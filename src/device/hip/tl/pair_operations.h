@@ -54,6 +54,22 @@ struct PairArithmetic<half_t> {
 };
 #undef TL_PAIR
 
+#if __GFX9__
+/*! CDNA3 ISA, V_PK_ADD_F32, V_PK_MUL_F32; a product and a sum become V_PK_FMA_F32, as they do
+ * element by element. */
+template <>
+struct PairArithmetic<float> {
+  static constexpr bool exists = true;
+  static TL_DEVICE uint64_t add(uint64_t x, uint64_t y) { return bits(floats(x) + floats(y)); }
+  static TL_DEVICE uint64_t sub(uint64_t x, uint64_t y) { return bits(floats(x) - floats(y)); }
+  static TL_DEVICE uint64_t mul(uint64_t x, uint64_t y) { return bits(floats(x) * floats(y)); }
+
+ private:
+  static TL_DEVICE FloatPair floats(uint64_t x) { return bit_cast<FloatPair>(x); }
+  static TL_DEVICE uint64_t bits(FloatPair x) { return bit_cast<uint64_t>(x); }
+};
+#endif
+
 /*! By float, for conversions, whose results need no rounding. */
 template <>
 struct PairArithmetic<bfloat16_t> {
