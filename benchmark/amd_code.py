@@ -4,11 +4,14 @@
 AMD's architectures and prints a table; no GPU is needed. ``VGPRs`` are all vector registers of a
 lane, those for accumulation (``AGPRs``) among them. ``waves`` are the wavefronts of a SIMD that
 registers and LDS have room for, of 8. ``MFMA`` and ``other`` are instructions of the innermost loop
-that multiplies, ``other`` without waits. ``bound`` is the share of its cycles in which the matrix
-unit is busy if one wavefront runs it alone and nothing of it overlaps: the cycles of its MFMA, and
-four for each other instruction (CDNA3 ISA, "Matrix Arithmetic Instructions": passes of four cycles;
-a SIMD issues one instruction of a wavefront of 64 every four cycles). Latencies of memory, which
-other wavefronts hide, do not count.
+that multiplies, ``other`` without waits and without what most iterations leave out: code that a
+branch on a scalar skips, as the mask of an attention's last tiles. ``bound`` is the share of its
+cycles in which the matrix unit is busy if one wavefront runs it alone and nothing of it overlaps:
+the cycles of its MFMA, and for each other instruction four, or sixteen for exponentials and their
+like (CDNA3 ISA, "Matrix Arithmetic Instructions": passes of four cycles; a SIMD issues one
+instruction of a wavefront of 64 every four cycles; LLVM, SISchedule.td: transcendental
+instructions have a quarter of the rate). Latencies of memory, which other wavefronts hide, do not
+count.
 """
 
 from __future__ import annotations
@@ -21,9 +24,8 @@ from dataclasses import dataclass
 from amd_examples import ARCHS, EXAMPLES, Example
 
 from tilelang._ffi import get_function
-from tilelang.hip.compile import compile_code_object
 
-ISSUE_CYCLES = 4
+ISSUE_CYCLES, TRANSCENDENTAL_CYCLES = 4, 16
 # Multiply-adds of a matrix unit in a cycle, by architecture and bits of an operand (CDNA2, CDNA3
 # and CDNA4 ISA: passes of each MFMA).
 MULTIPLY_ADDS = {
@@ -38,22 +40,27 @@ SIMDS, WAVES_OF_SIMD, REGISTERS, REGISTER_UNIT = 4, 8, 512, 8
 _MFMA = re.compile(r"^\s+v_mfma_(?:scale_)?\w+?_(\d+)x(\d+)x(\d+)_?([a-z]+\d*\w*)(.*)")
 _LABEL = re.compile(r"^(\.LBB\d+_\d+):")
 _BRANCH = re.compile(r"^\s+s_c?branch\w* (\.LBB\d+_\d+)")
+_SKIP = re.compile(r"^\s+s_cbranch_(?:scc|vcc)\w* (\.LBB\d+_\d+)")
+_TRANSCENDENTAL = re.compile(r"^\s+v_(?:exp|log|rcp|rsq|sqrt|sin|cos)_")
 _INSTRUCTION = re.compile(r"^\s+(?!s_waitcnt|s_barrier)[a-z]\w+")
 _AGPRS = re.compile(r"^\s+- ?\.agpr_count: +(\d+)|^\s+\.agpr_count: +(\d+)", re.MULTILINE)
 
 
 @dataclass
 class Loop:
-    """A loop: instructions of MFMA and others, cycles of the matrix unit."""
+    """A loop: instructions of MFMA and others, cycles of the matrix unit, and which of the others
+    are transcendental."""
 
     mfma: int
     other: int
     cycles: float
+    transcendental: int = 0
 
     @property
     def bound(self) -> float:
         """The share of the cycles in which the matrix unit is busy."""
-        return self.cycles / (self.cycles + ISSUE_CYCLES * self.other)
+        more = (TRANSCENDENTAL_CYCLES - ISSUE_CYCLES) * self.transcendental
+        return self.cycles / (self.cycles + ISSUE_CYCLES * self.other + more)
 
 
 def loops(assembly: str, arch: str) -> Iterator[Loop]:
@@ -75,14 +82,29 @@ def loops(assembly: str, arch: str) -> Iterator[Loop]:
 def measured(lines: list[str], arch: str) -> Loop:
     """Counts the instructions of a loop."""
     loop = Loop(0, 0, 0.0)
-    for line in lines:
+    for line in not_skipped(lines):
         if found := _MFMA.match(line):
             m, n, k = (int(x) for x in found.groups()[:3])
             loop.mfma += 1
             loop.cycles += m * n * k / multiply_adds(arch, found[4], found[5])
         elif _INSTRUCTION.match(line):
             loop.other += 1
+            loop.transcendental += bool(_TRANSCENDENTAL.match(line))
     return loop
+
+
+def not_skipped(lines: list[str]) -> Iterator[str]:
+    """All lines but those between a branch on a scalar and its label, where they multiply nothing
+    and have no branch out of them, as the first of two alternatives has."""
+    labels = {m[1]: i for i, line in enumerate(lines) if (m := _LABEL.match(line))}
+    i = 0
+    while i < len(lines):
+        yield lines[i]
+        skip = _SKIP.match(lines[i])
+        end = labels.get(skip[1], i) if skip else i
+        between = lines[i + 1 : end]
+        plain = not any(_MFMA.match(line) or _BRANCH.match(line) for line in between)
+        i = end if end > i and plain else i + 1
 
 
 def multiply_adds(arch: str, types: str, operands: str) -> int:
@@ -125,9 +147,8 @@ def row(example: Example, arch: str) -> str:
     """A row of the table: of the kernel that takes the most registers."""
     kernel = example.kernel(arch)
     launches = kernel.launch_plan.kernels
-    code = compile_code_object(kernel.get_kernel_source(), arch, [k.name for k in launches])
-    agprs = [int(a or b) for a, b in _AGPRS.findall(code.assembly)]
-    usages = [code.resource_usage[k.name] for k in launches]
+    agprs = [int(a or b) for a, b in _AGPRS.findall(kernel.sass)]
+    usages = [kernel.resource_usage[k.name] for k in launches]
     most = max(range(len(usages)), key=lambda i: usages[i].registers)
     usage, launch = usages[most], launches[most]
     shared = (launch.shared_bytes or 0) + usage.static_shared
@@ -135,7 +156,7 @@ def row(example: Example, arch: str) -> str:
     cells = [f"{usage.registers:5}", f"{max(agprs, default=0):5}", f"{shared:6}"]
     cells += [f"{sum(u.spill_stores for u in usages):7}"]
     cells += [f"{waves(arch, threads, usage.registers, shared):5}"]
-    loop = max(loops(code.assembly, arch), key=lambda loop: loop.mfma, default=Loop(0, 0, 0))
+    loop = max(loops(kernel.sass, arch), key=lambda loop: loop.mfma, default=Loop(0, 0, 0))
     if loop.mfma:
         cells += [f"{loop.mfma:4}", f"{loop.other:5}", f"{loop.bound:5.0%}"]
     else:

@@ -59,10 +59,11 @@ def runtime_include_dir() -> Path:
 
 
 def device_include_dirs(body: Literal["cuda", "hip", "emu"]) -> list[Path]:
-    """Include directories of a kernel: what all targets share, the bodies for one of them, and
-    those that GPUs share.
+    """Include directories of a kernel: what all targets share, the bodies for one of them, those
+    that GPUs share, and those that AMD's GPUs share with the emulator of them.
 
     Example: ``[f"-I{path}" for path in device_include_dirs("cuda")]``.
     """
-    folders = ["include", body] if body == "emu" else ["include", body, "gpu"]
+    others = {"cuda": ["gpu"], "hip": ["gpu", "amd"], "emu": ["amd"]}
+    folders = ["include", body, *others[body]]
     return [device_root() / folder for folder in folders]

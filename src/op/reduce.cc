@@ -10,6 +10,7 @@
 #include <bitset>
 
 #include "../target/access_width.h"
+#include "../target/packed_float.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -121,17 +122,51 @@ class FragmentReduce {
     const Expr to = analyzer->Simplify(plan.ResultRegister(r));
     const Array<Expr> at = inverse->coords.Map([&](Expr e) { return analyzer->Simplify(e); });
     const Expr value = op_.reduction.Contribution(element(at, r), op_.dtype());
+    const Expr guard = analyzer->Simplify(inverse->guard);
     const Stmt add =
         MakeStore(result, op_.reduction.Combine(LoadOf(result, {to}), value), {to}, op_.span);
-    const Stmt all =
-        UnrolledFor(r, layout->RegisterExtent(),
-                    MakeIf(analyzer->Simplify(inverse->guard), add, op_.span), op_.span);
+    Stmt all = UnrolledFor(r, layout->RegisterExtent(), MakeIf(guard, add, op_.span), op_.span);
+    if (IsConst(guard, 1)) all = InPairs(result, count, r, layout, to, value).value_or(all);
     const ThreadGroups groups = ThreadGroups::DifferingIn(
         *plan.lanes, scope_->thread, scope_->num_threads, scope_->target->warp_threads);
     return MakeSeq(
         {init, all,
          CombineOverGroups(groups, op_.reduction, result,
                            std::string(op_.dst.buffer->name) + "_parts", scope_, op_.span)});
+  }
+
+  /*! The sums of the even registers of each result and those of the odd ones, and these together,
+   * if the target adds float32 in pairs. */
+  std::optional<Stmt> InPairs(const Var& result, int64_t count, const Var& r,
+                              const Fragment& layout, const Expr& to, const Expr& value) {
+    const int64_t registers = layout->RegisterExtent();
+    const DLDataType type = op_.dtype();
+    const bool is_sum = op_.reduction.AddsFloats(type) && type.bits == 32;
+    const bool pairs = HasPackedFloat32(*scope_->target) && is_sum;
+    if (!pairs || registers % 2 != 0 || registers < 4 * count) return std::nullopt;
+    Analyzer* analyzer = scope_->analyzer;
+    const Var half = MakeVar("r"), lane = MakeVar("v"), n = MakeVar("k");
+    analyzer->BindConst(half, registers / 2);
+    analyzer->BindConst(lane, 2);
+    const auto of_pair = [&](const Expr& e) {
+      return analyzer->Simplify(Substitute(e, r, Expr(half) * 2 + lane));
+    };
+    const Expr place = of_pair(to);
+    if (Uses(place, lane)) return std::nullopt;
+    const Var sums =
+        MakeBuffer(std::string(result->name) + "_pair", type, {MakeInt(2 * count)}, "local");
+    const Array<Expr> at = {place * 2 + lane};
+    Stmt add = MakeStore(sums, LoadOf(sums, at) + Substitute(value, r, Expr(half) * 2 + lane), at,
+                         op_.span);
+    add = MakeFor(lane, MakeInt(2), ForKind::kUnrolled, add, op_.span);
+    const Var first = MakeVar("k");
+    const Stmt init =
+        UnrolledFor(first, 2 * count, MakeStore(sums, ZeroOf(type), {first}, op_.span), op_.span);
+    const Expr both = LoadOf(sums, {Expr(n) * 2}) + LoadOf(sums, {Expr(n) * 2 + 1});
+    const Stmt together = UnrolledFor(
+        n, count, MakeStore(result, LoadOf(result, {n}) + both, {n}, op_.span), op_.span);
+    return MakeSeq(
+        {AllocLocal(sums), init, UnrolledFor(half, registers / 2, add, op_.span), together});
   }
 
   /*! From registers laid out as `held` to the destination; `flat` if `held` numbers the results in

@@ -12,6 +12,8 @@ class Reduction {
    *  With `nan_propagate`, a NaN operand of max or min wins; else it loses. */
   static Reduction Named(const std::string& name, bool nan_propagate);
 
+  /*! It is a sum, of floats if `t` is such a type. */
+  bool AddsFloats(DLDataType t) const { return kind_ == Kind::kSum && t.code == kDLFloat; }
   Expr Identity(DLDataType t) const;
   Expr Combine(const Expr& a, const Expr& b) const;
   /*! What an element contributes: cast to the type of the result, its absolute value if so asked.

@@ -37,7 +37,36 @@ class Finder : public StmtExprVisitor {
   }
 };
 
+class Float32Finder : public StmtExprVisitor {
+ public:
+  bool arithmetic = false, others = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final {
+    others |= !IsFloat32(BufferOf(op->buffer)->dtype->dtype);
+    Default(op);
+  }
+  void Visit_(const AddNode* op) final { Arithmetic(op); }
+  void Visit_(const SubNode* op) final { Arithmetic(op); }
+  void Visit_(const MulNode* op) final { Arithmetic(op); }
+
+ private:
+  static bool IsFloat32(DLDataType t) { return t.code == kDLFloat && t.bits == 32; }
+  template <typename N>
+  void Arithmetic(const N* op) {
+    arithmetic |= IsFloat32(op->dtype());
+    Default(op);
+  }
+};
+
 }  // namespace
+
+bool ComputesFloat32(const Stmt& s) {
+  Float32Finder finder;
+  finder(s);
+  return finder.arithmetic && !finder.others && IsOfWholeRegisters(s);
+}
 
 bool IsOfWholeRegisters(const Stmt& s) {
   Finder finder;

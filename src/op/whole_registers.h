@@ -12,4 +12,10 @@ namespace tl {
  */
 bool IsOfWholeRegisters(const Stmt& s);
 
+/*!
+ * Such a statement that computes with float32, and stores nothing else: on some targets an
+ * instruction takes two of them (target/packed_float.h).
+ */
+bool ComputesFloat32(const Stmt& s);
+
 }  // namespace tl

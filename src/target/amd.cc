@@ -6,6 +6,7 @@
 
 #include "../layout/mma_fragment.h"
 #include "../tvm/error.h"
+#include "packed_float.h"
 
 namespace tl {
 namespace {
@@ -160,6 +161,10 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
   }
   return std::nullopt;
 }
+
+/*! V_PK_FMA_F32 and its like came with CDNA 2, as this MFMA did ("AMD Instinct MI200 Instruction
+ * Set Architecture", "Packed Math"). */
+bool HasPackedFloat32(const Target& target) { return target.Has(Feature::kMfma); }
 
 std::string AmdArchitectures() {
   std::string all;

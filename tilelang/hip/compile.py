@@ -15,6 +15,10 @@ from tilelang.hip.compile_error import explain_failure
 from tilelang.hip.toolchain import Toolchain, find_math_library, find_toolchain, run
 
 _REGISTER_BYTES = 4
+# With the registers of two wavefronts of a SIMD, 256 a lane on CDNA, MFMA may have its accumulators
+# in any of them. With more, accumulators are in registers that only MFMA and moves take
+# (v_accvgpr_read), so that each element that other instructions want is copied.
+_TWO_WAVES = ("-DTL_WAVES_OF_SIMD=2",)
 
 
 class CodeObject:
@@ -48,7 +52,8 @@ def compile_code_object(
     fast_math: bool = False,
     location: str = "",
 ) -> CodeObject:
-    """Compiles HIP C++ to a code object.
+    """Compiles HIP C++ to a code object, for two wavefronts of a SIMD where that spills no
+    register.
 
     Args:
         source: the program; its kernels are ``extern "C"``.
@@ -67,9 +72,11 @@ def compile_code_object(
     toolchain = find_toolchain(arch)
     flags = clang_flags(arch, options, fast_math)
     build = _Build(toolchain, arch, location)
-    assembly, log = build.assembly(source, flags)
+    assembly, log = build.assembly(source, [*flags, *_TWO_WAVES])
     if functions := sorted(set(re.findall(r"__ocml_(\w+)_f(?:32|64)\b", assembly))):
         flags = [*flags, *_math_library_flags(functions, location)]
+        assembly, log = build.assembly(source, [*flags, *_TWO_WAVES])
+    if any(usage.spill_stores for usage in parse_resource_usage(assembly).values()):
         assembly, log = build.assembly(source, flags)
     return CodeObject(arch, kernel_names, build.link(assembly), assembly, log)
 

@@ -26,10 +26,11 @@
  * - The body has no jump, and no call that is not elementwise. Atomic additions may stand as
  *   statements, as wide as the architecture has them (target/atomic.h).
  *
- * A loop over whole registers (op/whole_registers.h) is unrolled. `tirx.disable_vectorize` turns
- * the pass off; `tl.disable_vectorize_256` limits every access to 16 bytes. The pass relies on
- * buffers that start at a multiple of 16 bytes: tensors by the call's check, shared and local
- * memory by their declaration.
+ * A loop over whole registers (op/whole_registers.h) is unrolled. Where the target has arithmetic
+ * on two float32 (target/packed_float.h), such loops, unrolled ones as well, become pairs, if
+ * that is legal. `tirx.disable_vectorize` turns the pass off; `tl.disable_vectorize_256` limits
+ * every access to 16 bytes. The pass relies on buffers that start at a multiple of 16 bytes:
+ * tensors by the call's check, shared and local memory by their declaration.
  */
 #include <algorithm>
 #include <climits>
@@ -41,6 +42,7 @@
 #include "../../op/whole_registers.h"
 #include "../../target/access_width.h"
 #include "../../target/atomic.h"
+#include "../../target/packed_float.h"
 #include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "lane_value.h"
@@ -569,12 +571,14 @@ class LoopVectorizer : public AnalyzingMutator {
 
   Stmt Mutate_(const ForNode* op) override {
     For loop = AnalyzingMutator::Mutate_(op).as_or_throw<For>();
+    if (loop->kind == ForKind::kUnrolled) return Paired(loop);
     if (loop->kind != ForKind::kVectorized) return loop;
     const std::optional<int64_t> extent = AsInt(analyzer_.Simplify(loop->extent));
     if (extent == 1) return Substitute(loop->body, loop->loop_var, loop->min);
     ForNode* n = loop.CopyOnWrite();
     n->kind = extent ? ForKind::kUnrolled : ForKind::kSerial;
-    if (!extent || loop->step || !enabled_ || IsOfWholeRegisters(loop->body)) return loop;
+    if (IsOfWholeRegisters(loop->body)) return Paired(loop);
+    if (!extent || loop->step || !enabled_) return loop;
     for (int lanes = kMaxLanes; lanes > 1; lanes /= 2) {
       if (*extent % lanes != 0) continue;
       if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;
@@ -583,6 +587,17 @@ class LoopVectorizer : public AnalyzingMutator {
   }
 
  private:
+  /*! An unrolled loop, by pairs of float32 where it computes with them and the target does. */
+  Stmt Paired(const For& loop) {
+    constexpr int kPair = 2;
+    const std::optional<int64_t> extent = AsInt(analyzer_.Simplify(loop->extent));
+    const bool packs = enabled_ && HasPackedFloat32(target_);
+    if (!packs || !extent || *extent % kPair != 0 || loop->step || !ComputesFloat32(loop->body)) {
+      return loop;
+    }
+    return TryLanes(loop, *extent, kPair).value_or(loop);
+  }
+
   std::optional<Stmt> TryLanes(const For& loop, int64_t extent, int lanes) {
     const Var& v = loop->loop_var;
     const DLDataType type = v->dtype();

@@ -109,12 +109,17 @@ LOOP = """
 .LBB0_2:
 	v_exp_f32_e32 v0, v0
 	s_cbranch_scc1 .LBB0_2
+	s_cbranch_scc1 .LBB0_3
+	v_add_f32_e32 v0, v0, v0
+.LBB0_3:
 	s_cbranch_scc0 .LBB0_1
 	v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]
 """
 
 
 def test_loops_are_counted(benchmark):
-    """Around a loop that does not multiply; waits count for nothing. 16, 32 and 32 cycles."""
+    """Around a loop that does not multiply; waits and what a branch skips count for nothing. 16, 32
+    and 32 cycles."""
     (loop,) = benchmark("amd_code").loops(LOOP, "gfx950")
-    assert (loop.mfma, loop.other, loop.cycles) == (3, 4, 16 + 32 + 32)
+    assert (loop.mfma, loop.other, loop.cycles) == (3, 5, 16 + 32 + 32)
+    assert loop.bound == 80 / (80 + 5 * 4 + 12)

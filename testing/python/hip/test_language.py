@@ -143,7 +143,9 @@ def test_shuffles_are_dpp_swizzles_and_permutations(arch):
     assert torch.equal(y[3], x.view(4, 64).sum(1).repeat_interleave(64))
     found = assembly(kernel, arch)
     assert re.search(r"quad_perm|row_ror", found)
-    assert "ds_swizzle_b32" in found
+    assert "row_half_mirror" in found
+    assert ("v_permlane32_swap_b32" in found) == (arch == "gfx950")
+    assert ("ds_swizzle_b32" in found) == (arch != "gfx950")
     assert "ds_bpermute_b32" in found
 
 

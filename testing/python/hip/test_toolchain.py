@@ -140,3 +140,38 @@ amdhsa.version:
     assert (a.stack, a.static_shared) == (16, 512)
     assert (b.registers, b.stack) == (7, 0)
     assert parse_resource_usage("") == {}
+
+
+def sums(tiles: int) -> str:
+    """A kernel with 16 registers of a lane for each of its tiles of 32 x 32."""
+    return f"""#include <tl/common.h>
+#include <tl/mfma.h>
+extern "C" __global__ void __launch_bounds__(256) kernel(const half_t* x, float* out, int n) {{
+  float c[{tiles}][16] = {{}};
+  for (int k = 0; k < n; ++k) {{
+    half_t a[4], b[4];
+    for (int i = 0; i < 4; ++i) a[i] = x[k * 512 + threadIdx.x * 4 + i];
+#pragma unroll
+    for (int t = 0; t < {tiles}; ++t) {{
+      for (int i = 0; i < 4; ++i) b[i] = x[k * 512 + t * 256 + threadIdx.x + i];
+      tl::mfma<32, 32, 8, half_t, float>(c[t], a, b);
+      for (int i = 0; i < 16; ++i) c[t][i] *= 0.5f;
+    }}
+  }}
+#pragma unroll
+  for (int t = 0; t < {tiles}; ++t) {{
+#pragma unroll
+    for (int i = 0; i < 16; ++i) out[(t * 16 + i) * 256 + threadIdx.x] = c[t][i];
+  }}
+}}
+"""
+
+
+@pytest.mark.parametrize(("tiles", "waves"), [(4, 2), (18, 1)])
+def test_as_many_registers_as_two_wavefronts_leave_where_that_is_enough(tiles, waves):
+    """Accumulators that other instructions read need no copies then."""
+    code = compile_code_object(sums(tiles), "gfx942", ["kernel"])
+    usage = code.resource_usage["kernel"]
+    assert usage.spill_stores == 0
+    assert (usage.registers > 256) == (waves == 1)
+    assert ("v_accvgpr" in code.assembly) == (waves == 1)

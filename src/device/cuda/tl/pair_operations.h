@@ -116,4 +116,4 @@ struct PairCast<bfloat16_t, Float8<Format>> {
 }  // namespace detail
 }  // namespace tl
 
-#include <tl/nibble_pairs.h>
+#include <tl/float4_pairs.h>

@@ -21,6 +21,16 @@ TL_DEVICE uint32_t permute_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return d;
 }
 
+/*! The same by a number in each byte of `numbers`, 12 for zero (CDNA3 ISA, V_PERM_B32). */
+TL_DEVICE uint32_t bytes_at(uint32_t a, uint32_t b, uint32_t numbers) {
+  uint32_t d = 0;
+  for (int i = 0; i < 32; i += 8) {
+    const uint32_t chosen = numbers >> i & 15;
+    d |= (chosen & 8 ? 0u : (chosen & 4 ? b : a) >> 8 * (chosen & 3) & 0xff) << i;
+  }
+  return d;
+}
+
 template <uint32_t constant>
 TL_DEVICE uint32_t kept_in_register() {
   return constant;
@@ -42,4 +52,8 @@ struct PairArithmetic<Float16<Format>> {
 }  // namespace detail
 }  // namespace tl
 
-#include <tl/nibble_pairs.h>
+#if TL_WARP_THREADS == 64
+#include <tl/narrow_pairs.h>
+#else
+#include <tl/float4_pairs.h>
+#endif

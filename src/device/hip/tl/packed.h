@@ -4,15 +4,10 @@
  */
 #pragma once
 
+#include <tl/pair_operations.h>
 #include <tl/pairs.h>
 
 namespace tl {
-namespace detail {
-
-using HalfPair = _Float16 __attribute__((ext_vector_type(2)));
-using FloatPair = float __attribute__((ext_vector_type(2)));
-
-}  // namespace detail
 
 #define TL_PACKED2(name, T, Pair, expression)                                                  \
   TL_DEVICE vec<T, 2> name(const vec<T, 2>& x, const vec<T, 2>& y) {                           \

@@ -31,13 +31,19 @@ using size_t = unsigned long;
 #define memcpy __builtin_memcpy
 
 // A block has exactly this many threads; `blocks` of them share a compute unit, whose four SIMDs
-// have as many lanes together.
+// have as many lanes together. tilelang/hip/compile.py asks for TL_WAVES_OF_SIMD at least, first;
+// what LLVM does where nobody asks spills less than what it does for one.
 #define __launch_bounds__(...) TL_BOUNDS(__VA_ARGS__, TL_BOUNDS2, TL_BOUNDS1)(__VA_ARGS__)
 #define TL_BOUNDS(threads, blocks, name, ...) name
+#ifdef TL_WAVES_OF_SIMD
+#define TL_BOUNDS1(threads) TL_BOUNDS2(threads, 1)
+#else
+#define TL_WAVES_OF_SIMD 1
 #define TL_BOUNDS1(threads) __attribute__((amdgpu_flat_work_group_size(threads, threads)))
-#define TL_BOUNDS2(threads, blocks) \
-  TL_BOUNDS1(threads)               \
-  __attribute__((amdgpu_waves_per_eu(((threads) * (blocks) + TL_LANES * 4 - 1) / (TL_LANES * 4))))
+#endif
+#define TL_BOUNDS2(threads, blocks)                             \
+  __attribute__((amdgpu_flat_work_group_size(threads, threads), \
+                 amdgpu_waves_per_eu(tl::detail::waves_of_simd((threads) * (blocks)))))
 
 /*! Lanes of a wavefront, which is what other targets call a warp. */
 #if __GFX9__
@@ -59,6 +65,13 @@ typedef uint32_t uint4 __attribute__((ext_vector_type(4)));
 
 namespace tl {
 namespace detail {
+
+/*! Wavefronts of a SIMD, one of four, that have `threads` threads together; no fewer than wanted.
+ */
+constexpr int waves_of_simd(int threads) {
+  const int waves = (threads + TL_LANES * 4 - 1) / (TL_LANES * 4);
+  return waves > TL_WAVES_OF_SIMD ? waves : TL_WAVES_OF_SIMD;
+}
 
 // Kernel arguments that the runtime adds: numbers of blocks, then threads of a block in 16 bits
 // (AMDGPU Backend, "Code Object V5 Metadata").

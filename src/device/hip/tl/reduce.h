@@ -12,7 +12,15 @@ template <typename Op, int threads, int scale, typename T>
 TL_DEVICE T AllReduce(T value) {
   static_assert(threads * scale <= TL_LANES, "tl::AllReduce is over the lanes of one warp");
   if constexpr (threads > 1) {
-    value = Op::run(value, detail::shuffle_xor<threads / 2 * scale>(value));
+    constexpr int kBits = threads / 2 * scale;
+#if __gfx950__
+    if constexpr (kBits == 16 || kBits == 32) {
+      T other = value;
+      detail::swap_rows<kBits>(&value, &other);
+      return AllReduce<Op, threads / 2, scale>(Op::run(value, other));
+    }
+#endif
+    value = Op::run(value, detail::shuffle_xor<kBits>(value));
     return AllReduce<Op, threads / 2, scale>(value);
   } else {
     return value;

@@ -44,16 +44,48 @@ TL_DEVICE T shuffle(T value, int lane) {
   });
 }
 
+#if __gfx950__
+/*! Two copies of a value, of which each lane has its own and that of the lane whose number differs
+ * in `bits`, 16 or 32, in the order of their lanes (CDNA4 ISA, V_PERMLANE16_SWAP_B32,
+ * V_PERMLANE32_SWAP_B32: rows that are odd in the first register change places with even ones of
+ * the second). */
+template <int bits, typename T>
+TL_DEVICE void swap_rows(T* first, T* second) {
+  constexpr int kWords = (sizeof(T) + 3) / 4;
+  uint32_t x[kWords] = {}, y[kWords] = {};
+  memcpy(x, first, sizeof(T));
+  memcpy(y, second, sizeof(T));
+  TL_UNROLL for (int i = 0; i < kWords; ++i) {
+    const auto swapped = [&] {
+      if constexpr (bits == 32) {
+        return __builtin_amdgcn_permlane32_swap(x[i], y[i], false, true);
+      } else {
+        return __builtin_amdgcn_permlane16_swap(x[i], y[i], false, true);
+      }
+    }();
+    x[i] = swapped[0], y[i] = swapped[1];
+  }
+  memcpy(first, x, sizeof(T));
+  memcpy(second, y, sizeof(T));
+}
+#endif
+
 /*! The value of the lane whose number differs in `bits`. In rows of 16 lanes an operand of an
  * instruction can be another lane's, in 32 lanes the swizzle needs no addresses (CDNA3 ISA, DPP,
  * DS_SWIZZLE_B32). */
 template <int bits, typename T>
 TL_DEVICE T shuffle_xor(T value) {
   return word_by_word(value, [](uint32_t word) -> uint32_t {
-    constexpr int kQuads1 = 0xb1, kQuads2 = 0x4e, kRotate8 = 0x128, kEveryRow = 0xf;
+    constexpr int kQuads1 = 0xb1, kQuads2 = 0x4e, kQuads3 = 0x1b, kRotate8 = 0x128;
+    constexpr int kMirror8 = 0x141, kEveryRow = 0xf;
     if constexpr (bits == 1 || bits == 2 || bits == 8) {
       constexpr int kControl = bits == 1 ? kQuads1 : bits == 2 ? kQuads2 : kRotate8;
       return __builtin_amdgcn_mov_dpp(int(word), kControl, kEveryRow, kEveryRow, true);
+    } else if constexpr (bits == 4) {
+      // The mirror image of eight lanes, and of each four of them.
+      const int mirrored =
+          __builtin_amdgcn_mov_dpp(int(word), kMirror8, kEveryRow, kEveryRow, true);
+      return __builtin_amdgcn_mov_dpp(mirrored, kQuads3, kEveryRow, kEveryRow, true);
     } else if constexpr (bits < 32) {
       return __builtin_amdgcn_ds_swizzle(int(word), bits << 10 | 0x1f);
     } else {

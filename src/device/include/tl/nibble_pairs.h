@@ -1,6 +1,6 @@
 /*!
- * Pairs of elements of 4 bits become pairs of half_t or bfloat16_t by a few integer instructions
- * and one of arithmetic. The conversions are exact, and -0 stays -0.
+ * Pairs of integers of 4 bits become pairs of half_t or bfloat16_t by a few integer instructions
+ * and one of arithmetic. The conversions are exact.
  *
  * `pair(word, i)` has the elements 2 i and 2 i + 1 of a word of eight, `distant_pair(word, i)` the
  * elements i and i + 4. The latter are four bits in each half of the word, and need no permutation.
@@ -8,8 +8,7 @@
  * An integer of few bits becomes a float when it is put below the bits of a power of two whose
  * mantissa has room for it: 0x6400 | u is the half_t 1024 + u, 0x4300 | u the bfloat16_t 128 + u.
  * An addition takes the power away (Y. J. Kim et al., "Who Says Elephants Can't Run", 2022, section
- * 4.3). A float of few bits has its exponent and mantissa at the low end of those of the wider one;
- * a multiplication by a power of two makes up for the difference of their biases.
+ * 4.3).
  *
  * PairArithmetic, permute_bytes and kept_in_register are the target's. Its pair_operations.h, which
  * has them, includes this file at its end.
@@ -21,7 +20,6 @@
 namespace tl {
 template <bool is_signed>
 struct Int4Format;
-struct E2M1Format;
 template <typename Format>
 struct SubByte;
 
@@ -66,46 +64,6 @@ struct PairCast<bfloat16_t, SubByte<Int4Format<is_signed>>> {
     constexpr uint32_t kPowers = is_signed ? 0x43084308u : 0x43004300u;
     return PairArithmetic<bfloat16_t>::add((halves & kept_in_register<0x000f000fu>()) ^ kPowers,
                                            kPowers | 0x80008000u);
-  }
-};
-
-/*! The sign's bit goes to the top of the half, the other three to the end of the exponent and the
- * start of the mantissa. */
-template <>
-struct PairCast<half_t, SubByte<E2M1Format>> {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    const uint32_t halves = permute_bytes(word << 4, word, 0x4000 + 0x1010 * i);
-    return scaled(halves, halves >> 3);
-  }
-  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
-    return scaled(word << (12 - 4 * i), i < 3 ? word << (9 - 4 * i) : word >> 3);
-  }
-
- private:
-  static TL_DEVICE uint32_t scaled(uint32_t signs, uint32_t magnitudes) {
-    const uint32_t bits = (signs & 0x80008000u) | (magnitudes & 0x0e000e00u);
-    return PairArithmetic<half_t>::mul(bits, 0x74007400u);  // 2 ** 14
-  }
-};
-
-/*! One product puts an element that is alone in its half to both places, six bits apart. */
-template <>
-struct PairCast<bfloat16_t, SubByte<E2M1Format>> {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    const uint32_t even = word & 0x0f0f0f0fu, odd = word >> 4 & 0x0f0f0f0fu;
-    // The sign of a byte, which is zero, is the byte above it.
-    return scaled(permute_bytes(even, odd, 0x8480 + 0x1111 * i), 0x1040u);
-  }
-  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
-    const uint32_t halves = i < 2 ? word : word >> 8;
-    return i % 2 ? scaled(halves & 0x00f000f0u, 0x104u) : scaled(halves & 0x000f000fu, 0x1040u);
-  }
-
- private:
-  static TL_DEVICE uint32_t scaled(uint32_t elements, uint32_t places) {
-    return PairArithmetic<bfloat16_t>::mul(elements * places & 0x81c081c0u, 0x7e807e80u);  // 2**126
   }
 };
 

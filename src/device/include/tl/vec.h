@@ -12,21 +12,30 @@ TL_DEVICE constexpr int vec_alignment(int bytes) {
   return power < 16 ? power : 16;
 }
 
-/*! What a target does with two 16-bit elements in a word: add, sub, mul. See pair_operations.h. */
+/*! What a target does with two elements at once: add, sub, mul; those of 16 bits are in a word,
+ * floats in two. See pair_operations.h. */
 template <typename T>
 struct PairArithmetic {
   static constexpr bool exists = false;
 };
-template <int bytes = 4, typename T>
-TL_DEVICE uint32_t word_at(const T* from) {
-  uint32_t word = 0;
+template <int bytes = 4, typename Word = uint32_t, typename T>
+TL_DEVICE Word word_at(const T* from) {
+  Word word = 0;
   TL_MEMCPY(&word, from, bytes);
   return word;
 }
-template <typename T>
-TL_DEVICE void put_word(uint32_t word, T* to) {
+template <typename Word, typename T>
+TL_DEVICE void put_word(Word word, T* to) {
   TL_MEMCPY(to, &word, sizeof(word));
 }
+template <int bytes>
+struct Words {
+  using type = uint32_t;
+};
+template <>
+struct Words<8> {
+  using type = uint64_t;
+};
 
 /*! How a target converts two elements to 16-bit ones: `pair(word, i)` has the i-th pair of a word
  * of elements. See pair_operations.h. */
@@ -101,20 +110,23 @@ TL_VEC_BINARY(&&, bool)
 TL_VEC_BINARY(||, bool)
 #undef TL_VEC_BINARY
 
-#define TL_VEC_ARITHMETIC(op, name)                                                    \
-  template <typename T, int N>                                                         \
-  TL_DEVICE vec<T, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {            \
-    vec<T, N> r;                                                                       \
-    if constexpr (detail::PairArithmetic<T>::exists && N % 2 == 0) {                   \
-      TL_UNROLL for (int i = 0; i < N; i += 2) {                                       \
-        detail::put_word(detail::PairArithmetic<T>::name(detail::word_at(a.data + i),  \
-                                                         detail::word_at(b.data + i)), \
-                         r.data + i);                                                  \
-      }                                                                                \
-    } else {                                                                           \
-      TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(a.data[i], b.data[i]);    \
-    }                                                                                  \
-    return r;                                                                          \
+#define TL_VEC_ARITHMETIC(op, name)                                                     \
+  template <typename T, int N>                                                          \
+  TL_DEVICE vec<T, N> operator op(const vec<T, N>& a, const vec<T, N>& b) {             \
+    vec<T, N> r;                                                                        \
+    if constexpr (detail::PairArithmetic<T>::exists && N % 2 == 0) {                    \
+      constexpr int kBytes = 2 * sizeof(T);                                             \
+      using Word = typename detail::Words<kBytes>::type;                                \
+      TL_UNROLL for (int i = 0; i < N; i += 2) {                                        \
+        detail::put_word(                                                               \
+            detail::PairArithmetic<T>::name(detail::word_at<kBytes, Word>(a.data + i),  \
+                                            detail::word_at<kBytes, Word>(b.data + i)), \
+            r.data + i);                                                                \
+      }                                                                                 \
+    } else {                                                                            \
+      TL_UNROLL for (int i = 0; i < N; ++i) r.data[i] = name(a.data[i], b.data[i]);     \
+    }                                                                                   \
+    return r;                                                                           \
   }
 TL_VEC_ARITHMETIC(+, add)
 TL_VEC_ARITHMETIC(-, sub)
