@@ -51,7 +51,8 @@ def short(M, form):
         ((128, 128, 6, (2, 4)), 256, 2),
         ((64, 128, 4, (2, 4)), 128, 4),
         ((128, 256, 3, (2, 4)), 256, 2),
-        ((64, 256, 3, (2, 4)), 128, 3),
+        ((64, 256, 3, (2, 3, 4)), 128, 3),
+        ((64, 256, 3, (4,)), 128, 4),
         *([((128, 256, 2, (1, 2, 4)), 256, 1)] if columns > 16 else []),
     ]:
         stage = (2 * columns + block_N // 2) * block_K
@@ -62,7 +63,8 @@ def short(M, form):
                 shape["parts"] = 2
             found.append({**shape, "min_blocks": room} if columns < 128 and room > 1 else shape)
     if M > 128:
-        found += [tile(256, 128, 128, stages, 256, split) for stages in (2, 3) for split in (1, 2)]
+        shapes = [(256, 128, 128, 2), (256, 128, 128, 3), (128, 128, 128, 4), (128, 128, 128, 5)]
+        found += [tile(*shape, 256, split) for shape in shapes for split in (1, 2)]
         # As many blocks by narrow tiles as by sharing K, and nothing to add up.
         found.append(tile(128, 64, 128, 6, 128, 1))
         found += [{**tile(128, 64, 256, stages, 128, 1), "parts": 2} for stages in (2, 3)]

@@ -23,6 +23,7 @@ from tilelang.carver.cost import (
     LATENCY_CLOCKS,
     OVERLAP,
     STEP_CLOCKS,
+    WRITE_SHARE,
     Product,
     Tiling,
     blocks_per_sm,
@@ -99,14 +100,14 @@ def test_resources_of_a_tile(hopper, product):
 def test_a_tile_takes_the_tensor_cores_or_the_shared_memory_that_they_read(hopper, product):
     # 4096 FLOP a clock against 128 bytes a clock.
     math_clocks = 2 * 128 * 256 * 4096 / 4096
-    shared = (2 * (64 + 256) + 128 + 256) * 4096 * 2 / 128
+    shared = (2 * (64 + 256) + WRITE_SHARE * (128 + 256)) * 4096 * 2 / 128
     assert tile_clocks(hopper, product, LARGE) == together(math_clocks, shared)
     by_warps = dataclasses.replace(LARGE, by_warp_groups=False)
     # Eight warps of 16 x 256.
-    shared = (8 * (16 + 256) + 128 + 256) * 4096 * 2 / 128
+    shared = (8 * (16 + 256) + WRITE_SHARE * (128 + 256)) * 4096 * 2 / 128
     assert tile_clocks(hopper, product, by_warps) == together(math_clocks / 0.63, shared)
     narrow = Tiling(64, 16, 64, 4, 128, 8, True)
-    read = (64 + 16 + 64 + 16) * 4096 * 2 / 128
+    read = (64 + 16 + WRITE_SHARE * (64 + 16)) * 4096 * 2 / 128
     assert tile_clocks(hopper, product, narrow) == pytest.approx(read, rel=0.01)
 
 
@@ -179,10 +180,10 @@ def test_groups_that_share_columns_read_rows_again(hopper, product):
     rows, columns = (Tiling(m, 192, 64, 4, 256, 8, True) for m in (128, 192))
     clocks = 4096 * 2 / 128
     assert tile_clocks(hopper, product, rows) == pytest.approx(
-        together(2 * 128 * 192, (128 + 2 * 192 + 128 + 192) * clocks)
+        together(2 * 128 * 192, (128 + 2 * 192 + WRITE_SHARE * (128 + 192)) * clocks)
     )
     assert tile_clocks(hopper, product, columns) == pytest.approx(
-        together(2 * 192 * 192, (2 * 192 + 3 * 192 + 192 + 192) * clocks)
+        together(2 * 192 * 192, (2 * 192 + 3 * 192 + WRITE_SHARE * (192 + 192)) * clocks)
     )
 
 
@@ -242,7 +243,7 @@ def test_the_order_is_that_of_measured_times(hopper):
     assert np.corrcoef(*places)[0, 1] > 0.92
     fast = numbers[:, 6] < 0.55
     errors = np.array(modelled)[fast] / numbers[fast, 6]
-    assert 0.93 < errors.min() < errors.max() < 1.2
+    assert 0.85 < errors.min() < errors.max() < 1.1
 
 
 def test_what_is_on_its_way_bounds_the_speed_of_loads(hopper):
