@@ -33,8 +33,9 @@ MULTIPLY_ADDS = {
     "gfx942": {16: 256, 8: 512, 32: 32, 64: 32},
     "gfx950": {16: 512, 8: 1024, 32: 32, 64: 16, 4: 2048},
 }
-# 8-bit floats of 32 x 32 x 16 and 16 x 16 x 32 are no faster on gfx950 than on gfx942.
-FLOAT8_OF_GFX942 = 512
+# Bytes of an operand that a lane has for an MFMA of 16 or 8 bits that gfx942 has, too; it is no
+# faster on gfx950, whose own ones take 16 or more.
+BYTES_OF_GFX942 = 8
 SIMDS, WAVES_OF_SIMD, REGISTERS, REGISTER_UNIT = 4, 8, 512, 8
 
 _MFMA = re.compile(r"^\s+v_mfma_(?:scale_)?\w+?_(\d+)x(\d+)x(\d+)_?([a-z]+\d*\w*)(.*)")
@@ -86,7 +87,8 @@ def measured(lines: list[str], arch: str) -> Loop:
         if found := _MFMA.match(line):
             m, n, k = (int(x) for x in found.groups()[:3])
             loop.mfma += 1
-            loop.cycles += m * n * k / multiply_adds(arch, found[4], found[5])
+            bits = bits_of(found[4], found[5])
+            loop.cycles += m * n * k / multiply_adds(arch, bits, m * k * bits // 8 // 64)
         elif _INSTRUCTION.match(line):
             loop.other += 1
             loop.transcendental += bool(_TRANSCENDENTAL.match(line))
@@ -107,14 +109,19 @@ def not_skipped(lines: list[str]) -> Iterator[str]:
         i = end if end > i and plain else i + 1
 
 
-def multiply_adds(arch: str, types: str, operands: str) -> int:
-    """Of an MFMA in a cycle, from the name of its types and its operands in assembly."""
+def bits_of(types: str, operands: str) -> int:
+    """Of an element of an operand, from the name of an MFMA's types and its operands."""
     if types.startswith("f8f6f4"):
         # cbsz is the format of A: 4 is that of 4 bits.
-        return MULTIPLY_ADDS[arch][4 if "cbsz:4" in operands else 8]
-    if types.startswith(("fp8", "bf8")):
-        return FLOAT8_OF_GFX942
-    bits = {"f16": 16, "bf16": 16, "f32": 32, "xf32": 32, "f64": 64}.get(types.split("_")[0], 8)
+        return 4 if "cbsz:4" in operands else 8
+    return {"f16": 16, "bf16": 16, "f32": 32, "xf32": 32, "f64": 64}.get(types.split("_")[0], 8)
+
+
+def multiply_adds(arch: str, bits: int, operand_bytes: int) -> int:
+    """Of an MFMA in a cycle, by the bits of an element and the bytes that a lane has of an
+    operand."""
+    if arch == "gfx950" and bits <= 16 and operand_bytes <= BYTES_OF_GFX942:
+        arch = "gfx942"
     return MULTIPLY_ADDS[arch][bits]
 
 

@@ -195,6 +195,15 @@ std::vector<Intrinsic> TileIntrinsics() {
        kMatrix,
        false,
        Feature::kMfmaOcp},
+      // wmma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 32 lanes
+      {"tl.wmma",
+       "tl::wmma",
+       "tl/wmma.h",
+       5,
+       {kReadWrite, kRead, kRead},
+       kMatrix,
+       false,
+       Feature::kWmma},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
       {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
       {kSyncPartial,

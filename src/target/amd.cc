@@ -59,6 +59,8 @@ const std::vector<AmdFeature>& FeatureTable() {
       {Feature::kMfmaFnuz, "MFMA of float8 fnuz", {"gfx942"}},
       {Feature::kMfmaOcp, "MFMA of the OCP's formats", {"gfx950"}},
       {Feature::kMfmaXf32, "MFMA of xf32", {"gfx942"}},
+      {Feature::kMfmaGfx950, "MFMA of 16-bit floats of gfx950", {"gfx950"}},
+      {Feature::kWmma, "WMMA", {"gfx1100"}},
       {Feature::kBufferLoads, "buffer loads of vectors", {"gfx90a", "gfx942", "gfx950"}},
       {Feature::kLdsLoads, "buffer loads to LDS", {"gfx90a", "gfx942", "gfx950"}},
       {Feature::kDsReadTr, "ds_read_tr", {"gfx950"}},

@@ -1,5 +1,5 @@
 /*! MFMA (AMD's instruction set guides of CDNA 2, CDNA 3 and CDNA 4, "Matrix instructions"; AMD
- * matrix instruction calculator). */
+ * matrix instruction calculator) and WMMA (RDNA3 ISA, "Wave Matrix Multiply Accumulate"). */
 #include <algorithm>
 
 #include "../tvm/registry.h"
@@ -19,10 +19,10 @@ constexpr int kLanes = 64;
  * V_MFMA_SCALE_F32_16X16X128_F8F6F4). */
 constexpr int kScaleK = 32;
 
-/*! A or B of `rows` by k: lane l has row l % rows, and of k pieces of up to 16 bytes, the first of
- * all lanes in front of the second. */
-Fragment Operand(int rows, int k, int bits) {
-  const int of_lane = rows * k / kLanes, piece = std::min(of_lane, 128 / bits);
+/*! A or B of `rows` by k: lane l has row l % rows, and of k pieces of up to `piece_bits`, the first
+ * of all lanes in front of the second. */
+Fragment Operand(int rows, int k, int bits, int piece_bits = 128) {
+  const int of_lane = rows * k / kLanes, piece = std::min(of_lane, piece_bits / bits);
   const int lanes = kLanes / rows;
   return MakeWarpFragment({{0, rows, 1}, {1, lanes, piece}},
                           {{1, piece, 1}, {1, of_lane / piece, piece * lanes}});
@@ -72,6 +72,36 @@ MatrixInstruction ScaledMfma(int m, int k, DLDataType operand, const char* opera
 }
 
 /*!
+ * gfx950's MFMA of 16-bit floats for operands that lie as sums do. The instruction wants 16 bytes
+ * of a lane side by side along K, but which elements along K those are is free if A and B agree:
+ * they are those of two instructions of half the K, one after the other.
+ */
+MatrixInstruction MfmaOfSums(int m, int k, DLDataType operand, const char* operand_name) {
+  MatrixInstruction i = Mfma(m, k, operand, kF32, Feature::kMfmaGfx950, operand_name, "float");
+  i.name =
+      "mfma." + std::to_string(m) + "x" + std::to_string(m) + "x" + std::to_string(k / 2) + "x2";
+  i.a = i.b = Operand(m, k, operand.bits, 64);
+  return i;
+}
+
+/*! WMMA of 16 x 16 x 16, by 32 lanes: lanes l and l + 16 both have row l of A, and column l of B.
+ * Lane l has column l % 16 of C, and of its rows every other one. */
+MatrixInstruction Wmma(DLDataType operand, DLDataType accumulator, const char* operand_name,
+                       const char* accumulator_name) {
+  constexpr int kSide = 16;
+  const Fragment of_half = MakeWarpFragment({{0, kSide, 1}}, {{1, kSide, 1}});
+  const Fragment rows = ReplicateFragment(of_half, 2);
+  const Fragment sums = MakeWarpFragment({{1, kSide, 1}, {0, 2, 1}}, {{0, kSide / 2, 2}});
+  return {kSide,        kSide,
+          kSide,        operand,
+          accumulator,  Feature::kWmma,
+          operand_name, accumulator_name,
+          rows,         rows,
+          sums,         "wmma.16x16x16",
+          "tl.wmma",    {"16", "16", "16", operand_name, accumulator_name}};
+}
+
+/*!
  * In order of preference: the most elements along K, then the larger tile, which reads an operand
  * half as often. Where a lane has 16 bytes of an operand, it reads them from shared memory at once;
  * before gfx950 that is two instructions (`tl/mfma.h`). A sum does not lie as such operands do.
@@ -94,6 +124,10 @@ std::vector<MatrixInstruction> Rows() {
   mark(&MatrixInstruction::shared_only);
   add(32, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
   mark(&MatrixInstruction::shared_only);
+  for (int m : {32, 16}) {
+    rows.push_back(MfmaOfSums(m, 512 / m, kF16, "half_t"));
+    rows.push_back(MfmaOfSums(m, 512 / m, kBF16, "bfloat16_t"));
+  }
   add(8, kF16, kF32, Feature::kMfma, "half_t", "float");
   add(8, kBF16, kF32, Feature::kMfma, "bfloat16_t", "float");
   add(16, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
@@ -109,6 +143,9 @@ std::vector<MatrixInstruction> Rows() {
   mark(&MatrixInstruction::opt_in);
   add(2, kF32, kF32, Feature::kMfma, "float", "float");
   rows.push_back(Mfma(16, 4, kF64, kF64, Feature::kMfma, "double", "double"));
+  rows.push_back(Wmma(kF16, kF32, "half_t", "float"));
+  rows.push_back(Wmma(kBF16, kF32, "bfloat16_t", "float"));
+  rows.push_back(Wmma(kS8, kS32, "int8_t", "int"));
   for (int m : {32, 16}) {
     const int k = m == 32 ? 64 : 128;
     rows.push_back(ScaledMfma(m, k, kE4M3, "fp8_e4_t"));

@@ -10,13 +10,16 @@
 namespace tl {
 namespace {
 
-/*! Every element of a warp's fragment: row, column, lane, register. */
+/*! Every element of a warp's fragment, as often as lanes have it: row, column, lane, register. */
 Array<Array<int64_t>> ElementsOf(const Fragment& f) {
   Array<Array<int64_t>> elements;
   const int64_t columns = f->Shape()[1];
   for (size_t e = 0; e < f->Table().size(); ++e) {
     const auto at = static_cast<int64_t>(e);
-    elements.push_back({at / columns, at % columns, f->ThreadTable()[e], f->Table()[e]});
+    for (int64_t r = 0; r < f->replicate; ++r) {
+      elements.push_back(
+          {at / columns, at % columns, f->ThreadTable()[e * f->replicate + r], f->Table()[e]});
+    }
   }
   return elements;
 }

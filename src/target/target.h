@@ -38,6 +38,8 @@ enum class Feature : uint8_t {
   kMfmaFnuz,         // MFMA reads 8-bit floats with one zero and no infinities
   kMfmaOcp,          // MFMA reads 8-bit floats of the OCP's formats
   kMfmaXf32,         // MFMA of float32 rounded to xf32
+  kMfmaGfx950,       // MFMA of 16-bit floats with twice the K, in the same time
+  kWmma,             // WMMA of wavefronts of 32 lanes
   kBufferLoads,      // loads by a buffer resource, whose range the hardware checks
   kLdsLoads,         // the same into shared memory (LDS)
   kDsReadTr,         // reads of LDS that transpose among 16 lanes

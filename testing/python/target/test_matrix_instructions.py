@@ -44,6 +44,11 @@ TYPES = {
 }
 
 
+def is_of_sums(row):
+    """Takes the operands of two instructions of half the K, one after the other."""
+    return row["name"].split(" ")[0].count("x") == 3
+
+
 def documented_of(row):
     """The instruction of a row. Rows of two instructions, which take halves of what a lane has,
     have the places of the one with as much K that gfx950 has: any order along K does for both."""
@@ -51,6 +56,8 @@ def documented_of(row):
     shape, operand = (row["shape"][0], row["shape"][2]), TYPES[row["operand"]]
     if operand == "float" and shape[0] * shape[1] == 128:
         operand = "tfloat32_t"
+    if is_of_sums(row):
+        shape = (shape[0], shape[1] // 2)
     found = [i for i in table.values() if (i.m, i.k) == shape and i.types[0] == operand]
     # Of f8f6f4 without scales there are two names for one layout.
     return found[:1]
@@ -69,9 +76,10 @@ def test_fragments_of_mfma(arch, row):
     for name in "AB":
         found = elements(row, name)
         assert len(found) == m * k
-        lanes, registers = (
-            np.broadcast_to(x, (m, k)) for x in documented.place(*np.indices((m, k)))
-        )
+        indices, depths = np.indices((m, k))
+        lanes, registers = documented.place(indices, depths % documented.k)
+        registers = registers + depths // documented.k * (documented.m * documented.k // 64)
+        lanes, registers = np.broadcast_to(lanes, (m, k)), np.broadcast_to(registers, (m, k))
         for (i, depth), place in found.items():
             assert place == (lanes[i, depth], registers[i, depth])
     found = elements(row, "C")
@@ -89,13 +97,32 @@ def test_fragments_of_mfma(arch, row):
 def test_a_sum_is_an_operand_of_the_next_product():
     """The registers of C, in order, are those of A for consecutive steps of K: attention's second
     product takes the first one's result as it is."""
-    for name in ("mfma.32x32x8", "mfma.16x16x16"):
-        row = find("gfx942", name)
+    for arch, name in (
+        ("gfx942", "mfma.32x32x8"),
+        ("gfx942", "mfma.16x16x16"),
+        ("gfx950", "mfma.32x32x8x2"),
+        ("gfx950", "mfma.16x16x16x2"),
+    ):
+        row = find(arch, name)
         c, a, k = elements(row, "C"), elements(row, "A"), row["shape"][2]
         of_lane = 1 + max(register for _, register in a.values())
         for (i, j), (lane, register) in c.items():
             assert (lane, register % of_lane) == a[i, j % k]
             assert register // of_lane == j // k
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_fragments_of_wmma(number):
+    """RDNA3 ISA, "Wave Matrix Multiply Accumulate": lane l has row l % 16 of A and column l % 16 of
+    B, register r of them element r along K; of C column l % 16, register r at row 2 r + l // 16."""
+    row = rows("hip", "gfx1100")[number]
+    assert (list(row["shape"]), row["exchanges_operands"]) == ([16, 16, 16], False)
+    for name in "AB":
+        found = {tuple(e) for e in row[name]}
+        assert found == {(lane % 16, k, lane, k) for lane in range(32) for k in range(16)}
+        assert len(row[name]) == 512
+    wanted = {(2 * r + lane // 16, lane % 16, lane, r) for lane in range(32) for r in range(8)}
+    assert {tuple(e) for e in row["C"]} == wanted
 
 
 def test_fragments_of_mma_sync():
@@ -145,7 +172,10 @@ def test_fragments_of_mma_sync():
         (
             "gfx950",
             "float16",
-            ["mfma.32x32x16", "mfma.16x16x32", "mfma.32x32x8", "mfma.16x16x16"],
+            [
+                *("mfma.32x32x16", "mfma.16x16x32", "mfma.32x32x8x2", "mfma.16x16x16x2"),
+                *("mfma.32x32x8", "mfma.16x16x16"),
+            ],
         ),
         (
             "gfx942",
@@ -153,7 +183,8 @@ def test_fragments_of_mma_sync():
             ["mfma.32x32x4", "mfma.16x16x8", "mfma.32x32x2", "mfma.16x16x4"],
         ),
         ("gfx950", "float32", ["mfma.32x32x2", "mfma.16x16x4"]),
-        ("gfx1100", "float16", []),
+        *(("gfx1100", dtype, ["wmma.16x16x16"]) for dtype in ("float16", "bfloat16", "int8")),
+        ("gfx1100", "float32", []),
     ],
 )
 def test_instructions_of_an_architecture(arch, operand, names):

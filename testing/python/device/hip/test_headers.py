@@ -161,6 +161,22 @@ def test_f8f6f4_without_scales():
     )
 
 
+def test_every_wmma():
+    text = """extern "C" __global__ void __launch_bounds__(32) products(
+    const half_t* a, const bfloat16_t* b, const int8_t* c, float* f, int* i) {
+  tl::wmma<16, 16, 16, half_t, float>(f, a, a);
+  tl::wmma<16, 16, 16, bfloat16_t, float>(f, b, b);
+  tl::wmma<16, 16, 16, int8_t, int>(i, c, c);
+}
+"""
+    found = compiled("", "gfx1100", ["wmma"], text)
+    assert re.findall(r"v_wmma_(\w+) .*?(neg_lo:\[1,1,0\])?$", found.assembly, re.MULTILINE) == [
+        ("f32_16x16x16_f16", ""),
+        ("f32_16x16x16_bf16", ""),
+        ("i32_16x16x16_iu8", "neg_lo:[1,1,0]"),
+    ]
+
+
 def test_transposing_reads():
     text = "".join(
         f"""extern "C" __global__ void __launch_bounds__(64) kernel{bits}(uint2* x) {{

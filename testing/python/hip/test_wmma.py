@@ -1,0 +1,117 @@
+"""T.gemm for RDNA 3: by WMMA, whose operands lie in two lanes each."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.emulator import schedule
+from tilelang.hip.compile import compile_code_object
+
+TARGET = "hip -mcpu=gfx1100"
+
+
+def gemm(m, n, k, dtype, accumulator, trans_a=False, trans_b=True, threads=128):
+    of_a, of_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
+    tile_a, tile_b = (32, 64) if trans_a else (64, 32), (64, 32) if trans_b else (32, 64)
+
+    @T.prim_func
+    def main(A: T.Tensor(of_a, dtype), B: T.Tensor(of_b, dtype), C: T.Tensor((m, n), accumulator)):
+        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared(tile_a, dtype)
+            B_shared = T.alloc_shared(tile_b, dtype)
+            C_local = T.alloc_fragment((64, 64), accumulator)
+            T.clear(C_local)
+            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=2):
+                if trans_a:
+                    T.copy(A[ko * 32, by * 64], A_shared)
+                else:
+                    T.copy(A[by * 64, ko * 32], A_shared)
+                if trans_b:
+                    T.copy(B[bx * 64, ko * 32], B_shared)
+                else:
+                    T.copy(B[ko * 32, bx * 64], B_shared)
+                T.gemm(A_shared, B_shared, C_local, trans_a, trans_b)
+            T.copy(C_local, C[by * 64, bx * 64])
+
+    return main
+
+
+def numbers(shape, dtype):
+    if dtype == "int8":
+        return torch.randint(-128, 128, shape, dtype=torch.int8)
+    return torch.randn(shape).to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accumulator", "trans_a", "trans_b", "device_type"),
+    [
+        ("float16", "float32", False, True, "half_t, float"),
+        ("bfloat16", "float32", True, False, "bfloat16_t, float"),
+        ("int8", "int32", False, True, "int8_t, int"),
+    ],
+)
+def test_gemm(dtype, accumulator, trans_a, trans_b, device_type):
+    m, n, k = 80, 72, 64  # with a part of a tile behind the end of C
+    program = gemm(m, n, k, dtype, accumulator, trans_a, trans_b)
+    kernel = tilelang.compile(program, out_idx=-1, target=TARGET)
+    assert f"tl::wmma<16, 16, 16, {device_type}>(C_local" in kernel.get_kernel_source()
+    a = numbers((k, m) if trans_a else (m, k), dtype)
+    b = numbers((n, k) if trans_b else (k, n), dtype)
+    wanted = (a.T if trans_a else a).double() @ (b.T if trans_b else b).double()
+    rtol = 0 if dtype == "int8" else 1e-5
+    for seed in range(3):
+        with schedule(seed=seed):
+            torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=rtol, atol=1e2 * rtol)
+
+
+def test_operands_in_registers():
+    """The sum of a product is an operand of the next one; the other comes from a fragment that the
+    gemm lays out, in two lanes each."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 32), "float16"),
+        K: T.Tensor((64, 32), "float16"),
+        V: T.Tensor((64, 32), "float16"),
+        Y: T.Tensor((64, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            Q_local = T.alloc_fragment((64, 32), "float16")
+            K_shared = T.alloc_shared((64, 32), "float16")
+            V_shared = T.alloc_shared((64, 32), "float16")
+            S = T.alloc_fragment((64, 64), "float32")
+            P = T.alloc_fragment((64, 64), "float16")
+            F = T.alloc_fragment((64, 32), "float32")
+            T.copy(Q, Q_local)
+            T.copy(K, K_shared)
+            T.copy(V, V_shared)
+            T.clear(S)
+            T.gemm(Q_local, K_shared, S, transpose_B=True)
+            T.copy(S, P)
+            T.clear(F)
+            T.gemm(P, V_shared, F)
+            T.copy(F, Y)
+
+    kernel = tilelang.compile(main, out_idx=-1, target=TARGET)
+    source = kernel.get_kernel_source()
+    assert "wmma<16, 16, 16, half_t, float>(S" in source
+    # Q stays where the copy has put it.
+    assert re.search(r"wmma<16, 16, 16, half_t, float>\(S.*, Q_local \+ .*, K_shared_frag", source)
+    assert "wmma<16, 16, 16, half_t, float>(F" in source
+    q, k, v = (torch.randn(64, 32).half() for _ in range(3))
+    wanted = (q.float() @ k.float().T).half().float() @ v.float()
+    for seed in range(3):
+        with schedule(seed=seed):
+            torch.testing.assert_close(kernel(q, k, v), wanted, rtol=1e-2, atol=0.2)
+
+
+def test_it_is_compiled_without_spills():
+    program = gemm(512, 512, 512, "float16", "float32")
+    source = tilelang.lower(program, target=TARGET).kernel_source
+    code = compile_code_object(source, "gfx1100", ["main_kernel"])
+    (usage,) = code.resource_usage.values()
+    assert (usage.spill_stores, usage.stack) == (0, 0)
+    assert "v_wmma_f32_16x16x16_f16" in code.assembly
