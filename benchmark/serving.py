@@ -346,7 +346,7 @@ def windows(backward: bool) -> Program:
         tensors.append(torch.randn(heads, device=device))
         d_out = torch.randn_like(tensors[0])
         counter = own.new_counter(device)
-        forward = own.attention(batch, heads, length, dim, window, key_heads)
+        forward = own.attention(batch, heads, length, dim, window, key_heads, **forward_tile)
         if not backward:
             return Case(
                 lambda: [forward(*tensors, counter)[0]],
@@ -358,12 +358,22 @@ def windows(backward: bool) -> Program:
             leaves = [x.double().requires_grad_() for x in tensors]
             return torch.autograd.grad(own.reference(*leaves, window), leaves, d_out.double())
 
-        return Case(lambda: own.backward(tensors, out, log_sum, d_out, window), slopes)
+        return Case(
+            lambda: own.backward(tensors, out, log_sum, d_out, window, **query_tile), slopes
+        )
 
-    programs = [own.gradient_of_queries, own.gradients_of_keys] if backward else [own.attention]
+    # All keys of a window of 128 and 16 positions.
+    forward_tile = {"block_N": 144}
+    query_tile = {"block_M": 192, "threads": 384, "per_processor": 1}
+    tiles = {own.attention: forward_tile}
+    if backward:
+        tiles = {own.gradient_of_queries: query_tile, own.gradients_of_keys: {}}
+    programs = list(tiles)
 
     def part(program):
-        return lambda batch, length, window: program(batch, heads, length, dim, window, key_heads)
+        return lambda batch, length, window: program(
+            batch, heads, length, dim, window, key_heads, **tiles[program]
+        )
 
     def work(batch, length, window):
         products, elements = (5, 6) if backward else (2, 2)

@@ -60,7 +60,7 @@ def attention(
     exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
-    keys than a row sees: without `block_N`, up to 160 are one tile."""
+    keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
@@ -68,7 +68,7 @@ def attention(
     rows = block_M // packed  # positions of a tile
     row_tiles = -(-length // rows)
     span = rows + min(window, length) - 1  # keys that some position sees
-    block_N = block_N or -(-span // -(-span // 160) // 16) * 16
+    block_N = block_N or -(-span // -(-span // 80) // 16) * 16
     key_tiles = -(-span // block_N)
 
     @T.prim_func
@@ -141,11 +141,11 @@ def gradient_of_queries(
     window,
     key_heads=None,
     dtype=T.float16,
-    block_M=192,
+    block_M=64,
     block_N=None,
     num_stages=2,
-    threads=384,
-    per_processor=1,
+    threads=128,
+    per_processor=2,
 ):
     """dQ, and Delta, the sums of Out * dO over a head, (batch, heads, length) in float32. A block
     has tiles of rows as in `attention` and goes through the keys that they see, so that dQ needs no
@@ -364,12 +364,13 @@ def gradient_of_sinks(batch, heads, length, block=512):
     return main
 
 
-def backward(tensors, out, log_sum, d_out, window):
-    """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
+def backward(tensors, out, log_sum, d_out, window, **query_tile):
+    """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`, with the
+    tile of `gradient_of_queries`."""
     q, k, v, sinks = tensors
     batch, length, heads, dim = q.shape
     sizes = (batch, heads, length, dim, window, k.shape[2])
-    d_q, delta = gradient_of_queries(*sizes)(q, k, v, out, d_out, log_sum)
+    d_q, delta = gradient_of_queries(*sizes, **query_tile)(q, k, v, out, d_out, log_sum)
     d_k, d_v = gradients_of_keys(*sizes)(q, k, v, d_out, log_sum, delta)
     return d_q, d_k, d_v, gradient_of_sinks(batch, heads, length)(sinks, log_sum, delta)
 
