@@ -443,7 +443,10 @@ class Dataflow {
         const bool is_own = std::find(loops.begin(), loops.end(), node) != loops.end();
         // Those with a result have it in registers.
         const bool is_meant = is_own && o.issue->result.defined() && !o.issue->by_hand;
-        if (!is_meant) return Need();
+        const bool is_set = std::none_of(state->begin(), state->end(), [&](const auto& in_front) {
+          return SharesResult(*in_front.first.issue, *o.issue);
+        });
+        if (!is_meant || !is_set) return Need();
         return Need{Completion::kComplete, "the loop may run no iteration"};
       });
     }
