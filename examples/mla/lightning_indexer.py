@@ -37,8 +37,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             k = T.alloc_shared((block_N, dim), dtype)
             weight = T.alloc_shared((positions, heads), T.float32)
             scale = T.alloc_shared((block_N,), T.float32)
-            # The products of a position are added up while those of the next one are made.
-            products = [T.alloc_fragment((block_N, heads), T.float32) for _ in range(2)]
+            products = T.alloc_fragment((block_N, heads), T.float32)
             score = T.alloc_fragment((block_N,), T.float32)
             first = bx * positions
             for p, tile in enumerate(q):
@@ -48,23 +47,20 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             for n in T.Pipelined(T.ceildiv(seen, block_N), num_stages=num_stages):
                 T.copy(K[n * block_N, 0], k)
                 T.copy(scales[n * block_N], scale)
-                for p, tile in enumerate([*q, None]):
-                    if tile is not None:
-                        T.gemm(
-                            *(k, tile, products[p % 2]),
-                            transpose_B=True,
-                            policy=T.GemmWarpPolicy.FullRow,
-                            clear_accum=True,
-                        )
-                    if p > 0:
-                        product, position = products[(p - 1) % 2], first + p - 1
-                        for j, h in T.Parallel(block_N, heads):
-                            product[j, h] = T.max(product[j, h], 0) * weight[p - 1, h]
-                        T.reduce_sum(product, score, dim=1)
-                        for j in T.Parallel(block_N):
-                            row = n * block_N + j
-                            if row <= position + length - queries and position < queries:
-                                Scores[position, row] = score[j] * scale[j]
+                for p, tile in enumerate(q):
+                    T.gemm(
+                        *(k, tile, products),
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                        clear_accum=True,
+                    )
+                    for j, h in T.Parallel(block_N, heads):
+                        products[j, h] = T.max(products[j, h], 0) * weight[p, h]
+                    T.reduce_sum(products, score, dim=1)
+                    for j in T.Parallel(block_N):
+                        row = n * block_N + j
+                        if row <= first + p + length - queries and first + p < queries:
+                            Scores[first + p, row] = score[j] * scale[j]
 
     return main
 

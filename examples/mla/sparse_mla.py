@@ -15,33 +15,27 @@ import tilelang.language as T
 
 
 @T.macro
-def online_softmax(scores, out, row_max, sums, scale):
+def online_softmax(scores, out, row_max, row_sum, scale):
     """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
-    to. A row has a sum for each of a tile's columns: they are added up once, at the end."""
+    to."""
     rows, columns = scores.shape
     rescale = T.alloc_fragment((rows,), T.float32)
+    tile_sum = T.alloc_fragment((rows,), T.float32)
     T.copy(row_max, rescale)
     T.reduce_max(scores, row_max, dim=1, clear=False)
     for i in T.Parallel(rows):
         rescale[i] = T.exp2((rescale[i] - row_max[i]) * scale)
     for i, j in T.Parallel(rows, columns):
         scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-        sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
+    T.reduce_sum(scores, tile_sum, dim=1)
+    for i in T.Parallel(rows):
+        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
     for i, j in T.Parallel(*out.shape):
         out[i, j] = out[i, j] * rescale[i]
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def sparse_mla(
-    heads,
-    latent,
-    rotated,
-    dtype=T.bfloat16,
-    block_H=64,
-    block_N=64,
-    num_stages=1,
-    threads=256,
-):
+def sparse_mla(heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, threads=256):
     """softmax(Q KV^T / sqrt(latent + rotated)) KV[:, :latent] of Q (queries, heads, latent +
     rotated) over the rows of KV (length, latent + rotated) that Chosen (queries, chosen) names, -1
     where there is none, at least one for each; and log2 of each row's sum of exponentials,
@@ -69,15 +63,14 @@ def sparse_mla(
             scores = T.alloc_fragment((block_H, block_N), T.float32)
             out = T.alloc_fragment((block_H, latent), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
-            sums = T.alloc_fragment((block_H, block_N), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
             rows = slice(bx * block_H, (bx + 1) * block_H)
             T.copy(Q[query, rows, :latent], q)
             T.copy(Q[query, rows, latent:], q_rotated)
             T.clear(out)
-            T.clear(sums)
+            T.clear(row_sum)
             T.fill(row_max, NO_KEY)
-            for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=num_stages):
+            for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=1):
                 for j in T.Parallel(block_N):
                     seen[j] = t * block_N + j < chosen and Chosen[query, t * block_N + j] >= 0
                 # What is no row is zero.
@@ -89,10 +82,9 @@ def sparse_mla(
                 T.gemm(q_rotated, k_rotated, scores, transpose_B=True, policy=COLUMNS)
                 for i, j in T.Parallel(block_H, block_N):
                     scores[i, j] = T.if_then_else(seen[j], scores[i, j], NO_KEY)
-                online_softmax(scores, out, row_max, sums, scale)
+                online_softmax(scores, out, row_max, row_sum, scale)
                 T.copy(scores, weights)
                 T.gemm(weights, kv, out, policy=COLUMNS)
-            T.reduce_sum(sums, row_sum, dim=1)
             for i, d in T.Parallel(block_H, latent):
                 out[i, d] = out[i, d] / row_sum[i]
             T.copy(out, Output[query, rows, :])

@@ -22,6 +22,7 @@ from tilelang.testing.perf.build import BuildError, Trees, build_native
 from tilelang.testing.perf.gpu_state import gpu_state
 from tilelang.testing.perf.report import PLOT, Report, draw
 from tilelang.testing.perf.run import Comparing, Failed, Options
+from tilelang.testing.perf.statistics import LEAST_PAIRS
 
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -49,8 +50,12 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     found = parser.parse_args(arguments)
     if not (found.base and found.head):
         parser.error("found no --base or no --head, wanted both, as --base main --head HEAD")
-    if found.turns < 1 or found.compilations < 1:
-        parser.error("--turns and --compilations: wanted 1 or more")
+    fewest = min(found.turns, found.compilations)
+    if fewest < LEAST_PAIRS:
+        parser.error(
+            f"--turns and --compilations: found {fewest}, wanted {LEAST_PAIRS} or more: intervals "
+            "of fewer times have no width, and equal programs look different"
+        )
     return found
 
 

@@ -136,8 +136,8 @@ def test_four_steps_load_their_scales_at_once(tile, dtype, transpose):
 
 def test_scales_are_those_of_the_lane_s_elements():
     """Lane l of 16 x 16 x 128 has row l % 16, in step s the 32 elements of block 4 (l / 16) + s,
-    and byte s of its scales. Of a row of 256 bytes, chunk c of 16 bytes is at
-    128 i + (c xor i % 8) of its half."""
+    and byte s of its scales. Of row i of 256 bytes, chunk c of 16 bytes is at chunk c xor x of row
+    i of its half: bits 1, 2 and 3 of i are worth 4, 3 and 2 in x, for 64 banks."""
     source = tilelang.lower(one((16, 16, 512), "float4_e2m1fn", 64), target=GFX950).kernel_source
     elements = re.findall(r"tl::store\(a_frag.*tl::load<fp4_e2_t, 32>\(a \+ (.*)\)\);", source)
     (scales,) = re.findall(r"tl::load<fp8_e8_t, 4>\(sa \+ (.*)\)\);", source)
@@ -147,7 +147,8 @@ def test_scales_are_those_of_the_lane_s_elements():
         assert eval(scales.replace("/", "//"), {"tx": lane}) == row * 16 + 4 * group
         for s, element in enumerate(elements):
             place = eval(element.replace("/", "//"), {"tx": lane})
-            chunk = place // 2048 * 8 + (place % 128 // 16 ^ row % 8)
+            x = row // 2 % 2 * 4 ^ row // 4 % 2 * 3 ^ row // 8 % 2 * 2
+            chunk = place // 2048 * 8 + (place % 128 // 16 ^ x)
             assert (place % 2048 // 128, chunk) == (row, 4 * group + s)
 
 

@@ -17,6 +17,9 @@ import numpy as np
 CONFIDENCE = 0.99
 """Of one interval. A report has dozens, and one that compares equal things is to be silent."""
 
+LEAST_PAIRS = 6
+"""Of a session: three of each order. An interval of one pair of each order is a point."""
+
 RESAMPLES = 10_000
 
 

@@ -21,7 +21,7 @@ def compare(repository, tmp_path, capsys):
             [
                 *("--base", base, "--head", head, "--device", "emulator"),
                 *("--repository", str(repository.folder), "--work", str(tmp_path / "work")),
-                *("--output", str(tmp_path / "report"), "--compilations", "5", *options),
+                *("--output", str(tmp_path / "report"), "--compilations", "6", *options),
             ],
             repository.build,
         )
@@ -38,6 +38,14 @@ def test_a_commit_and_itself(compare):
     assert "0 slower, 0 faster, 2 unchanged, 0 failed" in text
     assert "no regressions" in text
     assert text.count("the same in all cases") == 3
+
+
+@pytest.mark.parametrize("option", ["--turns", "--compilations"])
+def test_too_few_times_are_refused(compare, capsys, option):
+    with pytest.raises(SystemExit) as ended:
+        compare("base", "base", option, "2")
+    assert ended.value.code == 2
+    assert "found 2, wanted 6 or more" in capsys.readouterr().err
 
 
 def test_costs_and_compile_time_that_grow(repository, compare, tmp_path):
