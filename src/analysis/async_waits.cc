@@ -353,7 +353,7 @@ class Dataflow {
         if (is_over) continue;
         if (need.of_registers) of_registers.push_back(operation.issue);
         if (progress.newer < wait.pending || need.until > wait.until) wait.why = need.why;
-        const bool may_pend = !need.of_result || !IsOfBefore(operation);
+        const bool may_pend = !need.of_result || !IsOfEarlierIteration(operation);
         wait.pending = may_pend ? std::min(wait.pending, progress.newer) : 0;
         wait.until = std::max(wait.until, need.until);
       }
@@ -367,7 +367,7 @@ class Dataflow {
 
   /*! Accumulators of an earlier iteration. ptxas lets no MMA of a kernel run beside another one if
    * these are used behind a wait that leaves later MMAs in flight (C7514). */
-  static bool IsOfBefore(const Operation& operation) {
+  static bool IsOfEarlierIteration(const Operation& operation) {
     const bool is_older =
         std::any_of(operation.age.begin(), operation.age.end(), [](int age) { return age > 0; });
     return is_older && operation.issue->result.defined();
@@ -437,20 +437,24 @@ class Dataflow {
       *state = std::move(exits);
       return;
     }
-    if (loop) {
-      Wait(&node->behind, &exits, [&](const Operation& o) {
-        const auto& loops = o.issue->loops;
-        const bool is_own = std::find(loops.begin(), loops.end(), node) != loops.end();
-        // Those with a result have it in registers.
-        const bool is_meant = is_own && o.issue->result.defined() && !o.issue->by_hand;
-        const bool is_set = std::none_of(state->begin(), state->end(), [&](const auto& in_front) {
-          return SharesResult(*in_front.first.issue, *o.issue);
-        });
-        if (!is_meant || !is_set) return Need();
-        return Need{Completion::kComplete, "the loop may run no iteration"};
-      });
-    }
+    if (loop) WaitBehindLoop(node, *state, &exits);
     Join(state, exits);
+  }
+
+  /*! Waits for the loop's own MMAs, whose accumulators the program has set in front of it. */
+  void WaitBehindLoop(CfgNode* loop, const InFlight& in_front, InFlight* exits) {
+    Wait(&loop->behind, exits, [&](const Operation& o) {
+      const AsyncIssue& issue = *o.issue;
+      const bool is_own =
+          std::find(issue.loops.begin(), issue.loops.end(), loop) != issue.loops.end();
+      const bool is_in_flight =
+          std::any_of(in_front.begin(), in_front.end(),
+                      [&](const auto& entry) { return SharesResult(*entry.first.issue, issue); });
+      // An operation with a result has it in registers.
+      const bool in_registers = issue.result.defined() && !issue.by_hand;
+      if (!is_own || is_in_flight || !in_registers) return Need();
+      return Need{Completion::kComplete, "the loop may run no iteration"};
+    });
   }
 
   /*! Lets an iteration end with the wait for its MMAs that the next one would begin with. Nothing

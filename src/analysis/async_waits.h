@@ -17,15 +17,19 @@
  *  - signals other threads, or may leave a loop: until it is complete;
  *  - uses some shared memory first, outside of loops, which may have the bytes of its source: until
  *    the source has been read.
- * An MMA whose registers a statement writes while later MMAs run is waited for right behind the
- * next MMA, since ptxas does not see where else its registers are free. MMAs of a loop that may run
- * no iteration are waited for right behind it, in a branch that such a loop does not take: else the
- * registers that the program has set in front of the loop meet those of MMAs in flight (C7515). Two
- * accesses of one buffer conflict unless their elements are provably disjoint. To operations from
- * outside, a range of threads is one statement. No operation of a range is in flight at its end,
- * and none of the kernel at the kernel's end. A source that several ranges use is waited for at
- * once, unless arrivals inside the block are signals to the queue: the ranges order their accesses
- * by means that are not seen here.
+ * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations
+ * from outside, a range of threads is one statement. No operation of a range is in flight at its
+ * end, and none of the kernel at the kernel's end. A source that several ranges use is waited for
+ * at once, unless arrivals inside the block are signals to the queue: the ranges order their
+ * accesses by means that are not seen here.
+ *
+ * Four waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
+ * another one (docs/measurements.md):
+ *  - registers that a statement writes while later MMAs run: right behind the next MMA (C7513);
+ *  - accumulators of an earlier iteration: one wait for all that are in flight (C7514);
+ *  - what an iteration would begin with: at the end of the iteration before (C7515);
+ *  - MMAs of a loop that may run no iteration: right behind it, in a branch that such a loop does
+ *    not take, where the program has set the accumulators in front of the loop (C7515).
  */
 #pragma once
 #include "structured_cfg.h"

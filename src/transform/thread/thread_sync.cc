@@ -34,8 +34,8 @@
  * later. A state is the set of accesses since the last barrier on some path, each with the threads
  * for which a barrier has ordered it. At the first conflict a barrier is marked, and the walk goes
  * on in front of the statement, or of the outermost loop around it. Iterations of a parallel nest
- * are independent: one is walked. Statements that neither access
- * memory that threads share nor wait are not walked.
+ * are independent: one is walked. Statements that neither access memory that threads share nor wait
+ * are not walked.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; one
@@ -65,8 +65,7 @@
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "leaving_threads.h"
-#include "shared_conflict.h"
-#include "thread_subset.h"
+#include "sync_state.h"
 
 namespace tl {
 namespace {
@@ -77,49 +76,6 @@ using Mark = SyncNode::Mark;
 /*! Named barriers of a block (PTX ISA, bar): 0 is that of the whole block, 1 and 2 are kept for
  * reductions over a part of it. */
 constexpr int kFirstBarrier = 3, kBarriers = 16;
-
-struct Pending {
-  const SharedAccess* access;
-  SharedConflict::Distance distance;
-  int ordered_for = ThreadSubsets::kNone;  // threads that have met at a barrier since the access
-  bool in_groups = false;                  // each warp group has had its own barrier since
-};
-
-// Orders accesses by their place in the program, so that equal programs get equal plans.
-struct Earlier {
-  bool operator()(const SharedAccess* a, const SharedAccess* b) const {
-    return a->order < b->order;
-  }
-  bool operator()(const Pending& a, const Pending& b) const { return Key(a) < Key(b); }
-  static std::tuple<int, int, bool, int, bool> Key(const Pending& p) {
-    return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1, p.distance.next,
-            p.ordered_for, p.in_groups};
-  }
-};
-using PendingSet = std::set<Pending, Earlier>;
-
-/*! What some path to this place has left without order. */
-struct State {
-  PendingSet pending;  // accesses since the last barrier
-  /*! Asynchronous operations that may be in flight. Each has the number of groups that were
-   * committed since it was issued, its own group included: the least number on any path. */
-  std::map<const SharedAccess*, int64_t, Earlier> in_flight;
-  /*! Accesses of threads that no proxy fence has followed: their writes, and their reads of what
-   * the async proxy writes. Each has the last barriers that followed it, one for each path; nullptr
-   * stands for a path without a barrier. */
-  std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
-
-  void Join(const State& o) {
-    pending.insert(o.pending.begin(), o.pending.end());
-    for (const auto& [access, groups] : o.in_flight) {
-      const auto [it, added] = in_flight.insert({access, groups});
-      if (!added) it->second = std::min(it->second, groups);
-    }
-    for (const auto& [access, barriers] : o.unfenced) {
-      unfenced[access].insert(barriers.begin(), barriers.end());
-    }
-  }
-};
 
 class SyncPlanner {
  public:
@@ -157,19 +113,19 @@ class SyncPlanner {
     const SharedAccess* later;
   };
   struct LoopExits {
-    State breaks, continues;
+    SyncState breaks, continues;
   };
 
   /*! The first conflict that no barrier orders. A walk that marks barriers leaves none. */
   std::optional<Conflict> Walk() {
-    State state;
+    SyncState state;
     found_.reset();
     Visit(*tree_.root, &state);
     return found_;
   }
 
   // The visits return false when they have found a conflict.
-  bool Visit(const SyncNode& node, State* state) {
+  bool Visit(const SyncNode& node, SyncState* state) {
     if (node.mark != Mark::kNone) NoteBarrier(node, state);
     if (node.mark == Mark::kBlock) state->pending.clear();
     if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
@@ -189,7 +145,7 @@ class SyncPlanner {
       case Kind::kLoop:
         return VisitLoop(node, state);
       case Kind::kIf: {
-        State otherwise = *state;
+        SyncState otherwise = *state;
         if (!VisitSequence(node.body, state)) return false;
         if (!VisitSequence(node.otherwise, &otherwise)) return false;
         state->Join(otherwise);
@@ -220,14 +176,14 @@ class SyncPlanner {
     return true;
   }
 
-  bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, State* state) {
+  bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
     return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
       return n->is_inert || (marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state));
     });
   }
 
   /*! Adds an access, unless a like one is pending: what orders that one orders this one. */
-  void AddPending(const SharedAccess& access, State* state) {
+  void AddPending(const SharedAccess& access, SyncState* state) {
     const SharedAccess*& latest = latest_[access.like];
     if (latest && state->pending.count({latest, {}})) return;
     latest = &access;
@@ -236,10 +192,10 @@ class SyncPlanner {
 
   /*! Visits a statement outside of loops, and marks a barrier for each conflict in it. False if the
    * barrier belongs in front of a statement around this one, which is then visited again. */
-  bool MarkAndVisit(const SyncNode& node, State* state) {
+  bool MarkAndVisit(const SyncNode& node, SyncState* state) {
     // A leaf in which a conflict is found has not changed the state.
     const bool is_leaf = node.kind == Kind::kLeaf;
-    const State before = is_leaf ? State() : *state;
+    const SyncState before = is_leaf ? SyncState() : *state;
     while (!Visit(node, state)) {
       if (found_) place_ = InsertBarrier(*std::exchange(found_, std::nullopt));
       if (!place_->IsInside(&node)) return false;
@@ -248,7 +204,7 @@ class SyncPlanner {
     return true;
   }
 
-  bool Check(const SyncNode& node, const State& state) {
+  bool Check(const SyncNode& node, const SyncState& state) {
     for (const SharedAccess& later : node.accesses) {
       for (const Pending& earlier : state.pending) {
         if (node.groups.IsDisjoint(earlier.access->node->groups)) continue;
@@ -277,7 +233,7 @@ class SyncPlanner {
            DivergentAround(node).empty();
   }
 
-  static void OrderTensors(State* state) {
+  static void OrderTensors(SyncState* state) {
     PendingSet left;
     for (const Pending& p : state->pending) {
       if (!p.access->tensor) left.insert(p);
@@ -299,7 +255,7 @@ class SyncPlanner {
   }
 
   /*! Notes the barrier in front of which a fence for the accesses of its threads may stand. */
-  void NoteBarrier(const SyncNode& node, State* state) {
+  void NoteBarrier(const SyncNode& node, SyncState* state) {
     for (auto& [access, barriers] : state->unfenced) {
       const bool all = DivergentAround(node).empty();
       if (all || subsets_.Contains(subsets_.At(&node), subsets_.At(access->node))) {
@@ -310,7 +266,7 @@ class SyncPlanner {
 
   /*! A fence may also stand in front of a `sync_warp`, after which one lane arrives for its warp.
    * An access that a barrier has followed keeps that barrier, because it orders for all warps. */
-  void NoteSyncWarp(const SyncNode& node, State* state) {
+  void NoteSyncWarp(const SyncNode& node, SyncState* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto& [access, barriers] : state->unfenced) {
       const bool all = IsInsideAll(*access->node, regions) ||
@@ -320,7 +276,7 @@ class SyncPlanner {
     }
   }
 
-  void PlaceFences(const SyncNode& node, State* state) {
+  void PlaceFences(const SyncNode& node, SyncState* state) {
     if (TellsOthers(node)) {
       for (const auto& [access, barriers] : state->unfenced) {
         if (access->writes && barriers.count(nullptr)) told_.insert(access);
@@ -410,7 +366,7 @@ class SyncPlanner {
   }
 
   /*! Drops the accesses of the threads that pass this fence. */
-  static void PassFence(const SyncNode& node, bool of_tensors, State* state) {
+  static void PassFence(const SyncNode& node, bool of_tensors, SyncState* state) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
       const bool is_meant = of_tensors || !it->first->tensor;
@@ -425,7 +381,7 @@ class SyncPlanner {
   }
 
   /*! The threads of a set meet at a barrier: their accesses are ordered with their later ones. */
-  void Order(int set, State* state) {
+  void Order(int set, SyncState* state) {
     PendingSet ordered;
     for (Pending p : state->pending) {
       if (subsets_.Contains(set, subsets_.At(p.access->node))) {
@@ -437,7 +393,7 @@ class SyncPlanner {
   }
 
   /*! Each warp group of a set has a barrier: its accesses are ordered with its own later ones. */
-  void OrderInGroups(int set, State* state) {
+  void OrderInGroups(int set, SyncState* state) {
     PendingSet ordered;
     for (Pending p : state->pending) {
       p.in_groups |= subsets_.Contains(set, subsets_.At(p.access->node));
@@ -447,7 +403,7 @@ class SyncPlanner {
   }
 
   /*! A named barrier counts if the threads that run it are exactly those that it waits for. */
-  void VisitBarrier(const SyncNode& node, State* state) {
+  void VisitBarrier(const SyncNode& node, SyncState* state) {
     if (node.of_role) {
       NoteBarrier(node, state);
       Order(subsets_.At(&node), state);
@@ -461,7 +417,7 @@ class SyncPlanner {
     }
   }
 
-  void VisitWait(const SyncNode& node, State* state) {
+  void VisitWait(const SyncNode& node, SyncState* state) {
     decltype(state->in_flight) left;
     for (const auto& [copy, groups] : state->in_flight) {
       if (copy->queue != node.queue || node.groups.IsDisjoint(copy->node->groups)) {
@@ -483,21 +439,21 @@ class SyncPlanner {
 
   /*! Walks iterations k and k + 1, and one for all later iterations if iteration k has left
    * accesses that no barrier of iteration k + 1 has ordered. */
-  bool VisitLoop(const SyncNode& loop, State* state) {
+  bool VisitLoop(const SyncNode& loop, SyncState* state) {
     const auto* op = loop.stmt.as<ForNode>();
     int64_t least = 0, most = INT64_MAX;
     if (op && !op->step && AsInt(op->extent)) least = most = ToInt(op->extent);
     if (op && op->annotations.count(kIndependentIterations)) most = std::min<int64_t>(most, 1);
-    const State before = *state;
-    State breaks;
+    const SyncState before = *state;
+    SyncState breaks;
     if (!VisitIteration(loop, state, &breaks)) return false;
-    State all = *state;
+    SyncState all = *state;
     if (most >= 2) {
-      State next = *state;
+      SyncState next = *state;
       next.pending = Shifted(state->pending, loop);
       if (!VisitIteration(loop, &next, &breaks)) return false;
       all.Join(next);
-      State far = next;
+      SyncState far = next;
       far.pending = Survivors(next.pending, loop);
       if (most >= 3 && !far.pending.empty()) {
         if (!VisitIteration(loop, &far, &breaks)) return false;
@@ -516,7 +472,7 @@ class SyncPlanner {
     return true;
   }
 
-  bool VisitIteration(const SyncNode& loop, State* state, State* breaks) {
+  bool VisitIteration(const SyncNode& loop, SyncState* state, SyncState* breaks) {
     exits_.emplace_back();
     const bool ordered = VisitSequence(loop.body, state);
     breaks->Join(exits_.back().breaks);
