@@ -67,22 +67,6 @@ struct PairArithmetic<bfloat16_t> {
 #undef TL_PAIR
 #undef TL_FMA_PAIR
 
-/*! Bytes, as elements of 4 bits (nibble_pairs.h): 1024 + u, less 1024, or less 1152 where u has the
- * sign's bit flipped. */
-template <bool is_signed>
-struct ByteToHalf {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    const uint32_t u = is_signed ? word ^ 0x80808080u : word;
-    const uint32_t wide = permute_bytes(u, 0x64, i ? 0x4342 : 0x4140);
-    return PairArithmetic<half_t>::sub(wide, is_signed ? 0x64806480u : 0x64006400u);
-  }
-};
-template <>
-struct PairCast<half_t, int8_t> : ByteToHalf<true> {};
-template <>
-struct PairCast<half_t, uint8_t> : ByteToHalf<false> {};
-
 #if __CUDA_ARCH__ >= 890
 #define TL_FLOAT8_TO_HALF(Format, type)                                                 \
   template <>                                                                           \
@@ -116,4 +100,5 @@ struct PairCast<bfloat16_t, Float8<Format>> {
 }  // namespace detail
 }  // namespace tl
 
+#include <tl/byte_pairs.h>
 #include <tl/float4_pairs.h>

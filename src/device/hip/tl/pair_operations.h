@@ -86,22 +86,6 @@ struct PairArithmetic<bfloat16_t> {
   }
 };
 
-/*! Bytes, as elements of 4 bits (nibble_pairs.h): 1024 + u, less 1024, or less 1152 where u has the
- * sign's bit flipped. */
-template <bool is_signed>
-struct ByteToHalf {
-  static constexpr bool exists = true;
-  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    const uint32_t u = is_signed ? word ^ 0x80808080u : word;
-    const uint32_t wide = permute_bytes(u, 0x64, i ? 0x4342 : 0x4140);
-    return PairArithmetic<half_t>::sub(wide, is_signed ? 0x64806480u : 0x64006400u);
-  }
-};
-template <>
-struct PairCast<half_t, int8_t> : ByteToHalf<true> {};
-template <>
-struct PairCast<half_t, uint8_t> : ByteToHalf<false> {};
-
 #if __gfx950__
 // CDNA4 ISA, V_CVT_SCALEF32_PK_F16_FP4, V_CVT_SCALEF32_PK_F16_FP8 and their like.
 #define TL_CONVERTED(type, from, word, i) \
@@ -148,6 +132,7 @@ TL_FLOAT4_PAIR(bfloat16_t, bf16)
 }  // namespace detail
 }  // namespace tl
 
+#include <tl/byte_pairs.h>
 #include <tl/nibble_pairs.h>
 #if !__gfx950__
 #include <tl/narrow_pairs.h>
