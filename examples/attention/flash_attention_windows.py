@@ -40,6 +40,14 @@ def mask(tile, first, here, packed, window, otherwise):
             tile[i, j] = T.if_then_else(here + j >= 0, tile[i, j], otherwise)
 
 
+def tiles(rows, length, window, block_N):
+    """How many tiles of `rows` positions there are; the keys of a tile, and how many of these have
+    all keys that the positions see. Without `block_N` they share them, with at most 80 each."""
+    seen = rows + min(window, length) - 1
+    block_N = block_N or -(-seen // -(-seen // 80) // 16) * 16
+    return -(-length // rows), block_N, -(-seen // block_N)
+
+
 @tilelang.jit(pass_configs=FAST_MATH)
 def attention(
     batch,
@@ -66,10 +74,7 @@ def attention(
     scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
     packed = math.gcd(heads // key_heads, block_M)
     rows = block_M // packed  # positions of a tile
-    row_tiles = -(-length // rows)
-    span = rows + min(window, length) - 1  # keys that some position sees
-    block_N = block_N or -(-span // -(-span // 80) // 16) * 16
-    key_tiles = -(-span // block_N)
+    row_tiles, block_N, key_tiles = tiles(rows, length, window, block_N)
 
     @T.prim_func
     def main(
@@ -156,10 +161,7 @@ def gradient_of_queries(
     scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
     packed = math.gcd(heads // key_heads, block_M)
     rows = block_M // packed  # positions of a tile
-    row_tiles = -(-length // rows)
-    span = rows + min(window, length) - 1  # keys that some position sees
-    block_N = block_N or -(-span // -(-span // 80) // 16) * 16
-    key_tiles = -(-span // block_N)
+    row_tiles, block_N, key_tiles = tiles(rows, length, window, block_N)
 
     @T.prim_func
     def main(
