@@ -13,13 +13,13 @@ from .kit import Base, Defect, Launch
 from .maps import tensor_map
 
 
-def gemm_program() -> Any:
-    """A product through a pipeline of three stages."""
+def gemm_program(depth: int = 128) -> Any:
+    """A product through a pipeline of three stages, of `depth` elements a row of A."""
 
     @T.prim_func
     def main(
-        A: T.Tensor((64, 128), "float16"),
-        B: T.Tensor((128, 64), "float16"),
+        A: T.Tensor((64, depth), "float16"),
+        B: T.Tensor((depth, 64), "float16"),
         C: T.Tensor((64, 64), "float32"),
     ):
         with T.Kernel(1, threads=128):
@@ -36,9 +36,9 @@ def gemm_program() -> Any:
     return main
 
 
-def gemm() -> Launch:
+def gemm(depth: int = 128) -> Launch:
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, 128), (128, 64)))
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((64, depth), (depth, 64)))
     c = np.zeros((64, 64), np.float32)
     return Launch([a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32))])
 

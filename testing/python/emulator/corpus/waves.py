@@ -9,6 +9,7 @@ import numpy as np
 import tilelang
 import tilelang.language as T
 
+from . import compiled
 from .kit import Base, Defect, Launch
 
 
@@ -70,39 +71,14 @@ def loads_text() -> str:
     return tilelang.lower(loads_program(), target="hip -mcpu=gfx950").kernel_source
 
 
-def transposed_program() -> Any:
-    """The same with a B that has rows of K, whose tile is read by ds_read_tr."""
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((64, 104), "float16"),
-        B: T.Tensor((104, 64), "float16"),
-        C: T.Tensor((64, 64), "float32"),
-    ):
-        with T.Kernel(1, threads=128):
-            A_shared = T.alloc_shared((64, 32), "float16")
-            B_shared = T.alloc_shared((32, 64), "float16")
-            C_local = T.alloc_fragment((64, 64), "float32")
-            T.clear(C_local)
-            for k in T.Pipelined(4, num_stages=3):
-                T.copy(A[0, k * 32], A_shared)
-                T.copy(B[k * 32, 0], B_shared)
-                T.gemm(A_shared, B_shared, C_local)
-            T.copy(C_local, C)
-
-    return main
-
-
 def transposed() -> Launch:
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((64, 104), (104, 64)))
-    c = np.zeros((64, 64), np.float32)
-    return Launch([a, b, c], [(c, a.astype(np.float32) @ b.astype(np.float32))])
+    """The same with a B that has rows of K, whose tile is read by ds_read_tr."""
+    return compiled.gemm(104)
 
 
 @functools.cache
 def transposed_text() -> str:
-    return tilelang.lower(transposed_program(), target="hip -mcpu=gfx950").kernel_source
+    return tilelang.lower(compiled.gemm_program(104), target="hip -mcpu=gfx950").kernel_source
 
 
 BASES = {
