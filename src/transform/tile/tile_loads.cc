@@ -70,6 +70,7 @@ int64_t MostStages(const Stmt& body) {
 
 TileLoads::TileLoads(const KernelInfo& kernel, const Views& views)
     : kernel_(kernel), peers_(kernel.block->body) {
+  annotated_.target = kernel.target;
   annotated_.views = std::make_shared<const Views>(views);
   for (auto [buffer, layout] : GetLayoutMap(kernel.block->annotations)) {
     annotated_.PlaceAnnotated(buffer, layout);
@@ -92,7 +93,6 @@ const Placements& TileLoads::Dictated() const {
     if (IsGemm(GetRef<Stmt>(op))) gemms.push_back(OperatorOf(GetRef<Stmt>(op)));
   });
   Placements& placed = dictated_.emplace(annotated_);
-  placed.target = kernel_.target;
   for (const auto& gemm : gemms) gemm->InferMmaOperandLayout(&placed);
   // Of fragments, MMAs may dictate different layouts.
   std::vector<std::pair<Var, Layout>> dictated;
