@@ -12,11 +12,11 @@
 namespace tl {
 namespace {
 
-/*! Emits the steps of one instruction. */
 /*! Scales in the register that an instruction takes its scale from. */
 constexpr int64_t kScalesOfWord = 4;
 constexpr const char* kMfmaScaleOfWord = "tl.mfma_scale_of_word";
 
+/*! Emits the steps of one instruction. */
 class MmaEmitter {
  public:
   MmaEmitter(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps, const GemmOperand& a,
@@ -39,6 +39,7 @@ class MmaEmitter {
                           steps.steps % kScalesOfWord == 0
                       ? kScalesOfWord
                       : 1),
+        at_once_(mma_.operand.bits == 6 ? together_ : 1),
         a_(FragmentOf(a, op.a.buffer, together_ * m_tiles_ * mma_.ElementsA())),
         b_(FragmentOf(b, op.b.buffer, together_ * n_tiles_ * mma_.ElementsB())) {}
 
@@ -51,8 +52,9 @@ class MmaEmitter {
     if (together_ > 1) LoadScales(group, &body);
     for (int64_t step = 0; step < together_; ++step) {
       const Expr k = together_ == 1 ? Expr(group) : Expr(group) * together_ + step;
-      if (operand_a_.shared.defined()) LoadA(k, step, &body);
-      if (operand_b_.shared.defined()) LoadB(k, step, &body);
+      const bool loads = step % at_once_ == 0;
+      if (loads && operand_a_.shared.defined()) LoadA(k, step, &body);
+      if (loads && operand_b_.shared.defined()) LoadB(k, step, &body);
       if (op_.metadata) LoadMetadata(k, &body);
       if (op_.scales_a && together_ == 1) LoadScales(group, &body);
       Var i = MakeVar("i"), j = MakeVar("j");
@@ -74,7 +76,7 @@ class MmaEmitter {
 
   Var FragmentOf(const GemmOperand& operand, const Var& buffer, int64_t elements) const {
     if (operand.registers.defined()) return operand.registers;
-    return MakeBuffer(std::string(buffer->name) + "_frag", op_.OperandType(), {MakeInt(elements)},
+    return MakeBuffer(std::string(buffer->name) + "_frag", op_.StoredType(), {MakeInt(elements)},
                       "local");
   }
 
@@ -161,18 +163,29 @@ class MmaEmitter {
   Expr Matrix(int64_t bit) const { return FloorModOf(FloorDivOf(lane_, 8 * bit), 2); }
 
   /*! Number of a tile's fragment among those of the steps that are together. */
-  static Expr InStep(int64_t step, int64_t tiles, const Expr& tile) {
+  Expr InStep(int64_t step, int64_t tiles, const Expr& tile) const {
+    if (at_once_ > 1) return tile * at_once_ + step;
     return step == 0 ? tile : tile + step * tiles;
+  }
+
+  /*! What is loaded of an operand for a step, or for the steps that are loaded at once: a lane's
+   * bytes of these follow each other in memory (Spread), so they are one run of registers, too. */
+  Fragment Loaded(const Fragment& fragment) const {
+    if (at_once_ == 1) return fragment;
+    const int64_t rows = fragment->Shape()[0], run = at_once_ * fragment->RegisterExtent();
+    return MakeWarpFragment({{0, rows, 1}, {1, scope_->target->warp_threads / rows, run}},
+                            {{1, run, 1}});
   }
 
   /*! Where step k begins, in elements that are stored of A or of B. */
   Expr DepthOfA(const Expr& k) const {
-    return together_ == 1 ? k * mma_.StoredK() + steps_.begin : DepthOfB(k);
+    return mma_.sparse ? k * mma_.StoredK() + steps_.begin : DepthOfB(k);
   }
   Expr DepthOfB(const Expr& k) const {
-    if (together_ == 1) return k * mma_.k + steps_.begin;
-    return FloorDivOf(k, together_) * (together_ * mma_.k) +
-           FloorModOf(k, together_) * mma_.scale_k + steps_.begin;
+    const int64_t begin = mma_.StoredOf(steps_.begin), depth = mma_.StoredOf(mma_.k);
+    if (together_ == 1) return k * depth + begin;
+    return FloorDivOf(k, together_) * (together_ * depth) +
+           FloorModOf(k, together_) * mma_.StoredOf(mma_.scale_k) + begin;
   }
   /*!
    * Where element `k` along K of an instruction is behind the step's beginning. Steps whose scales
@@ -181,7 +194,7 @@ class MmaEmitter {
    * scales, too. A sum is the same in any order of its blocks, and A and B have the same.
    */
   Expr Spread(const Expr& k) const {
-    if (together_ == 1) return k;
+    if (together_ == 1 || at_once_ > 1) return k;
     return FloorDivOf(k, mma_.scale_k) * (together_ * mma_.scale_k) + FloorModOf(k, mma_.scale_k);
   }
 
@@ -196,7 +209,7 @@ class MmaEmitter {
     const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m;
     const Expr reg = InStep(step, m_tiles_, i) * mma_.ElementsA();
     if (!UsesLdmatrix(operand_a_)) {
-      return LoadFragment(operand_a_, mma_.a, row0, DepthOfA(k), a_, reg);
+      return LoadFragment(operand_a_, Loaded(mma_.a), row0, DepthOfA(k), a_, reg);
     }
     const int64_t rows = mma_.m / 8, depths = mma_.StoredK() / mma_.BlockDepth();
     Expr k0 = DepthOfA(k);
@@ -215,7 +228,7 @@ class MmaEmitter {
     if (!UsesLdmatrix(operand_b_)) {
       const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * mma_.n;
       const Expr reg = InStep(step, n_tiles_, j) * mma_.ElementsB();
-      Stmt load = LoadFragment(operand_b_, mma_.b, col0, DepthOfB(k), b_, reg);
+      Stmt load = LoadFragment(operand_b_, Loaded(mma_.b), col0, DepthOfB(k), b_, reg);
       body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
       return;
     }
@@ -319,6 +332,9 @@ class MmaEmitter {
   Expr lane_, row_warp_, col_warp_;
   /*! Steps along K whose scales a lane loads at once. */
   int64_t together_;
+  /*! Those whose elements it loads at once: 24 bytes of 6-bit floats are no vector, four times as
+   * many are six. */
+  int64_t at_once_;
   Var a_, b_, metadata_, scales_a_, scales_b_;
 };
 
