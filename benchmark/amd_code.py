@@ -31,7 +31,7 @@ ISSUE_CYCLES, TRANSCENDENTAL_CYCLES = 4, 16
 MULTIPLY_ADDS = {
     "gfx90a": {16: 128, 8: 128, 32: 32, 64: 32},
     "gfx942": {16: 256, 8: 512, 32: 32, 64: 32},
-    "gfx950": {16: 512, 8: 1024, 32: 32, 64: 16, 4: 2048},
+    "gfx950": {16: 512, 8: 1024, 32: 32, 64: 16, 6: 2048, 4: 2048},
 }
 # Bytes of an operand that a lane has for an MFMA of 16 or 8 bits that gfx942 has, too; it is no
 # faster on gfx950, whose own ones take 16 or more.
@@ -112,8 +112,9 @@ def not_skipped(lines: list[str]) -> Iterator[str]:
 def bits_of(types: str, operands: str) -> int:
     """Of an element of an operand, from the name of an MFMA's types and its operands."""
     if types.startswith("f8f6f4"):
-        # cbsz is the format of A: 4 is that of 4 bits.
-        return 4 if "cbsz:4" in operands else 8
+        # cbsz is the format of A: 2 and 3 are those of 6 bits, 4 is that of 4 bits.
+        found = re.search(r"cbsz:([234])", operands)
+        return {"2": 6, "3": 6, "4": 4}[found[1]] if found else 8
     return {"f16": 16, "bf16": 16, "f32": 32, "xf32": 32, "f64": 64}.get(types.split("_")[0], 8)
 
 

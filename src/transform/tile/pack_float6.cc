@@ -37,9 +37,11 @@ std::string TypeOf(const Var& buffer) { return DTypeName(BufferOf(buffer)->dtype
 
 class Float6Packer : public Substituter {
  public:
-  PrimFunc Run(PrimFunc f) {
+  /*! `first` is the program's first statement that has a place. */
+  PrimFunc Run(PrimFunc f, const Span& first) {
+    span_ = first;
     Array<Var> params;
-    for (const Var& p : f->params) params.push_back(HasFloat6(p) ? Packed(p, f->span) : p);
+    for (const Var& p : f->params) params.push_back(HasFloat6(p) ? Packed(p) : p);
     PrimFunc out = WithBody(f, Mutate(f->body));
     out.CopyOnWrite()->params = params;
     return out;
@@ -50,13 +52,13 @@ class Float6Packer : public Substituter {
 
   Stmt Mutate_(const SBlockNode* op) final {
     Array<Var> allocs;
-    for (const Var& b : op->alloc_buffers) allocs.push_back(HasFloat6(b) ? Packed(b, op->span) : b);
+    for (const Var& b : op->alloc_buffers) allocs.push_back(HasFloat6(b) ? Packed(b) : b);
     for (const char* key : {"layout_map", "tensor_layout_map", "safe_value_map"}) {
       if (!op->annotations.count(key)) continue;
       for (const auto& [buffer, value] : op->annotations.at(key).cast<Map<Var, Any>>()) {
         if (!HasFloat6(buffer)) continue;
-        Refuse(op->span, "a layout or a safe value of " + std::string(buffer->name), buffer,
-               "none: its layout is that of its bytes, and what lies outside reads as 0");
+        Refuse("a layout or a safe value of " + std::string(buffer->name), buffer,
+               "wanted none: its layout is that of its bytes, and what lies outside reads as 0");
       }
     }
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
@@ -67,7 +69,7 @@ class Float6Packer : public Substituter {
   Stmt Mutate_(const DeclBufferNode* op) final {
     auto decl = make_object<DeclBufferNode>(*op);
     decl->data = Mutate(op->data);
-    if (HasFloat6(op->buffer)) decl->buffer = Packed(op->buffer, op->span);
+    if (HasFloat6(op->buffer)) decl->buffer = Packed(op->buffer);
     return DeclBuffer(decl);
   }
 
@@ -106,70 +108,69 @@ class Float6Packer : public Substituter {
     region->source = Mutate(op->source);
     const size_t last = op->region.size() - 1;
     const Range row = op->region[last];
-    region->region.Set(last, MakeRange(Bytes(row->min, "begins at element ", buffer, span_),
-                                       Bytes(row->extent, "has ", buffer, span_)));
+    region->region.Set(last, MakeRange(Bytes(row->min, "begins at element ", buffer),
+                                       Bytes(row->extent, "has ", buffer)));
     return TensorRegion(region);
   }
 
   Stmt Mutate_(const BufferStoreNode* op) final {
-    if (HasFloat6(op->buffer)) RefuseElement(op->span, op->buffer);
     span_ = op->span;
+    if (HasFloat6(op->buffer)) RefuseElement(op->buffer);
     return Default<Stmt>(op);
   }
 
   Expr Mutate_(const TensorLoadNode* op) final {
     const auto buffer = op->source.as_or_throw<Var>();
-    if (HasFloat6(buffer)) RefuseElement(op->span.defined() ? op->span : span_, buffer);
+    if (HasFloat6(buffer)) RefuseElement(buffer);
     return Default<Expr>(op);
   }
 
  private:
-  [[noreturn]] static void Refuse(const Span& span, const std::string& found, const Var& buffer,
-                                  const std::string& wanted) {
-    ThrowAt(span, "ValueError",
-            "found " + found + ", of " + TypeOf(buffer) +
-                ", four of which lie in three bytes; wanted " + wanted);
+  [[noreturn]] void Refuse(const std::string& found, const Var& buffer,
+                           const std::string& wanted) const {
+    ThrowAt(span_, "ValueError",
+            "found " + found + ", of " + TypeOf(buffer) + ", four of which lie in three bytes; " +
+                wanted);
   }
 
-  [[noreturn]] static void RefuseElement(const Span& span, const Var& buffer) {
-    Refuse(span, "an element of " + std::string(buffer->name), buffer,
-           "tiles that T.copy moves and T.gemm_blockscaled multiplies: convert on the host "
+  [[noreturn]] void RefuseElement(const Var& buffer) const {
+    Refuse("an element of " + std::string(buffer->name), buffer,
+           "wanted tiles that T.copy moves and T.gemm_blockscaled multiplies: convert on the host "
            "(tilelang.utils.float6), or use float8_e4m3fn");
   }
 
   /*! As many elements, or the place behind them, in bytes. */
-  Expr Bytes(const Expr& elements, const std::string& what, const Var& buffer, const Span& span) {
+  Expr Bytes(const Expr& elements, const std::string& what, const Var& buffer) {
     const Analyzer::Modular found = analyzer_.ModularSet(elements);
     const std::optional<int64_t> known = AsInt(elements);
     if (found.coeff % kElements || found.base % kElements) {
       std::ostringstream text;
-      Refuse(span,
-             "a row of " + std::string(buffer->name) + " that " + what +
+      Refuse("a row of " + std::string(buffer->name) + " that " + what +
                  (known ? std::to_string(*known) : "a number of the run"),
-             buffer, "a multiple of 4 there: pad the rows");
+             buffer, "wanted a multiple of 4 there: pad the rows");
     }
     return analyzer_.Simplify(FloorDivOf(elements, kElements) * kBytes);
   }
 
   /*! The buffer of bytes that stands for it from here on. */
-  Var Packed(const Var& buffer, const Span& span) {
+  Var Packed(const Var& buffer) {
     auto type = make_object<BufferTypeNode>(*BufferOf(buffer));
     const std::string name(buffer->name);
     if (type->shape.empty() || !AsInt(type->shape[type->shape.size() - 1])) {
-      Refuse(span, name + ", whose last extent is not known", buffer,
-             "a constant: only the others may be symbols");
+      Refuse(name + ", whose last extent is not known", buffer,
+             "wanted a constant: only the others may be symbols");
     }
     const size_t last = type->shape.size() - 1;
+    type->shape.Set(last, Bytes(type->shape[last], "has ", buffer));
     for (size_t d = 0; d < type->strides.size(); ++d) {
       const Expr stride = type->strides[d];
       if (d < last) {
-        type->strides.Set(d, Bytes(stride, "is a stride away from the next: ", buffer, span));
+        type->strides.Set(d, Bytes(stride, "is a stride away from the next: ", buffer));
       } else if (!IsConst(stride, 1)) {
-        Refuse(span, name + ", whose rows have gaps", buffer,
-               "elements side by side: a stride of 1");
+        Refuse(name + ", whose rows have gaps", buffer,
+               "wanted elements side by side: a stride of 1");
       }
     }
-    type->shape.Set(last, Bytes(type->shape[last], "has ", buffer, span));
     type->dtype = PrimTy(kByte);
     auto var = make_object<VarNode>(*buffer.get());
     var->ty = BufferType(type);
@@ -178,25 +179,24 @@ class Float6Packer : public Substituter {
     return packed;
   }
 
-  static void CheckCopy(const CallNode* call, const std::vector<Var>& found) {
-    const Span& span = call->span;
+  void CheckCopy(const CallNode* call, const std::vector<Var>& found) const {
     if (found.size() == 2 && TypeOf(found[0]) == TypeOf(found[1])) {
       for (const char* key : {"coalesced_width", "parallel_loop_layout"}) {
         if (TileOpAttr(call, key) == nullptr) continue;
-        Refuse(span, "T.copy of " + std::string(found[0]->name), found[0],
-               std::string("no `") + key + "`, which counts elements");
+        Refuse("T.copy of " + std::string(found[0]->name), found[0],
+               std::string("wanted no `") + key + "`, which counts elements");
       }
       return;
     }
-    Refuse(span, "T.copy that converts " + std::string(found[0]->name), found[0],
-           "both sides of this type: convert on the host (tilelang.utils.float6)");
+    Refuse("T.copy that converts " + std::string(found[0]->name), found[0],
+           "wanted both sides of this type: convert on the host (tilelang.utils.float6)");
   }
 
   void CheckProduct(const CallNode* call, const std::vector<Var>& found) const {
     const std::string name = OpOf(call)->name;
     if (!IsCallTo(GetRef<Expr>(call), kGemmScaled)) {
-      Refuse(span_, "T." + name.substr(name.rfind('.') + 1) + " of " + std::string(found[0]->name),
-             found[0], "T.copy or T.gemm_blockscaled");
+      Refuse("T." + name.substr(name.rfind('.') + 1) + " of " + std::string(found[0]->name),
+             found[0], "wanted T.copy or T.gemm_blockscaled");
     }
     const GemmOp op = ParseGemm(call, span_);
     const std::pair<const TileRegion*, bool> operands[] = {{&op.a, op.trans_a},
@@ -204,10 +204,10 @@ class Float6Packer : public Substituter {
     for (const auto& [operand, along_rows] : operands) {
       if (!along_rows) continue;
       Refuse(
-          span_,
           "T.gemm_blockscaled of " + std::string(operand->buffer->name) + ", whose rows are of K",
           found[0],
-          "elements along K side by side, A as (M, K) and B as (N, K) with transpose_B=True");
+          "wanted elements along K side by side, A as (M, K) and B as (N, K) with "
+          "transpose_B=True");
     }
   }
 
@@ -218,6 +218,8 @@ class Float6Packer : public Substituter {
 class Float6Finder : public StmtExprVisitor {
  public:
   bool found = false;
+  /*! Of the first statement that has one. */
+  Span place;
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -229,13 +231,19 @@ class Float6Finder : public StmtExprVisitor {
     found |= HasFloat6(op->buffer);
     Default(op);
   }
+  void Visit_(const EvaluateNode* op) final {
+    if (!place.defined()) place = op->span;
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    if (!place.defined()) place = op->span;
+  }
 };
 
 PrimFunc PackFloat6(PrimFunc f) {
   Float6Finder finder;
   for (const Var& p : f->params) finder.found |= HasFloat6(p);
   finder(f->body);
-  return finder.found ? Float6Packer().Run(std::move(f)) : f;
+  return finder.found ? Float6Packer().Run(std::move(f), finder.place) : f;
 }
 
 Registration registration([] { RegisterPass("PackFloat6", PackFloat6); });

@@ -44,7 +44,7 @@ RUNS = {
     "gemm": ("--size 130 72 72", 4),
     "gemm_any_shape": ("--size 24 200 136", 2),
     "gemm_fp8": ("--size 130 80 144", 3),
-    "gemm_mxfp": ("--size 130 80 256", 2),
+    "gemm_mxfp": ("--size 130 80 256", 4),
     "gemm_sp": ("--size 130 72 128", 1),
     "gemm_splitk": ("--size 40 100 200 --split 3", 1),
     "gemv": ("--size 10 1100", 2),

@@ -28,11 +28,12 @@ def names():
     collected."""
     all_archs = ("gfx90a", "gfx942", "gfx950")
     only = {"gemm float8 fnuz": ("gfx942",), "gemm float8": ("gfx950",), "gemm mxfp4": ("gfx950",)}
+    only["gemm mxfp6"] = ("gfx950",)
     only |= {f"gemm {dtype} NN": ("gfx950",) for dtype in ("float16", "int8")}
     listed = (
         *("gemm float16", "gemm float16 NN", "gemm bfloat16", "gemm float8 fnuz", "gemm float8"),
-        *("gemm int8", "gemm int8 NN", "gemm mxfp4", "int4 gemm", "attention 64", "attention 128"),
-        *("attention backward", "mla decode", "softmax", "rms_norm"),
+        *("gemm int8", "gemm int8 NN", "gemm mxfp4", "gemm mxfp6", "int4 gemm", "attention 64"),
+        *("attention 128", "attention backward", "mla decode", "softmax", "rms_norm"),
     )
     return [(name, arch) for name in listed for arch in only.get(name, all_archs)]
 
@@ -88,6 +89,7 @@ def test_every_example_is_right_under_twenty_schedules(benchmark, name, arch):
         ("gemm float16", "gfx942", 0.8),
         ("gemm float16", "gfx950", 0.8),
         ("gemm mxfp4", "gfx950", 0.8),
+        ("gemm mxfp6", "gfx950", 0.7),
         # B is read by ds_read_tr.
         ("gemm float16 NN", "gfx950", 0.75),
         ("gemm int8 NN", "gfx950", 0.75),
