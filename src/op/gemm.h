@@ -98,6 +98,8 @@ struct GemmPlan {
   WarpPartition warps{0, 0};
   /*! Why no instruction does the whole, empty if one does. */
   std::string why_fma;
+  /*! The device's compiler is told to put the reads of A and B between the instructions. */
+  bool interleaves_reads = false;
 
   bool UsesWgmma() const { return wgmma.instruction != nullptr; }
   bool UsesMma() const { return !mma.empty(); }

@@ -15,6 +15,10 @@ namespace {
 /*! Scales in the register that an instruction takes its scale from. */
 constexpr int64_t kScalesOfWord = 4;
 constexpr const char* kMfmaScaleOfWord = "tl.mfma_scale_of_word";
+constexpr const char* kScheduleReads = "tl.schedule_reads";
+/*! Matrix instructions whose operands are read before the first one begins: in the cycles of three
+ * of them the four wavefronts of a block get what they have asked LDS for. */
+constexpr int64_t kReadAhead = 4;
 
 /*! Emits the steps of one instruction. */
 class MmaEmitter {
@@ -32,6 +36,7 @@ class MmaEmitter {
         n_warps_(plan.warps.n_warps),
         m_tiles_(op.M() / (mma_.m * m_warps_)),
         n_tiles_(op.N() / (mma_.n * n_warps_)),
+        interleaves_reads_(plan.interleaves_reads),
         lane_(FloorModOf(scope->thread, scope->target->warp_threads)),
         row_warp_(FloorModOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
         col_warp_(FloorDivOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
@@ -63,7 +68,7 @@ class MmaEmitter {
     }
     Stmt main = UnrolledFor(group, steps_.steps / together_, MakeSeq(body), op_.span);
     const int64_t computing = scope_->target->warp_threads * m_warps_ * n_warps_;
-    if (computing == scope_->num_threads) return main;
+    if (computing == scope_->num_threads) return WithSchedule(main);
     return MakeIf(scope_->thread < MakeInt(computing), main, op_.span);
   }
 
@@ -138,6 +143,53 @@ class MmaEmitter {
       return LoadMatrices(from, fragment, *matrix, row, k, to, reg);
     }
     return LoadElements(from, fragment, row, k, to, reg);
+  }
+
+  /*! Instructions that read a fragment from shared memory, nullopt where it takes one for a few
+   * bytes: what VectorizeLoop makes of LoadElements. */
+  std::optional<int64_t> ReadsOf(const GemmOperand& from, const Fragment& fragment) const {
+    if (const LaneMatrix* matrix = MatricesOf(from, fragment)) {
+      return fragment->RegisterExtent() / matrix->Registers();
+    }
+    const int bits = mma_.Stored().bits;
+    const int64_t run = ContiguousRegisters(fragment) * bits / 8;
+    const int64_t width = std::min(run, from.vector_bytes);
+    if (from.transposed || width < 8) return std::nullopt;
+    return fragment->RegisterExtent() * bits / 8 / width;
+  }
+
+  /*!
+   * With the order of reads and matrix instructions for the device's compiler: first what the first
+   * kReadAhead of them want, then behind each as many reads as most want: tiles of a row follow
+   * each other, so that is a fragment of B.
+   */
+  Stmt WithSchedule(const Stmt& main) const {
+    // LDS is busy for as long as MFMA with operands of 6 bits: no order made the loop faster.
+    // Scales of one step are read byte by byte.
+    const bool scales_alone = op_.IsScaled() && together_ == 1;
+    if (!interleaves_reads_ || mma_.operand.bits == 6 || scales_alone) return main;
+    const auto a = ReadsOf(operand_a_, mma_.a), b = ReadsOf(operand_b_, mma_.b);
+    if (!a || !b) return main;
+    const int64_t scales = op_.IsScaled() ? m_tiles_ + n_tiles_ : 0;
+    const int64_t products = steps_.steps * m_tiles_ * n_tiles_;
+    const int64_t all =
+        steps_.steps * (m_tiles_ * *a + n_tiles_ * *b) + steps_.steps / together_ * scales;
+    int64_t first = scales;
+    for (int64_t p = 0; p < std::min(kReadAhead, products); ++p) {
+      const int64_t in_step = p % (m_tiles_ * n_tiles_);
+      if (in_step % n_tiles_ == 0) first += *a;
+      if (in_step < n_tiles_) first += *b;
+    }
+    const int64_t left = all - first;
+    const int64_t wanted = n_tiles_ > 1 ? *b : m_tiles_ > 1 ? *a : *a + *b;
+    const int64_t each = std::max(wanted, (left + products - 1) / products);
+    const int64_t times = (left + each - 1) / each;
+    if (times <= 0) return main;
+    scope_->Note(op_.span, "reads of shared memory between matrix instructions: " +
+                               std::to_string(first) + " in front, then " + std::to_string(each) +
+                               " behind each of " + std::to_string(times));
+    const Call call = CallOp(kScheduleReads, {MakeInt(first), MakeInt(each), MakeInt(times)});
+    return MakeSeq({main, MakeEvaluate(call, op_.span)});
   }
 
   /*! The elements of `fragment` one by one, those along K of consecutive registers together. */
@@ -329,6 +381,7 @@ class MmaEmitter {
   LoweringScope* scope_;
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
+  bool interleaves_reads_;
   Expr lane_, row_warp_, col_warp_;
   /*! Steps along K whose scales a lane loads at once. */
   int64_t together_;

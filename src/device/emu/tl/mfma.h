@@ -169,6 +169,10 @@ TL_DEVICE void mfma_sync(const char* name, const MfmaArguments& arguments, Locat
 
 }  // namespace emu
 
+/*! An order for the scheduler of a GPU's compiler; here things happen as the source says. */
+template <int first, int each, int times>
+TL_DEVICE void schedule_reads() {}
+
 /*!
  * c += a * b on the registers of a wavefront, each pointer being to this lane's elements; sums are
  * formed in C. With g = lane / M, register r of A is at row lane % M, k = K * M / 64 * g + r, of B

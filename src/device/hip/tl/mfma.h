@@ -175,6 +175,21 @@ TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
   memcpy(c, &sums, sizeof(sums));
 }
 
+/*!
+ * The order of the block of instructions around, for the compiler's scheduler: `first` reads of
+ * LDS, then `times` times a matrix instruction and `each` reads; what is left follows as it likes
+ * (LLVM, llvm.amdgcn.sched.group.barrier). LLVM by itself has all reads of a step behind the matrix
+ * instructions of the step before, which then wait for LDS. */
+template <int first, int each, int times>
+TL_DEVICE void schedule_reads() {
+  constexpr int kMatrix = 0x8, kLdsRead = 0x100;
+  __builtin_amdgcn_sched_group_barrier(kLdsRead, first, 0);
+  TL_UNROLL for (int i = 0; i < times; ++i) {
+    __builtin_amdgcn_sched_group_barrier(kMatrix, 1, 0);
+    __builtin_amdgcn_sched_group_barrier(kLdsRead, each, 0);
+  }
+}
+
 #if __gfx950__
 namespace detail {
 
