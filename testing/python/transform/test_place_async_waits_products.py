@@ -266,6 +266,34 @@ def test_branches():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_accumulators_that_a_branch_uses(beside):
+    """The wait stands in front of the branch: ptxas lets no product of a kernel run beside another
+    one if it is in flight on one way to a statement and complete on the other (C7514)."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.clear(c)
+        for k in T.serial(16):
+            T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True, clear_accum=True)
+            if k > n:
+                if beside:
+                    T.copy(A, a[1, :, :])
+                for i, j in T.Parallel(64, 64):
+                    d[i, j] = T.if_then_else(i > j, d[i, j], 0)
+            for i, j in T.Parallel(64, 64):
+                p[i, j] = d[i, j]
+            T.gemm(p, b[1, :, :], c)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = c[i, j] * 0.5
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    first = lines.index("gemm")
+    assert lines[first : first + 3] == ["gemm", "wait 0 d", "if"]
+    assert lines.count("wait 0 d") == 1
+
+
 @pytest.mark.parametrize("varies", [False, True])
 def test_loop_up_to_a_variable(varies):
     """Which all threads give the same value: they run the iterations together."""
