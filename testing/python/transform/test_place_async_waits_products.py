@@ -266,6 +266,28 @@ def test_branches():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_loop_that_is_known_to_run(runs):
+    """Nor does it, unless it sees that a loop has an iteration, where accumulators that the program
+    has set in front of the loop are in flight behind it (C7515)."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 64, 64), F16), C: T.Tensor((8, 64, 64))):
+        with T.Kernel(8, threads=128) as bx:
+            a = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined((16 if runs else 7) - bx, num_stages=3):
+                T.copy(A[k, :, :], a)
+                T.gemm(a, a, c)
+            T.copy(c, C[bx, :, :])
+
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert ("k == 0 || k < 16 - bx" in source) == runs
+    assert ("if (bx < 7)" in source or "if (bx <= 6)" in source) != runs
+    assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"]).log
+
+
 @pytest.mark.parametrize("beside", [False, True])
 def test_accumulators_that_a_branch_uses(beside):
     """The wait stands in front of the branch: ptxas lets no product of a kernel run beside another
