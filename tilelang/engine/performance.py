@@ -13,13 +13,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 
-from tilelang.engine.launch_plan import KernelLaunch, LaunchPlan
+from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.resource_usage import ResourceUsage
 
 SPILLS = 1 / 50
 """Of the instructions in loops those that move spilled registers, from which on they matter."""
-_MOST_THREADS = 256
-"""Threads of a block of which each has as many registers as it can name: more leave it fewer."""
 _FEW_REGISTERS = ("C7511", "C7512")
 """ptxas has too few registers for wgmmas that run beside each other."""
 _IN_FLIGHT = ("C7510", "C7513", "C7514", "C7515")
@@ -63,22 +61,15 @@ def facts(usage: ResourceUsage) -> list[str]:
     return lines
 
 
-def repair(kernel: KernelLaunch, usage: ResourceUsage) -> str:
+def repair(usage: ResourceUsage) -> str:
     """What to change in the program, by the kind of trouble."""
     codes = {advisory.code for advisory in usage.advisories}
     if codes.intersection(_IN_FLIGHT) and not codes.intersection(_FEW_REGISTERS):
-        return (
-            "read the products' results behind the last T.gemm of the step, and not in a branch, "
-            "or let the loop have num_stages=1: no product then runs beside the next step"
-        )
-    threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
-    if threads <= _MOST_THREADS:
-        return (
-            "let twice as many threads share the tiles (threads= of T.Kernel), make a tile half as "
-            "large, or leave out T.annotate_min_blocks_per_sm"
-        )
+        return "let the loop have num_stages=1: no product then runs beside the next step"
+    # Beyond 256 threads each has fewer registers.
     return (
-        "make a tile half as large, or let fewer threads take it: each of them has more registers"
+        "where 128 threads compute, let 256 share the tiles (threads= of T.Kernel), else make a "
+        "tile half as large"
     )
 
 
@@ -92,7 +83,7 @@ def warn(plan: LaunchPlan, usage: Mapping[str, ResourceUsage]) -> None:
         file, _, line = plan.location.rpartition(":")
         warnings.warn_explicit(
             f"kernel {kernel.name}, {of.registers} registers of each thread: found {said}, wanted "
-            f"products that run beside each other and no spills in loops; {repair(kernel, of)}",
+            f"products that run beside each other and no spills in loops; {repair(of)}",
             PerformanceWarning,
             file or plan.name,
             int(line) if line.isdigit() else 0,

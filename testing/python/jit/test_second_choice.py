@@ -75,8 +75,8 @@ def test_a_warning_has_the_place_the_numbers_and_a_repair(compiled):
         r"wgmma.mma_async instructions are serialized due to insufficient register resources .*; "
         rf"spilled: {usage.spill_stores} bytes stored, {usage.spill_loads} loaded, "
         rf"{usage.spills_in_loops} of {usage.instructions_in_loops} instructions in loops, wanted "
-        r"products that run beside each other and no spills in loops; let twice as many threads "
-        r"share the tiles .*",
+        r"products that run beside each other and no spills in loops; where 128 threads "
+        r"compute, let 256 share the tiles \(threads= of T.Kernel\), else .*",
         str(warning.message),
     )
     for line in ("serialized due to insufficient register resources", "instructions in loops"):
