@@ -23,6 +23,9 @@ _FEW_REGISTERS = ("C7511", "C7512")
 _IN_FLIGHT = ("C7510", "C7513", "C7514", "C7515")
 """Instructions stand between wgmmas and their wait that use registers of these."""
 
+_GIVEN: dict[str | tuple[str, type[Warning], int], int] = {}
+"""Python's record of warnings that were given: what is compiled again is not told again."""
+
 
 class PerformanceWarning(UserWarning):
     """ptxas serialises a kernel's matrix products or spills registers in its loops, and the
@@ -87,4 +90,5 @@ def warn(plan: LaunchPlan, usage: Mapping[str, ResourceUsage]) -> None:
             PerformanceWarning,
             file or plan.name,
             int(line) if line.isdigit() else 0,
+            registry=_GIVEN,
         )

@@ -55,8 +55,10 @@ LARGE, SMALL = attention(128, 128), attention(128, 128, threads=256)
 
 
 @pytest.fixture
-def compiled(monkeypatch):
+def compiled(monkeypatch, tmp_path):
     """Compiles as for a GPU of this machine, and loads nothing."""
+    monkeypatch.setenv("TILELANG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILELANG_DISABLE_CACHE", "0")
     monkeypatch.setattr(JITKernel, "_why_not_here", "")
     monkeypatch.setattr(JITKernel, "_build_adapter", lambda self: None)
     return lambda program, **options: tilelang.compile(
@@ -81,6 +83,11 @@ def test_a_warning_has_the_place_the_numbers_and_a_repair(compiled):
     )
     for line in ("serialized due to insufficient register resources", "instructions in loops"):
         assert line in kernel.explain()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            compiled(LARGE)
+    assert len(said) == 1
 
 
 def test_the_repair_repairs(compiled):
@@ -93,9 +100,8 @@ def test_the_repair_repairs(compiled):
     assert "choices of the compiler" not in kernel.explain()
 
 
-def test_a_cached_kernel_says_the_same(compiled, monkeypatch, tmp_path):
-    monkeypatch.setenv("TILELANG_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TILELANG_DISABLE_CACHE", "0")
+def test_a_cached_kernel_says_the_same(compiled, monkeypatch):
+    memory.forget()  # of the other tests
     with pytest.warns(tilelang.PerformanceWarning) as first:
         one = compiled(LARGE)
     memory.forget()
