@@ -39,7 +39,8 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             scale = T.alloc_shared((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
             score = T.alloc_fragment((block_N,), T.float32)
-            first = bx * positions
+            # Those that see most rows first: the last blocks to end are short.
+            first = (T.ceildiv(queries, positions) - 1 - bx) * positions
             for p, tile in enumerate(q):
                 T.copy(Q[first + p, :, :], tile)
             T.copy(Weights[first, 0], weight)
