@@ -391,8 +391,9 @@ def windows(backward: bool) -> Program:
     )
 
 
-def prefill(dim: int, value_dim: int, block_N: int) -> Program:
+def prefill(dim: int, value_dim: int, block_N: int, out_parts: int = 1) -> Program:
     own, heads = example("flash_attention"), 64
+    tile = {"block_N": block_N, "out_parts": out_parts}
 
     def case(kernels, device, batch, length):
         q, k, v = own.inputs(batch, heads, length, dim, device=device, value_dim=value_dim)
@@ -419,7 +420,7 @@ def prefill(dim: int, value_dim: int, block_N: int) -> Program:
         [own.online_softmax, own.flash_attention],
         [
             lambda batch, length: own.flash_attention(
-                batch, heads, length, dim, True, value_dim=value_dim, block_N=block_N
+                batch, heads, length, dim, True, value_dim=value_dim, **tile
             )
         ],
         case,
@@ -665,7 +666,7 @@ PROGRAMS = {
     "windows": functools.partial(windows, False),
     "windows_backward": functools.partial(windows, True),
     "prefill_192": functools.partial(prefill, 192, 128, 96),
-    "prefill_256": functools.partial(prefill, 256, 256, 48),
+    "prefill_256": functools.partial(prefill, 256, 256, 64, 2),
     "gemm_int8": gemm_int8,
     "sparse_mla": sparse_mla,
     "indexer": indexer,
