@@ -363,8 +363,9 @@ def windows(backward: bool) -> Program:
         )
 
     # All keys of a window of 128 and 16 positions.
-    forward_tile = {"block_N": 144, "tiles_ahead": 1}
-    query_tile = {"block_M": 192, "threads": 384, "per_processor": 1, "tiles_ahead": 1}
+    forward_tile = {"block_N": 144, "num_stages": 3, "tiles_ahead": 1}
+    query_tile = {"block_M": 192, "threads": 384, "per_processor": 1}
+    query_tile.update(num_stages=3, tiles_ahead=1)
     tiles = {own.attention: forward_tile}
     if backward:
         tiles = {own.gradient_of_queries: query_tile, own.gradients_of_keys: {}}
