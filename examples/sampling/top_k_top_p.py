@@ -252,7 +252,6 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         of_all = T.alloc_fragment((apiece, PARTS), T.float32)
         until = T.alloc_fragment((apiece,), T.float32)
         total = T.alloc_fragment((apiece,), T.float32)
-        least = T.alloc_fragment((apiece,), T.int32)
 
         # Largest first; of equals, the first in the vocabulary. So sums do not depend on the order
         # in which threads found the logits.
@@ -288,7 +287,8 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
             where[j] = T.if_then_else(j < kept and value[j] >= value[first[0]], 1, 0)
         T.reduce_sum(where, count, dim=0)
         size = T.alloc_var(T.int32, init=count[0])
-        T.fill(least, 2147483647)
+        for i in T.Parallel(1):
+            first[i] = 2147483647
         for step in T.serial(T.ceildiv(size, apiece)):
             T.clear(up_to)
             T.clear(of_all)
@@ -306,8 +306,7 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                 # The last one of the vocabulary has until == total.
                 is_last = until[i] == total[i] and weight[j] > 0
                 if j < size and (until[i] > uniform * total[i] or is_last):
-                    least[i] = T.min(least[i], place[j])
-        T.reduce_min(least, first, dim=0)
+                    T.atomic_min(first[0], place[j])
         Token[row] = first[0]
 
     @T.prim_func
