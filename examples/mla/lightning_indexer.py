@@ -39,6 +39,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             scale = T.alloc_shared((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
             score = T.alloc_fragment((block_N,), T.float32)
+            of_tile = T.alloc_shared((positions, block_N), T.float32)
             # Those that see most rows first: the last blocks to end are short.
             first = (T.ceildiv(queries, positions) - 1 - bx) * positions
             for p, tile in enumerate(q):
@@ -59,9 +60,12 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
                         products[j, h] = T.max(products[j, h], 0) * weight[p, h]
                     T.reduce_sum(products, score, dim=1)
                     for j in T.Parallel(block_N):
-                        row = n * block_N + j
-                        if row <= first + p + length - queries and first + p < queries:
-                            Scores[first + p, row] = score[j] * scale[j]
+                        of_tile[p, j] = score[j] * scale[j]
+                # In vectors, and once for all positions.
+                for p, j in T.Parallel(positions, block_N):
+                    row = n * block_N + j
+                    if row <= first + p + length - queries and first + p < queries:
+                        Scores[first + p, row] = of_tile[p, j]
 
     return main
 
