@@ -484,7 +484,7 @@ def sparse_mla() -> Program:
     return Program(
         "sparse MLA",
         [own.online_softmax, own.sparse_mla],
-        [lambda **_: own.sparse_mla(heads, latent, rotated, num_stages=2)],
+        [lambda **_: own.sparse_mla(heads, latent, rotated)],
         case,
         {"queries": 2, "length": 90, "chosen": 70},
         {"queries": 4096, "length": 8192, "chosen": 2048},

@@ -35,15 +35,12 @@ def online_softmax(scores, out, row_max, row_sum, scale):
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def sparse_mla(
-    heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, num_stages=1, threads=256
-):
+def sparse_mla(heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, threads=256):
     """softmax(Q KV^T / sqrt(latent + rotated)) KV[:, :latent] of Q (queries, heads, latent +
     rotated) over the rows of KV (length, latent + rotated) that Chosen (queries, chosen) names, -1
     where there is none, at least one for each; and log2 of each row's sum of exponentials,
     (queries, heads) in float32, from which gradients are computed. A block has a query's heads, at
-    most `block_H`, and gathers the rows for all of them, with two stages those of the next tile
-    while it multiplies (230 KB for 576 columns)."""
+    most `block_H`, and gathers the rows for all of them."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
     width = latent + rotated
     scale = LOG2_E / width**0.5
@@ -73,7 +70,7 @@ def sparse_mla(
             T.clear(out)
             T.clear(row_sum)
             T.fill(row_max, NO_KEY)
-            for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=num_stages):
+            for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=1):
                 for j in T.Parallel(block_N):
                     seen[j] = t * block_N + j < chosen and Chosen[query, t * block_N + j] >= 0
                 # What is no row is zero.
