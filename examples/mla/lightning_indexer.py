@@ -109,7 +109,7 @@ def find_digit(counts, wanted, found):
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=512, loads=2, listed=4096):
+def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. The upper 11 bits of the k-th largest score follow from how
     many scores have each such digit. A second pass lists what has that digit or a larger one, up to
