@@ -345,14 +345,13 @@ def windows(backward: bool) -> Program:
         tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
         tensors.append(torch.randn(heads, device=device))
         d_out = torch.randn_like(tensors[0])
-        counter = own.new_counter(device)
         forward = own.attention(batch, heads, length, dim, window, key_heads, **tile)
         if not backward:
             return Case(
-                lambda: [forward(*tensors, counter)[0]],
+                lambda: [forward(*tensors)[0]],
                 lambda: [own.reference(*(x.double() for x in tensors), window)],
             )
-        out, log_sum = forward(*tensors, counter)
+        out, log_sum = forward(*tensors)
 
         def slopes():
             leaves = [x.double().requires_grad_() for x in tensors]

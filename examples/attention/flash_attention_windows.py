@@ -8,7 +8,7 @@ import argparse
 import math
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax, processors
+from flash_attention import LOG2_E, NO_KEY, inputs, online_softmax, processors
 from flash_attention_backward import FAST_MATH
 
 import tilelang
@@ -63,12 +63,11 @@ def attention(
     threads=256,
     per_processor=1,
     tiles_ahead=0,
-    fetch=False,
 ):
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn, or with
-    `fetch` from `counter`; the queries of `tiles_ahead` of them are loaded ahead.
+    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn; the
+    queries of `tiles_ahead` of them are loaded ahead.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
     keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""
@@ -85,7 +84,6 @@ def attention(
         K: T.Tensor(key_shape, dtype),
         V: T.Tensor(key_shape, dtype),
         Sinks: T.Tensor((heads,), T.float32),
-        counter: T.Tensor((1,), T.int32),
     ):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         with T.Kernel(blocks, threads=threads) as block:
@@ -107,8 +105,7 @@ def attention(
             sink = T.alloc_fragment((block_M,), T.float32)
 
             domain = [batch, heads // packed, row_tiles]
-            fetched = {"counter": counter} if fetch else {}
-            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, **fetched):
+            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles):
                 key_head = by * packed // (heads // key_heads)
                 first, head = bx * rows, by * packed
                 for i in T.Parallel(block_M):
@@ -411,7 +408,7 @@ def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
     tensors.append(torch.randn(heads, device=device))
     d_out = torch.randn_like(tensors[0])
     forward = attention(batch, heads, length, dim, window, key_heads)
-    out, log_sum = forward(*tensors, new_counter(device))
+    out, log_sum = forward(*tensors)
     found = backward(tensors, out, log_sum, d_out, window)
     leaves = [x.double().requires_grad_() for x in tensors]
     wanted = reference(*leaves, window)
