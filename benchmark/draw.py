@@ -1,10 +1,12 @@
 """Families of kernels at shapes that are drawn at random, as servers and training meet them: the
-distribution of ours over torch, or over the time of the bytes.
+distribution of torch's time over ours, or of that of the bytes.
 
 The rows of the other benchmarks are samples; this asks about the rest. A shape is a function of the
 family, the seed and its number. The cost model's first ``--top`` configurations are compiled, all
 shapes' in processes beside each other, and then checked and timed in turns with torch; the fastest
-counts. What an example refuses, or computes wrong, is a row that failed, and counts as such.
+counts. What an example refuses, or computes wrong, is a row that failed, and counts as such. The
+limit of a row that is measured against its bytes is their time at the speed of a large copy, and
+that of an empty launch; the time of the bytes alone is in the output.
 
 ``--dry``, which is also what happens without a GPU, compiles for sm_90a and times nothing;
 ``--emulate`` draws small shapes and checks them in the emulator.
@@ -116,7 +118,14 @@ def checked(row, kernel, inputs):
     return error
 
 
-def measure(family, seed, index, top, numbers, copy_speed):
+def limits():
+    """FLOP and bytes in a millisecond, and the milliseconds of a launch that does nothing."""
+    one = torch.zeros(1, device="cuda")
+    empty = compare({"empty": one.zero_}, TURN_MS, ROUNDS).medians["empty"]
+    return (*chip_speeds(), empty)
+
+
+def measure(family, seed, index, top, numbers, limit):
     """Check the configurations of these numbers, and time them in turns with torch."""
     tilelang.set_log_level("ERROR")
     torch.manual_seed(0)
@@ -144,7 +153,8 @@ def measure(family, seed, index, top, numbers, copy_speed):
     if not any(number in functions for number in numbers):
         return found
     times = compare(functions, TURN_MS, ROUNDS, warmup=WARM_MS).medians
-    base = times.pop("torch", None) if row.baseline else row.work / copy_speed
+    _, copy, empty = limit
+    base = times.pop("torch", None) if row.baseline else row.work / copy + empty
     fastest = min(times, key=times.__getitem__)
     return {
         **found,
@@ -155,6 +165,7 @@ def measure(family, seed, index, top, numbers, copy_speed):
         "first_ratio": base / times[0] if base and 0 in times else None,
         "fastest": fastest,
         "all_ms": {str(number): ms for number, ms in times.items()},
+        "bytes_ratio": None if row.baseline else row.work / copy / times[fastest],
         "speed": row.work / times[fastest],
     }
 
@@ -181,7 +192,7 @@ def verdict_of(row):
     return ""
 
 
-def run(family, seed, arguments, pool, apart, speeds, deadline):
+def run(family, seed, arguments, pool, apart, limit, deadline):
     """All rows of a family and a seed, as far as the time goes."""
     count, top = arguments.count, arguments.top
     start = time.perf_counter()
@@ -198,7 +209,7 @@ def run(family, seed, arguments, pool, apart, speeds, deadline):
             if time.perf_counter() > deadline:
                 print(f"{family}, seed {seed}: no time left behind {index} of {count} shapes")
                 break
-            row.update(attempt(apart.call, measure, family, seed, index, top, numbers, speeds[1]))
+            row.update(attempt(apart.call, measure, family, seed, index, top, numbers, limit))
         row["verdict"] = verdict_of(row)
         rows.append(row)
         if arguments.verbose or not apart:
@@ -248,6 +259,9 @@ def summary(family, seed, rows):
         tenth = ratios[len(ratios) // 10]
         median = statistics.median(ratios)
         found.update(median=median, tenth=tenth, worst=ratios[0], ratios=len(ratios))
+    strict = sorted(row["bytes_ratio"] for row in rows if row.get("bytes_ratio"))
+    if strict:
+        found.update(strict_median=statistics.median(strict), strict_worst=strict[0])
     return found
 
 
@@ -277,6 +291,11 @@ def print_summary(rows, measured):
             f"{family.median:>6.2f}/{family.worst:.2f}{line['failed']:>8}{line['alone']:>14}"
             f"{'' if holds and not line['failed'] else '  below'}"
         )
+        if "strict_median" in line:
+            print(
+                f"{'':<20}by bytes alone: median {line['strict_median']:.2f}, "
+                f"worst {line['strict_worst']:.2f}"
+            )
     for name in dict.fromkeys(row["family"] for row in rows):
         print_worst(name, [row for row in rows if row["family"] == name], measured)
     return found
@@ -341,11 +360,12 @@ def main():
     if dry:
         os.environ.setdefault("TILELANG_DEFAULT_TARGET", TARGET)
         print("compiled for sm_90a, not measured")
-    rows, apart, speeds = [], None if dry else Apart(), (0.0, 0.0)
+    rows, apart, limit = [], None if dry else Apart(), None
     if apart:
-        speeds = apart.call(chip_speeds)
+        limit = apart.call(limits)
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: ", end="")
-        print(f"{speeds[0] * 1e-9:.0f} TFLOP/s, {speeds[1] * 1e-6:.0f} GB/s", flush=True)
+        print(f"{limit[0] * 1e-9:.0f} TFLOP/s, {limit[1] * 1e-6:.0f} GB/s, ", end="")
+        print(f"{1e3 * limit[2]:.1f} us for an empty launch", flush=True)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, mp_context=spawn) as pool:
         for family in families:
@@ -354,7 +374,7 @@ def main():
                     print(f"{family}, seed {seed}: no time left")
                     continue
                 end = start + arguments.seconds
-                rows += run(family, seed, arguments, pool, apart, speeds, end)
+                rows += run(family, seed, arguments, pool, apart, limit, end)
                 if arguments.output:
                     arguments.output.write_text(json.dumps(rows, indent=1, default=str))
     if apart:

@@ -34,9 +34,9 @@ def draw_attention(draw, dims, groups, work):
     """Sequences of training or of prompts: few long ones, or many short ones."""
 
     def make():
-        key_heads, group = draw.size(1, 32), draw.choice(groups)
+        key_heads, group = draw.count(1, 32), draw.choice(groups)
         return {
-            "batch": draw.size(1, 64),
+            "batch": draw.count(1, 64),
             "heads": key_heads * group,
             "key_heads": key_heads,
             "length": draw.size(64, 32768, 64),
@@ -47,7 +47,7 @@ def draw_attention(draw, dims, groups, work):
     def fits(s):
         elements = s["batch"] * s["length"] * s["heads"] * s["dim"]
         products = s["batch"] * s["heads"] * s["length"] ** 2 * s["dim"]
-        most = 1 if draw.small else 128
+        most = 2 if draw.small else 128
         return s["heads"] <= most and 8.0 * elements <= MOST_BYTES and work * products <= MOST_WORK
 
     return draw.until(make, fits)
@@ -158,7 +158,7 @@ def draw_decode(draw):
         heads, key_heads = (4, 2) if draw.small else draw.choice(HEADS)
         cache = draw.choice(("float16", "bfloat16", "float8_e4m3fn"))
         return {
-            "batch": draw.size(1, 128),
+            "batch": draw.count(1, 128),
             "longest": draw.size(256, 131072),
             "heads": heads,
             "key_heads": key_heads,

@@ -10,7 +10,7 @@ from common import Row
 
 ODD = 1 / 8
 """The share of sizes that are no multiple of anything."""
-SMALL = 96
+SMALL = 40
 """The largest size of a shape that is emulated."""
 MOST_WORK = 2.0**40
 """FLOP of a call, so that a row takes milliseconds."""
@@ -43,6 +43,10 @@ class Draw(random.Random):
         if self.random() < ODD or step > high:
             step = unit
         return max(step, round(value / step) * step)
+
+    def count(self, low: int, high: int) -> int:
+        """How many of something: log-uniform; one or two where the shape is emulated."""
+        return self.randint(1, 2) if self.small else self.size(low, high)
 
     def until(self, make: Callable[[], Choice], fits: Callable[[Choice], bool]) -> Choice:
         """The first that fits."""
@@ -77,7 +81,13 @@ def name_of(shape: Shape) -> str:
 def best(
     configs: Sequence[dict[str, Any]], seconds: Callable[[dict[str, Any]], float], top: int
 ) -> list[dict[str, Any]]:
-    """The `top` configurations that a model expects to be the fastest."""
+    """The `top` configurations that a model expects to be the fastest. Different tiles come first,
+    each with the order of tiles (`panel`) that suits it best."""
     timed = [(seconds(config), number) for number, config in enumerate(configs)]
-    found = [configs[number] for time, number in sorted(timed) if math.isfinite(time)]
-    return found[:top]
+    ranked, tiles = [], dict[str, int]()
+    for time, number in sorted(timed):
+        if math.isfinite(time):
+            tile = repr({**configs[number], "panel": None})
+            tiles[tile] = tiles.get(tile, -1) + 1
+            ranked.append((tiles[tile], len(ranked), configs[number]))
+    return [config for *_, config in sorted(ranked, key=lambda entry: entry[:2])][:top]

@@ -1,5 +1,5 @@
-"""The family of `draw.py` whose kernels go over rows: softmax, norms, activations and casts to 8-bit
-floats."""
+"""The family of `draw.py` whose kernels go over rows: softmax, norms, activations, and casts to
+8-bit floats."""
 
 import math
 

@@ -11,6 +11,7 @@ from tilelang.carver.cost import (
     LATENCY_CLOCKS,
     OTHER_REGISTERS,
     SHARED_BYTES_PER_CLOCK,
+    STEP_CLOCKS,
     together,
 )
 from tilelang.carver.roller.hint import Hint
@@ -94,7 +95,8 @@ class FlashAttentionTemplate(BaseTemplate):
         most = math.ceil(tiles / arch.speeds.sms)
         products = 4.0 * rows * keys * dim / arch.tensor_flop_per_clock(self.in_dtype)
         exponentials = rows * keys / EXPONENTIALS_PER_CLOCK
-        others = OTHERS_PER_SCORE * rows * keys / (arch.speeds.fma_flop / 2)
+        # What a step leaves is rescaled in the next one.
+        others = rows * (OTHERS_PER_SCORE * keys + dim) / (arch.speeds.fma_flop / 2)
         groups = max(1, rows // 64)
         read = 2 * groups * keys * dim * width / SHARED_BYTES_PER_CLOCK
         softmax = exponentials + others  # of one warp, one after the other
@@ -109,7 +111,7 @@ class FlashAttentionTemplate(BaseTemplate):
         if self.persistent and self.is_causal:
             # Short tiles fill what is left beside long ones, of which the longest has all keys.
             total = max(tiles / arch.speeds.sms * steps, 2 * steps)
-        clocks = total * step + LATENCY_CLOCKS * math.ceil(most / room)
+        clocks = total * (step + STEP_CLOCKS) + LATENCY_CLOCKS * math.ceil(most / room)
         sequences = self.batch_size * self.num_heads
         moved = 2 * sequences * (self.seq_length + self.seq_kv_length) * dim * width
         memory = moved / (BANDWIDTH_SHARE * arch.bandwidth)
