@@ -130,13 +130,13 @@ def limits():
     return (*chip_speeds(), empty)
 
 
-def measure(family, seed, index, top, numbers, limit):
+def measure(family, seed, index, top, numbers, limit, device="cuda", small=False):
     """Check the configurations of these numbers, and time them in turns with torch."""
     tilelang.set_log_level("ERROR")
     torch.manual_seed(0)
     torch.cuda.empty_cache()
-    row = row_of(family, seed, index, top)
-    inputs = row.inputs("cuda")
+    row = row_of(family, seed, index, top, small)
+    inputs = row.inputs(device)
     functions, wrong, errors = {}, {}, []
     for number in numbers:
         kernel = row.kernel(row.configs[number])
@@ -148,7 +148,7 @@ def measure(family, seed, index, top, numbers, limit):
         functions[number] = functools.partial(row.call, kernel, *inputs)
     found = {"error": max(errors, default=None), "wrong": wrong}
     if row.baseline:
-        others = row.baseline_inputs("cuda") if row.baseline_inputs else inputs
+        others = row.baseline_inputs(device) if row.baseline_inputs else inputs
         call = functools.partial(row.baseline, *others)
         try:
             call()

@@ -1,5 +1,6 @@
 """Families of `draw.py` that are attention: forward, its gradients, and decoding."""
 
+import dataclasses
 import math
 
 import attention_backward
@@ -132,7 +133,13 @@ def backward(shape, top):
     first = attention_backward.CONFIG[shape["dim"]]
     others = best(row.configs, lambda config: backward_seconds(shape, config), len(row.configs))
     configs = [first, *(config for config in others if config != first)][:top]
-    return Row(**{**vars(row), "name": name_of(shape), "config": first, "configs": configs})
+    return dataclasses.replace(
+        row,
+        name=name_of(shape),
+        config=first,
+        configs=configs,
+        baseline=attention_backward.Baseline(shape["causal"], torch_attention),
+    )
 
 
 def backward_beside(shape):

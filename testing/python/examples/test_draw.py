@@ -98,6 +98,23 @@ def test_a_small_shape_is_right(draw, monkeypatch, device, family):
     draw.checked(row, row.kernel(row.config), row.inputs(device))
 
 
+@pytest.mark.parametrize("family", ["rows", "quantised"])
+def test_a_row_is_timed(draw, monkeypatch, device, family):
+    """Beside torch, or against its bytes."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    monkeypatch.setattr(draw, "TURN_MS", 0.01)
+    monkeypatch.setattr(draw, "ROUNDS", 1)
+    # A byte in a nanosecond, and a microsecond for a launch.
+    found = draw.measure(family, 1, 0, 2, [0, 1], (1e9, 1e6, 1e-3), device, small=True)
+    assert found["base"] == ("torch" if family == "rows" else "bytes")
+    assert found["ratio"] == found["base_ms"] / min(found["all_ms"].values())
+    assert set(found["all_ms"]) == {"0", "1"}
+    if family == "quantised":
+        work = draw.row_of(family, 1, 0, 2, small=True).work
+        assert found["base_ms"] == pytest.approx(work * 1e-6 + 1e-3)
+        assert found["bytes_ratio"] < found["ratio"]
+
+
 def test_results_are_poisoned_first(draw, device):
     with draw.poisoned():
         assert torch.empty(3, device=device).isnan().all()
