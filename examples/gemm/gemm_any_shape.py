@@ -38,6 +38,7 @@ def matmul(
     shared_tiles=0,
     cluster=1,
     padded=False,
+    wide=False,
     fetch=False,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
@@ -50,6 +51,7 @@ def matmul(
     `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
     common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
+    `wide`: C is stored with such rows first, and copied.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
@@ -65,17 +67,21 @@ def matmul(
     units = shares + tiles - shared_tiles
     width = block_N // parts
     tall = min(panel, tile_rows)
-    multiple = 128 // T.dtype(dtype).bits
-    wide = -(-K // multiple) * multiple
+
+    def aligned(extent, of):
+        """Of rows of whole 16 bytes."""
+        multiple = 128 // T.dtype(of).bits
+        return -(-extent // multiple) * multiple
 
     @T.macro
-    def pad(X, copy):
-        """X with zeros at the ends of its rows."""
-        with T.Kernel(T.ceildiv(wide, 256), T.ceildiv(X.shape[0], 16), threads=256) as (bx, by):
+    def copy_rows(X, Y):
+        """X to Y, whose rows are shorter, or longer and end with zeros."""
+        given, wanted = X.shape[1], Y.shape[1]
+        with T.Kernel(T.ceildiv(wanted, 256), T.ceildiv(Y.shape[0], 16), threads=256) as (bx, by):
             for i, j in T.Parallel(16, 256):
                 row, column = by * 16 + i, bx * 256 + j
-                if row < X.shape[0] and column < wide:
-                    copy[row, column] = T.if_then_else(column < K, X[row, column], 0)
+                if row < Y.shape[0] and column < wanted:
+                    Y[row, column] = T.if_then_else(column < given, X[row, column], 0)
 
     @T.macro
     def place(tile, rank):
@@ -143,11 +149,15 @@ def matmul(
             places = (shares + shared_tiles) * cluster
             partial = T.alloc_global((places, block_M, block_N), T.float32)
         if padded:
-            A_wide, B_wide = T.alloc_global((M, wide), dtype), T.alloc_global((N, wide), dtype)
-            pad(A, A_wide)
-            pad(B, B_wide)
+            A_wide = T.alloc_global((M, aligned(K, dtype)), dtype)
+            B_wide = T.alloc_global((N, aligned(K, dtype)), dtype)
+            copy_rows(A, A_wide)
+            copy_rows(B, B_wide)
         left, right = (A_wide, B_wide) if padded else (A, B)
         X, Y = (right, left) if swap else (left, right)
+        if wide:
+            C_wide = T.alloc_global((M, aligned(N, out_dtype)), out_dtype)
+        result = C_wide if wide else C
         with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
@@ -168,7 +178,7 @@ def matmul(
                     first = unit * share % steps
                     multiply(X, Y, X_shared, Y_shared, local, row, column, first, share)
                     if not shares or add_up(local, partial, arrivals, arrived, unit, tile, rank):
-                        store(local, C, C_shared, row, column)
+                        store(local, result, C_shared, row, column)
                 else:
                     begin = T.if_then_else(
                         unit < shares, unit * share, (unit - shares + shared_tiles) * steps
@@ -185,7 +195,9 @@ def matmul(
                         if count < steps:
                             complete = add_up(local, partial, arrivals, arrived, unit, tile, rank)
                         if complete:
-                            store(local, C, C_shared, row, column)
+                            store(local, result, C_shared, row, column)
+        if wide:
+            copy_rows(C_wide, C)
         return C
 
     return main

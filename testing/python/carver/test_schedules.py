@@ -104,3 +104,10 @@ def test_rows_that_tma_does_not_take_are_copied_first(dtype):
     direct = [s for s in schedules_of(*size, dtype, arch=H200) if not s.padded]
     assert {s.stages for s in direct} == {2}
     assert not best(64, 64, 63, in_dtype=dtype).padded
+
+
+def test_results_whose_rows_tma_does_not_store_are_copied_where_they_are_large():
+    """1752 x 16807 x 384 took an H200 277 us, of which the products are a fifth."""
+    assert best(1752, 16807, 384).wide
+    assert not best(64, 255, 512).wide
+    assert not any(s.wide for s in schedules_of(1752, 16808, 384, arch=H200))
