@@ -10,12 +10,29 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
+import math
 
 import torch
 
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
+
+
+@T.macro
+def copy_rows(X, Y):
+    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
+    made of."""
+    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
+    word = math.gcd(int(given), int(wanted), 8)
+    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
+    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
+        x = T.view(X, (rows, given // word), kind)
+        y = T.view(Y, (rows, wanted // word), kind)
+        for i, j in T.Parallel(16, 256):
+            row, column = by * 16 + i, bx * 256 + j
+            if row < rows and column < wanted // word:
+                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
 
 
 @tilelang.jit
@@ -72,16 +89,6 @@ def matmul(
         """Of rows of whole 16 bytes."""
         multiple = 128 // T.dtype(of).bits
         return -(-extent // multiple) * multiple
-
-    @T.macro
-    def copy_rows(X, Y):
-        """X to Y, whose rows are shorter, or longer and end with zeros."""
-        given, wanted = X.shape[1], Y.shape[1]
-        with T.Kernel(T.ceildiv(wanted, 256), T.ceildiv(Y.shape[0], 16), threads=256) as (bx, by):
-            for i, j in T.Parallel(16, 256):
-                row, column = by * 16 + i, bx * 256 + j
-                if row < Y.shape[0] and column < wanted:
-                    Y[row, column] = T.if_then_else(column < given, X[row, column], 0)
 
     @T.macro
     def place(tile, rank):
