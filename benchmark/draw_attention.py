@@ -81,6 +81,9 @@ def forward(shape, top):
         persistent=True,
     )
     configs = [tile(hint) for hint in template.recommend_hints(top)]
+    if sizes["dim"] <= 64:
+        # There are registers for Q's tile, too.
+        configs = [{**config, "hold_Q": hold} for config in configs for hold in (False, True)][:top]
     key_heads = shape["key_heads"]
 
     def inputs(device):
