@@ -28,8 +28,11 @@ from tilelang.carver.cost import (
     product_seconds,
     together,
 )
+from tilelang.carver.schedules import PANELS
 
 HALVES = (T.bfloat16, T.float16)
+LONG_WORK = 2.0**37
+"""FLOP, above which the order of tiles decides what L2 holds."""
 UNIT = 16
 """Multiples of it are sizes that torch's products of 8-bit floats take."""
 
@@ -63,9 +66,12 @@ def draw_gemm(draw):
 
 
 def gemm(shape, top):
-    """By the schedules of the carver."""
+    """By the schedules of the carver; of long products the first in other orders of tiles, too."""
     size, dtype = (shape["M"], shape["N"], shape["K"]), T.dtype(shape["dtype"])
-    return gemm_shapes.make_row(size, dtype, schedules_of(*size, dtype)[:top])
+    found = schedules_of(*size, dtype)[:top]
+    if top > 1 and flops(shape) > LONG_WORK:
+        found += [dataclasses.replace(found[0], panel=p) for p in PANELS if p != found[0].panel]
+    return gemm_shapes.make_row(size, dtype, found)
 
 
 def eights(M, N, K, device):

@@ -86,7 +86,8 @@ def test_each_shape_has_configurations(draw, monkeypatch):
     for family in draw.FAMILIES:
         for index in range(3):
             row = draw.row_of(family, 1, index, 3)
-            assert 1 <= len(row.configs) <= 3
+            # Long products in three orders of tiles.
+            assert 1 <= len(row.configs) <= 5
             assert row.config == row.configs[0]
             assert row.work > 0
 
