@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 
@@ -60,6 +61,22 @@ def store_rows(C_local, C_shared, C, first, end, column):
             C[first + i, column + j] = C_shared[i, j]
 
 
+@T.macro
+def copy_rows(X, Y):
+    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
+    made of."""
+    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
+    word = math.gcd(int(given), int(wanted), 8)
+    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
+    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
+        x = T.view(X, (rows, given // word), kind)
+        y = T.view(Y, (rows, wanted // word), kind)
+        for i, j in T.Parallel(16, 256):
+            row, column = by * 16 + i, bx * 256 + j
+            if row < rows and column < wanted // word:
+                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
+
+
 @tilelang.jit
 def grouped_matmul(
     groups,
@@ -78,9 +95,12 @@ def grouped_matmul(
     of its group g, Ends[g - 1] <= i < Ends[g].
 
     A block for each multiprocessor fetches one tile after the other from `counter`. `panel` tiles
-    of rows go through the columns together, so that operands are in the L2 cache.
+    of rows go through the columns together, so that operands are in the L2 cache. Rows of A and B
+    that are no multiple of 16 bytes, which TMA does not take, are copied to longer ones first.
     """
     blocks, columns = processors(), -(-N // block_N)
+    multiple = 128 // T.dtype(dtype).bits
+    depth = -(-K // multiple) * multiple
     # Each group may end in a tile that is not full.
     most = -(-(-(-rows // block_M) + groups) // panel) * panel
 
@@ -94,6 +114,13 @@ def grouped_matmul(
         C = T.empty((rows, N), dtype)
         Tiles = T.alloc_global((most, 3), T.int32)
         list_tiles(Ends, Tiles, block_M)
+        left, right = A, B
+        if depth > K:
+            A_wide = T.alloc_global((rows, depth), dtype)
+            B_wide = T.alloc_global((groups, N, depth), dtype)
+            copy_rows(A, A_wide)
+            copy_rows(B, B_wide)
+            left, right = A_wide, B_wide
         with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared((block_N, block_K), dtype)
@@ -106,8 +133,9 @@ def grouped_matmul(
                 if first < end:
                     T.clear(C_local)
                     for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                        T.copy(A[first, k * block_K], A_shared)
-                        T.copy(B[group, bx * block_N : (bx + 1) * block_N, k * block_K], B_shared)
+                        T.copy(left[first, k * block_K], A_shared)
+                        here = bx * block_N
+                        T.copy(right[group, here : here + block_N, k * block_K], B_shared)
                         # A warp group has all columns, so that its instructions read less of A.
                         by_rows = T.GemmWarpPolicy.FullRow
                         T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)

@@ -41,6 +41,21 @@ STAGING_BYTES = 64
 """Of a row of a part of the result: less is no swizzle of TMA's that is worth it."""
 BARRIER_BYTES = 1024
 """For mbarriers and what is fetched. Assumed."""
+ROW_BYTES = 16
+"""Of which a row has to have a multiple for TMA (CUDA driver API, cuTensorMapEncodeTiled,
+globalStrides), and for copies of 16 bytes."""
+WORD_COPY_BYTES_PER_CLOCK = 32
+"""Copied to shared memory where rows are whole words of 4 bytes: a thread copies one at a time.
+Assumed."""
+ELEMENTS_PER_CLOCK = 6
+"""That threads copy where they are not, through registers, one at a time. Assumed."""
+ELEMENT_STORE_CLOCKS = 470
+"""Of a thread for each element of a result whose rows TMA does not take: of products of
+1752 x 16807 x 384 and 3155 x 3155 x 3155 on an H200."""
+STORE_CLOCKS = 60
+"""The same for words of more elements. Assumed."""
+LAUNCH_CLOCKS = 6000
+"""Between kernels of a call, and of the first loads of the second one. Assumed."""
 MIN_STEPS = 4
 """Of a share. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
@@ -81,6 +96,8 @@ class Schedule:
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
         cluster: blocks that load what they have in common once; the model suggests none, since L2
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
+        padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
+        wide: whether the result is stored with such rows first, and copied.
         seconds: what the model expects.
     """
 
@@ -96,6 +113,8 @@ class Schedule:
     split: int = 1
     shared_tiles: int = 0
     cluster: int = 1
+    padded: bool = False
+    wide: bool = False
     seconds: float = math.inf
 
     @property
@@ -108,7 +127,8 @@ class Schedule:
         else:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
-        return text + (", swapped" if self.swap else "") + clusters
+        padded = (", padded" if self.padded else "") + (", wide" if self.wide else "")
+        return text + (", swapped" if self.swap else "") + clusters + padded
 
 
 def schedules_of(
@@ -146,7 +166,52 @@ def _ranked(
         product = Product(rows, columns, K, in_dtype, width, result)
         for tiling, parts in _tilings(arch, product, swap):
             found += _shared_out(arch, product, tiling, parts, swap)
+        if K * width % ROW_BYTES:
+            found += _padded(arch, product, swap)
+    if N * result % ROW_BYTES:
+        found = list(_of_ragged_results(arch, M, N, result, found))
     return tuple(sorted(found, key=lambda schedule: schedule.seconds))
+
+
+def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
+    """Those of copies of the operands: what the copies take comes in front."""
+    multiple = int(ROW_BYTES / product.operand)
+    wide = replace(product, k=-(-product.k // multiple) * multiple)
+    elements = (product.m + product.n) * (product.k + wide.k)
+    bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
+    word = math.gcd(int(product.k * product.operand), 8) / product.operand
+    clocks = elements / 2 / word / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
+    copies = max(elements * product.operand / bandwidth, clocks / arch.speeds.clock)
+    copies += LAUNCH_CLOCKS / arch.speeds.clock
+    for tiling, parts in _tilings(arch, wide, swap):
+        for schedule in _shared_out(arch, wide, tiling, parts, swap):
+            yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
+
+
+def _of_ragged_results(
+    arch: CUDA, M: int, N: int, result: float, schedules: list[Schedule]
+) -> Iterator[Schedule]:
+    """Each with what threads take to store it, and with a copy of the result behind it."""
+    bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
+    together = math.gcd(int(N * result), ROW_BYTES) / result  # elements that a thread stores
+    copied = M * N / together / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
+    copy = max(2 * M * N * result / bandwidth, copied / arch.speeds.clock)
+    copy += LAUNCH_CLOCKS / arch.speeds.clock
+    clocks = ELEMENT_STORE_CLOCKS if together == 1 else STORE_CLOCKS
+    for s in schedules:
+        rows, columns = (N, M) if s.swap else (M, N)
+        tiles = math.ceil(rows / s.block_M) * math.ceil(columns / s.block_N)
+        stores = math.ceil(tiles / s.blocks) * s.block_M * s.block_N / s.threads / together
+        yield replace(s, seconds=s.seconds + stores * clocks / arch.speeds.clock)
+        yield replace(s, wide=True, seconds=s.seconds + copy)
+
+
+def _way(product: Product) -> float:
+    """Bytes of operands that a multiprocessor receives in a clock."""
+    row = product.k * product.operand
+    if row % ROW_BYTES == 0:
+        return L2_PORT_BYTES_PER_CLOCK
+    return WORD_COPY_BYTES_PER_CLOCK if row % 4 == 0 else ELEMENTS_PER_CLOCK * product.operand
 
 
 def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling, int]]:
@@ -162,6 +227,9 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
             for depth in depths:
                 k = int(depth / product.operand)
                 stages, parts = _stages(arch, product, m, n, k, swap)
+                if product.k * product.operand % 4:
+                    # Threads load elements and wait for them: more stages only unroll more copies.
+                    stages = min(stages, 2)
                 tiling = Tiling(m, n, k, stages, threads, 1, by_groups)
                 if stages >= 2 and _fits(arch, tiling):
                     yield _in_panels(arch, product, tiling), parts
@@ -245,8 +313,8 @@ def _seconds(
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    way: float = L2_PORT_BYTES_PER_CLOCK
-    step = step_clocks(arch, product, tiling)
+    way = _way(product)
+    step = step_clocks(arch, product, tiling, way=way)
     multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
@@ -259,6 +327,9 @@ def _seconds(
 
     busy, ends, sharers = min(sms, tiles * split), 0, 0
     if split > 1:
+        # Blocks of different shares want different steps: L2 serves each by itself. Of 328 x 832 x
+        # 26752, three splits received 35 to 42 bytes a clock on an H200.
+        step = step_clocks(arch, product, tiling, way=min(way, L2_BYTES_PER_CLOCK / busy))
         # Who is last of two has its own share, else it reads all of them in their order.
         ends, sharers = 1, split if split > 2 else 1
         clocks = part(math.ceil(steps / split), step, busy / sms)
@@ -267,7 +338,7 @@ def _seconds(
         if shared:
             # No two neighbours are at the same step: each has its own request of L2, and of the
             # memory if L2 does not hold all that is in use, at all steps.
-            way = L2_BYTES_PER_CLOCK / sms
+            way = min(way, L2_BYTES_PER_CLOCK / sms)
             tall, wide = wave_of(product, tiling, min(sms, shared))
             held = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
             bandwidth = BANDWIDTH_SHARE * speeds.bandwidth / speeds.clock
