@@ -30,9 +30,9 @@ CONFIGS = [
 
 SCALED_SIZES = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192)]
 SCALED_CONFIGS = [
-    {"block_N": block_N, "parts": parts, "num_stages": stages, "panel": panel}
-    for (block_N, parts, stages), panel in itertools.product(
-        [(128, 2, 3), (128, 1, 4), (128, 1, 5), (160, 1, 4), (192, 1, 4)], [4, 8, 16]
+    {"block_N": block_N, "parts": parts, "num_stages": stages, "cluster": cluster, "panel": panel}
+    for (block_N, parts, stages, cluster), panel in itertools.product(
+        [(128, 2, 4, 1), (128, 2, 3, 1), (128, 2, 4, 2), (128, 1, 5, 1), (128, 1, 5, 2)], [8, 16]
     )
 ]
 
@@ -62,7 +62,7 @@ def scaled_row(size):
         name=f"{M} x {N} x {K} scales of 1 x 128 and 128 x 128",
         program=own.scaled_matmul,
         arguments={"M": M, "N": N, "K": K},
-        config=SCALED_CONFIGS[1],
+        config=SCALED_CONFIGS[0],
         configs=SCALED_CONFIGS,
         inputs=lambda device: list(own.scaled_inputs(M, N, K, device)),
         error=lambda given, found: (norm_error(found, own.scaled_reference(*given)), 1e-2),

@@ -26,6 +26,8 @@ def scaled_matmul(
     group=128,
     panel=8,
     parts=1,
+    results=1,
+    cluster=1,
     out_dtype=T.bfloat16,
 ):
     """C (M, N) of A (M, K) with a scale for each `group` of a row, (K / group, M) of them, and B
@@ -35,12 +37,15 @@ def scaled_matmul(
     Blocks for all multiprocessors take the tiles in turn, so that the loads of one run during the
     end of another. `panel` tiles of rows go through the columns together. A tile has `parts` times
     `block_N` columns, one product after the other: the wider it is, the fewer bytes come from L2,
-    and the sums of all parts, but the product of one, are in registers.
+    and the sums of all parts, but the product of one, are in registers. They leave through
+    `results` tiles in turn. Blocks of a `cluster` work on neighbours in M, and each loads a part of
+    B's tile for all.
     """
-    groups, blocks = -(-K // group), processors()
-    rows, columns = -(-M // block_M), -(-N // (parts * block_N))
+    groups, clusters = -(-K // group), processors() // cluster
+    rows, columns = -(-M // (cluster * block_M)), -(-N // (parts * block_N))
     # Columns that share a scale of B, as those of a tile of 192 do in parts.
     shared = math.gcd(block_N, group)
+    squares = parts * block_N // shared
 
     @T.prim_func
     def main(
@@ -50,51 +55,56 @@ def scaled_matmul(
         scale_B: T.Tensor((groups, N) if rows_of_B else (-(-N // group), groups), T.float32),
         C: T.Tensor((M, N), out_dtype),
     ):
-        with T.Kernel(blocks, threads=threads) as block:
+        with T.Kernel(clusters * cluster, threads=threads, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
-            B_shared = [T.alloc_shared((block_N, group), T.float8_e4m3fn) for _ in range(parts)]
-            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(parts)]
-            scale = T.alloc_shared((block_M,), T.float32)
+            B_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
+            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(results)]
             scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if rows_of_B else None
-            square = T.alloc_local((parts * block_N // shared,), T.float32)
+            scale = T.alloc_shared((block_M,), T.float32)
+            row = T.alloc_fragment((block_M,), T.float32)
+            square = T.alloc_local((squares,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
             C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
 
-            for above, bx, y in T.Persistent([-(-rows // panel), columns, panel], blocks, block):
-                first, left = (above * panel + y) * block_M, bx * parts * block_N
-                if first < M:
+            tiles = [-(-rows // panel), columns, panel]
+            for above, bx, y in T.Persistent(tiles, clusters, block // cluster):
+                by, left = above * panel + y, bx * parts * block_N
+                first = (by * cluster + block % cluster) * block_M
+                if by < rows:
                     for sums in C_local:
                         T.clear(sums)
                     for k in T.Pipelined(groups, num_stages=num_stages):
                         T.copy(A[first, k * group], A_shared)
-                        for n, tile in enumerate(B_shared):
-                            T.copy(B[left + n * block_N, k * group], tile)
+                        T.copy(B[left, k * group], B_shared)
                         T.copy(scale_A[k, first], scale)
                         if rows_of_B:
                             T.copy(scale_B[k, left], scale_of_B)
                         else:
                             # Under way during the product.
-                            for p in T.unroll(parts * block_N // shared):
+                            for p in T.unroll(squares):
                                 square[p] = scale_B[(left + p * shared) // group, k]
-                        for n, tile in enumerate(B_shared):
+                        for n, sums in enumerate(C_local):
                             T.gemm(
                                 A_shared,
-                                tile,
+                                B_shared[n * block_N : (n + 1) * block_N, :],
                                 product,
                                 transpose_B=True,
                                 clear_accum=True,
                                 policy=T.GemmWarpPolicy.FullRow,
                             )
+                            if n == 0:
+                                # Beside the product, as the fence for these reads is.
+                                T.copy(scale, row)
                             for p in T.unroll(block_N // shared):
                                 for i, j in T.Parallel(block_M, shared):
                                     at = p * shared + j
                                     of_B = square[n * (block_N // shared) + p]
                                     if rows_of_B:
                                         of_B = scale_of_B[n * block_N + at]
-                                    C_local[n][i, at] += product[i, at] * (scale[i] * of_B)
+                                    sums[i, at] += product[i, at] * (row[i] * of_B)
                     for n, sums in enumerate(C_local):
-                        T.copy(sums, C_shared[n])
-                        T.copy(C_shared[n], C[first, left + n * block_N])
+                        T.copy(sums, C_shared[n % results])
+                        T.copy(C_shared[n % results], C[first, left + n * block_N])
 
     return main
 
