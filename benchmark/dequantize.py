@@ -41,7 +41,8 @@ LONG += [{**tile(128, 128, 256, 2, 256, 1), "parts": 2}]
 def short(M, form):
     """Of a few rows of A, in one tile of as many columns of the instruction; more than one block of
     them share a multiprocessor, whose threads then wait for memory less."""
-    columns = min(M, 128)
+    # An instruction's columns are multiples of 8.
+    columns = min(-(-M // 8) * 8, 128)
     found = []
     if columns <= 32:  # a block for each multiprocessor, and nothing to add up
         found += [tile(columns, 64, 128, 10, 128, 1)]

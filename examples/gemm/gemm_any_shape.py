@@ -37,6 +37,7 @@ def matmul(
     split=1,
     shared_tiles=0,
     cluster=1,
+    padded=False,
     fetch=False,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
@@ -48,7 +49,8 @@ def matmul(
     `fetch`: blocks fetch the next tile, or share, from `counter`; else they have every
     `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
-    common once. `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
+    common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
+    `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
     out_dtype = out_dtype or dtype
@@ -63,6 +65,17 @@ def matmul(
     units = shares + tiles - shared_tiles
     width = block_N // parts
     tall = min(panel, tile_rows)
+    multiple = 128 // T.dtype(dtype).bits
+    wide = -(-K // multiple) * multiple
+
+    @T.macro
+    def pad(X, copy):
+        """X with zeros at the ends of its rows."""
+        with T.Kernel(T.ceildiv(wide, 256), T.ceildiv(X.shape[0], 16), threads=256) as (bx, by):
+            for i, j in T.Parallel(16, 256):
+                row, column = by * 16 + i, bx * 256 + j
+                if row < X.shape[0] and column < wide:
+                    copy[row, column] = T.if_then_else(column < K, X[row, column], 0)
 
     @T.macro
     def place(tile, rank):
@@ -129,7 +142,12 @@ def matmul(
         if shares:
             places = (shares + shared_tiles) * cluster
             partial = T.alloc_global((places, block_M, block_N), T.float32)
-        X, Y = (B, A) if swap else (A, B)
+        if padded:
+            A_wide, B_wide = T.alloc_global((M, wide), dtype), T.alloc_global((N, wide), dtype)
+            pad(A, A_wide)
+            pad(B, B_wide)
+        left, right = (A_wide, B_wide) if padded else (A, B)
+        X, Y = (right, left) if swap else (left, right)
         with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
             Y_shared = T.alloc_shared((block_N, block_K), dtype)

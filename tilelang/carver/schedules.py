@@ -41,6 +41,16 @@ STAGING_BYTES = 64
 """Of a row of a part of the result: less is no swizzle of TMA's that is worth it."""
 BARRIER_BYTES = 1024
 """For mbarriers and what is fetched. Assumed."""
+ROW_BYTES = 16
+"""Of which a row has to have a multiple for TMA (CUDA driver API, cuTensorMapEncodeTiled,
+globalStrides), and for copies of 16 bytes."""
+WORD_COPY_BYTES_PER_CLOCK = 32
+"""Copied to shared memory where rows are whole words of 4 bytes: a thread copies one at a time.
+Assumed."""
+ELEMENTS_PER_CLOCK = 6
+"""That threads copy where they are not, through registers, one at a time. Assumed."""
+LAUNCH_CLOCKS = 6000
+"""Between kernels of a call, and of the first loads of the second one. Assumed."""
 MIN_STEPS = 4
 """Of a share. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
@@ -81,6 +91,7 @@ class Schedule:
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
         cluster: blocks that load what they have in common once; the model suggests none, since L2
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
+        padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
         seconds: what the model expects.
     """
 
@@ -96,6 +107,7 @@ class Schedule:
     split: int = 1
     shared_tiles: int = 0
     cluster: int = 1
+    padded: bool = False
     seconds: float = math.inf
 
     @property
@@ -108,7 +120,8 @@ class Schedule:
         else:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
-        return text + (", swapped" if self.swap else "") + clusters
+        padded = ", padded" if self.padded else ""
+        return text + (", swapped" if self.swap else "") + clusters + padded
 
 
 def schedules_of(
@@ -146,7 +159,29 @@ def _ranked(
         product = Product(rows, columns, K, in_dtype, width, result)
         for tiling, parts in _tilings(arch, product, swap):
             found += _shared_out(arch, product, tiling, parts, swap)
+        if K * width % ROW_BYTES:
+            found += _padded(arch, product, swap)
     return tuple(sorted(found, key=lambda schedule: schedule.seconds))
+
+
+def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
+    """Those of copies of the operands: what the copies take comes in front."""
+    multiple = int(ROW_BYTES / product.operand)
+    wide = replace(product, k=-(-product.k // multiple) * multiple)
+    elements = (product.m + product.n) * (product.k + wide.k)
+    bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
+    copies = elements * product.operand / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
+    for tiling, parts in _tilings(arch, wide, swap):
+        for schedule in _shared_out(arch, wide, tiling, parts, swap):
+            yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
+
+
+def _way(product: Product) -> float:
+    """Bytes of operands that a multiprocessor receives in a clock."""
+    row = product.k * product.operand
+    if row % ROW_BYTES == 0:
+        return L2_PORT_BYTES_PER_CLOCK
+    return WORD_COPY_BYTES_PER_CLOCK if row % 4 == 0 else ELEMENTS_PER_CLOCK * product.operand
 
 
 def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling, int]]:
@@ -162,6 +197,9 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
             for depth in depths:
                 k = int(depth / product.operand)
                 stages, parts = _stages(arch, product, m, n, k, swap)
+                if product.k * product.operand % 4:
+                    # Threads load elements and wait for them: more stages only unroll more copies.
+                    stages = min(stages, 2)
                 tiling = Tiling(m, n, k, stages, threads, 1, by_groups)
                 if stages >= 2 and _fits(arch, tiling):
                     yield _in_panels(arch, product, tiling), parts
@@ -245,8 +283,8 @@ def _seconds(
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    way: float = L2_PORT_BYTES_PER_CLOCK
-    step = step_clocks(arch, product, tiling)
+    way = _way(product)
+    step = step_clocks(arch, product, tiling, way=way)
     multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
@@ -267,7 +305,7 @@ def _seconds(
         if shared:
             # No two neighbours are at the same step: each has its own request of L2, and of the
             # memory if L2 does not hold all that is in use, at all steps.
-            way = L2_BYTES_PER_CLOCK / sms
+            way = min(way, L2_BYTES_PER_CLOCK / sms)
             tall, wide = wave_of(product, tiling, min(sms, shared))
             held = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
             bandwidth = BANDWIDTH_SHARE * speeds.bandwidth / speeds.clock

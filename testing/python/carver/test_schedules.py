@@ -92,3 +92,15 @@ def test_another_chip_has_other_blocks():
 def test_an_empty_product_is_refused():
     with pytest.raises(ValueError, match="found a product of 0 x 8 x 8"):
         schedules_of(0, 8, 8, arch=H200)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_rows_that_tma_does_not_take_are_copied_first(dtype):
+    """If the product takes long enough; and elements are never loaded through a deep pipeline,
+    which only unrolls more of them: one of eight stages took ptxas a minute."""
+    size = 4096, 4096, 4095
+    assert best(*size, in_dtype=dtype).padded
+    assert not any(s.padded for s in schedules_of(4096, 4096, 4096, dtype, arch=H200))
+    direct = [s for s in schedules_of(*size, dtype, arch=H200) if not s.padded]
+    assert {s.stages for s in direct} == {2}
+    assert not best(64, 64, 63, in_dtype=dtype).padded

@@ -39,6 +39,8 @@ def example():
             id="swapped split K",
         ),
         pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
+        # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
+        pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),
     ],
 )
 def test_schedules(example, monkeypatch, device, size, schedule):

@@ -11,6 +11,7 @@ from tilelang.carver.cost import (
     LATENCY_CLOCKS,
     OTHER_REGISTERS,
     SHARED_BYTES_PER_CLOCK,
+    STEP_CLOCKS,
     together,
 )
 from tilelang.carver.roller.hint import Hint
@@ -28,7 +29,8 @@ conversion. Counted in FlashAttention's formulas (T. Dao and others, 2022, algor
 
 class FlashAttentionTemplate(BaseTemplate):
     """Attention of `batch_size` x `num_heads` sequences; `block` of a hint is queries and the
-    head's dimension, `rstep` keys.
+    head's dimension, `rstep` keys. With `persistent` one block of each multiprocessor fetches tile
+    after tile, the longest first.
 
     Example: ``FlashAttentionTemplate(8, 16, 128, 4096, 4096).recommend_hints(5)``
     """
@@ -44,13 +46,14 @@ class FlashAttentionTemplate(BaseTemplate):
         in_dtype: str = "float16",
         out_dtype: str = "float16",
         accum_dtype: str = "float32",
+        persistent: bool = False,
     ):
         self.batch_size, self.num_heads, self.head_dim = batch_size, num_heads, head_dim
         self.seq_length = seq_length
         self.seq_kv_length = seq_length if seq_kv_length is None else seq_kv_length
         self.is_causal = is_causal
         self.in_dtype, self.out_dtype = str(in_dtype), str(out_dtype)
-        self.accum_dtype = str(accum_dtype)
+        self.accum_dtype, self.persistent = str(accum_dtype), persistent
 
     def candidates(self) -> Iterator[Hint]:
         """See `BaseTemplate`."""
@@ -73,8 +76,9 @@ class FlashAttentionTemplate(BaseTemplate):
         arch, width, dim = self.arch, element_bytes(self.in_dtype), self.head_dim
         # Scores, the same in the operand's type, and the result.
         numbers = rows * (keys * (1 + width / 4) + dim) / threads + OTHER_REGISTERS
-        # Queries, and tiles of keys and values.
-        shared = int((rows + 2 * keys * stages) * dim * width)
+        # Queries, tiles of keys and values, and the result where the next tile's queries come
+        # before it is stored.
+        shared = int((rows * (2 if self.persistent else 1) + 2 * keys * stages) * dim * width)
         roles = 128 if arch.has_warp_groups and stages > 1 else 0
         if numbers > (240 if roles else 255):
             return math.inf
@@ -82,6 +86,8 @@ class FlashAttentionTemplate(BaseTemplate):
         room = arch.blocks_per_sm(threads + roles, shared, math.ceil(average))
         if not room:
             return math.inf
+        if self.persistent:
+            room = 1
         steps = math.ceil(self.seq_kv_length / keys) * (0.5 if self.is_causal else 1.0)
         if self.is_causal:
             steps += 0.5 * math.ceil(rows / keys)  # the diagonal's tiles are computed whole
@@ -89,7 +95,8 @@ class FlashAttentionTemplate(BaseTemplate):
         most = math.ceil(tiles / arch.speeds.sms)
         products = 4.0 * rows * keys * dim / arch.tensor_flop_per_clock(self.in_dtype)
         exponentials = rows * keys / EXPONENTIALS_PER_CLOCK
-        others = OTHERS_PER_SCORE * rows * keys / (arch.speeds.fma_flop / 2)
+        # What a step leaves is rescaled in the next one.
+        others = rows * (OTHERS_PER_SCORE * keys + dim) / (arch.speeds.fma_flop / 2)
         groups = max(1, rows // 64)
         read = 2 * groups * keys * dim * width / SHARED_BYTES_PER_CLOCK
         softmax = exponentials + others  # of one warp, one after the other
@@ -100,7 +107,11 @@ class FlashAttentionTemplate(BaseTemplate):
             step += LATENCY_CLOCKS / min(room, most)
         else:
             step = together(step, LATENCY_CLOCKS / (stages - 1) / min(room, most))
-        clocks = most * steps * step + LATENCY_CLOCKS * math.ceil(most / room)
+        total = most * steps
+        if self.persistent and self.is_causal:
+            # Short tiles fill what is left beside long ones, of which the longest has all keys.
+            total = max(tiles / arch.speeds.sms * steps, 2 * steps)
+        clocks = total * (step + STEP_CLOCKS) + LATENCY_CLOCKS * math.ceil(most / room)
         sequences = self.batch_size * self.num_heads
         moved = 2 * sequences * (self.seq_length + self.seq_kv_length) * dim * width
         memory = moved / (BANDWIDTH_SHARE * arch.bandwidth)

@@ -1,0 +1,256 @@
+"""Families of `draw.py` that are attention: forward, its gradients, and decoding."""
+
+import dataclasses
+import math
+
+import attention_backward
+import attention_forward
+import torch
+from common import Row, example, norm_error
+from draw_family import MOST_BYTES, MOST_WORK, Family, best, name_of
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import tilelang.language as T
+from tilelang.carver import FlashAttentionTemplate
+from tilelang.carver.arch.cuda import auto_infer_current_arch
+from tilelang.carver.cost import streaming_seconds
+
+HALVES = (T.float16, T.bfloat16)
+BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+"""Torch's, the first that takes a shape."""
+BOUNDS = {"float16": 1e-3, "bfloat16": 8e-3}
+
+
+def torch_attention(q, k, v, causal):
+    """Attention of tensors (batch, length, heads, dim) by torch."""
+    with sdpa_kernel(BACKENDS, set_priority=True):
+        return torch.nn.functional.scaled_dot_product_attention(
+            *(x.transpose(1, 2) for x in (q, k, v)),
+            is_causal=causal,
+            enable_gqa=q.shape[2] != k.shape[2],
+        )
+
+
+def draw_attention(draw, dims, groups, work):
+    """Sequences of training or of prompts: few long ones, or many short ones."""
+
+    def make():
+        key_heads, group = draw.count(1, 32), draw.choice(groups)
+        return {
+            "batch": draw.count(1, 64),
+            "heads": key_heads * group,
+            "key_heads": key_heads,
+            "length": draw.size(64, 32768, 64),
+            "dim": draw.choice(dims),
+            "causal": draw.random() < 0.5,
+        }
+
+    def fits(s):
+        elements = s["batch"] * s["length"] * s["heads"] * s["dim"]
+        products = s["batch"] * s["heads"] * s["length"] ** 2 * s["dim"]
+        most = 2 if draw.small else 128
+        return s["heads"] <= most and 8.0 * elements <= MOST_BYTES and work * products <= MOST_WORK
+
+    return draw.until(make, fits)
+
+
+def draw_forward(draw):
+    """Heads of 64 or 128 for the most part, and grouped queries."""
+    shape = draw_attention(draw, (64, 128, 128, 128, 96, 256), (1, 1, 4, 8), 4.0)
+    return {**shape, "dtype": str(draw.choice(HALVES))}
+
+
+def tile(hint):
+    """The parameters of `flash_attention` for a hint of the carver."""
+    return {
+        "block_M": hint.block[0],
+        "block_N": hint.rstep[0],
+        "num_stages": hint.pipeline_stage,
+        "threads": hint.threads,
+    }
+
+
+def forward(shape, top):
+    """Attention by the carver's hints, beside torch's."""
+    own, causal, dtype = example("flash_attention"), shape["causal"], T.dtype(shape["dtype"])
+    sizes = {name: shape[name] for name in ("batch", "heads", "length", "dim")}
+    template = FlashAttentionTemplate(
+        *(sizes[name] for name in ("batch", "heads", "dim", "length")),
+        is_causal=causal,
+        in_dtype=str(dtype),
+        persistent=True,
+    )
+    configs = [tile(hint) for hint in template.recommend_hints(top)]
+    key_heads = shape["key_heads"]
+
+    def inputs(device):
+        tensors = own.inputs(**sizes, key_heads=key_heads, dtype=dtype, device=device)
+        return [*tensors, own.new_counter(device)]
+
+    def error(given, found):
+        return attention_forward.error(*given[:3], causal, found), BOUNDS[str(dtype)]
+
+    return Row(
+        name=name_of(shape),
+        program=own.flash_attention,
+        arguments={**sizes, "causal": causal, "key_heads": key_heads, "dtype": dtype},
+        config=configs[0],
+        configs=configs,
+        inputs=inputs,
+        error=error,
+        work=attention_forward.flops(**sizes, causal=causal),
+        baseline=lambda q, k, v, counter: torch_attention(q, k, v, causal),
+    )
+
+
+def draw_backward(draw):
+    """As many heads of keys as of queries."""
+    shape = draw_attention(draw, (64, 128), (1,), 10.0)
+    del shape["key_heads"]
+    return shape
+
+
+def backward_seconds(shape, config):
+    """What a configuration may take: its blocks' steps, whose products and loads overlap."""
+    arch = auto_infer_current_arch()
+    block_M, block_N, dim = config["block_M"], config["block_N"], shape["dim"]
+    blocks = shape["batch"] * shape["heads"] * math.ceil(shape["length"] / block_N)
+    steps = math.ceil(shape["length"] / block_M) * (0.5 if shape["causal"] else 1.0)
+    products = 10.0 * block_M * block_N * dim / arch.tensor_flop_per_clock("float16")
+    # A score is computed in about 16 operations of its thread.
+    others = 16.0 * block_M * block_N / (arch.speeds.fma_flop / 2)
+    added = 4.0 * block_M * dim / 32  # bytes of dQ, of which L2 takes 32 in a clock
+    beside = products + (0 if config["overlap"] else others)
+    step = max(beside, others, added) + 1200 / config["num_stages"]
+    waves = math.ceil(blocks / arch.speeds.sms)
+    return waves * steps * step / arch.speeds.clock
+
+
+def backward(shape, top):
+    """The gradients, beside torch's."""
+    sizes = {name: shape[name] for name in ("batch", "heads", "length", "dim", "causal")}
+    row = attention_backward.row(*sizes.values())
+    first = attention_backward.CONFIG[shape["dim"]]
+    others = best(row.configs, lambda config: backward_seconds(shape, config), len(row.configs))
+    configs = [first, *(config for config in others if config != first)][:top]
+    return dataclasses.replace(
+        row,
+        name=name_of(shape),
+        config=first,
+        configs=configs,
+        baseline=attention_backward.Baseline(shape["causal"], torch_attention),
+    )
+
+
+def backward_beside(shape):
+    """The forward pass, and the kernels around the gradients'."""
+    own, sizes = example("flash_attention_backward"), shape
+    batch, heads, length, dim = (sizes[name] for name in ("batch", "heads", "length", "dim"))
+    example("flash_attention").flash_attention(
+        batch, heads, length, dim, sizes["causal"], log_sum=True
+    )
+    own.dot_of_rows(batch, heads, length, dim, T.float16)
+    own.scaled(batch * heads * length * dim, dim**-0.5, T.float16)
+
+
+HEADS = ((32, 8), (64, 8), (40, 8), (28, 4), (16, 2), (8, 1), (32, 32), (128, 8))
+"""Of queries and keys, as models have them."""
+PAGES = (None, None, 16, 64, 128)
+
+
+def draw_decode(draw):
+    """Sequences of servers, in different states, and their caches."""
+
+    def make():
+        heads, key_heads = (4, 2) if draw.small else draw.choice(HEADS)
+        cache = draw.choice(("float16", "bfloat16", "float8_e4m3fn"))
+        return {
+            "batch": draw.count(1, 128),
+            "longest": draw.size(256, 131072),
+            "heads": heads,
+            "key_heads": key_heads,
+            "dim": draw.choice((64, 128, 128)),
+            "cache": cache,
+            "page": None if cache == "float8_e4m3fn" else draw.choice(PAGES),
+            "even": draw.random() < 0.5,
+        }
+
+    def fits(s):
+        elements = s["batch"] * s["longest"] * s["key_heads"] * s["dim"]
+        # Less is a few microseconds of a launch and of latency.
+        return (0 if draw.small else 2.0**22) <= elements and 4.0 * elements <= MOST_BYTES
+
+    shape = draw.until(make, fits)
+    longest = shape["longest"]
+    others = [
+        longest if shape["even"] else draw.randint(1, longest) for _ in range(shape["batch"] - 1)
+    ]
+    return {**shape, "lengths": [longest, *others]}
+
+
+def decode(shape, top):
+    """GQA of a token of each sequence, against the bytes of its keys and values."""
+    heads, key_heads, dim, page = (shape[n] for n in ("heads", "key_heads", "dim", "page"))
+    lengths, narrow = shape["lengths"], shape["cache"] == "float8_e4m3fn"
+    own = example("gqa_decode_fp8" if narrow else "gqa_decode")
+    dtype = T.dtype("float16" if narrow else shape["cache"])
+    arch, total = auto_infer_current_arch(), sum(lengths)
+    moved = 2.0 * key_heads * dim * total * (1 if narrow else 2)
+    moved += 4.0 * len(lengths) * heads * dim
+    mean = splits = own.splits_for(len(lengths), key_heads, max(lengths))
+    if not shape["even"]:
+        # Blocks of short sequences end early: more of the long ones' work is left to share.
+        mean = own.splits_for(1, key_heads, total)
+    found = sorted({max(1, min(64, s)) for s in (splits, 2 * splits, splits // 2, mean)})
+
+    def seconds(config):
+        """The longest blocks begin first at the worst."""
+        used, steps = config["splits"], [math.ceil(length / 64) for length in lengths]
+        shares = [math.ceil(n / used) for n in steps]
+        slots = 2 * arch.speeds.sms
+        work = sum(n * used for n in shares) * key_heads
+        clocks = (max(work / slots, max(shares)) + 4) * slots / max(1, sum(steps) * key_heads)
+        partial = 0 if used == 1 else 8.0 * len(lengths) * heads * dim * used
+        blocks = key_heads * used * len(lengths)
+        tile = 4.0 * 64 * dim * 3 / 128
+        return clocks * streaming_seconds(arch, moved + partial, blocks, 128, tile)
+
+    configs = best([{"splits": s} for s in found], seconds, top)
+    arguments = {"heads": heads, "key_heads": key_heads, "dim": dim}
+
+    def inputs(device):
+        if narrow:
+            return list(own.inputs(lengths, heads, key_heads, dim, device))
+        return list(own.inputs(lengths, heads, key_heads, dim, page, dtype, device))
+
+    def error(given, result):
+        ends = [0, -1]
+        if narrow:
+            q, k, v, scale_k, scale_v, counts = given
+            wanted = own.reference_fp8(q[ends], k[ends], v[ends], scale_k, scale_v, counts[ends])
+            return norm_error(result[ends], wanted), 2e-3
+        q, k, v, table, counts, _ = given
+        if not page:
+            k, v = k[ends], v[ends]
+        wanted = own.reference(q[ends], k, v, table[ends], counts[ends], None, page)
+        return norm_error(result[ends], wanted), torch.finfo(dtype.as_torch()).eps
+
+    named = {name: value for name, value in shape.items() if name not in ("lengths", "even")}
+    return Row(
+        name=f"{name_of(named)} {'equal' if shape['even'] else f'mean={total // len(lengths)}'}",
+        program=own.gqa_decode_fp8 if narrow else own.gqa_decode,
+        arguments=arguments if narrow else {**arguments, "page": page, "dtype": dtype},
+        config=configs[0],
+        configs=configs,
+        inputs=inputs,
+        error=error,
+        work=moved,
+        unit="GB/s",
+    )
+
+
+FAMILIES = {
+    "attention": Family(draw_forward, forward),
+    "attention_backward": Family(draw_backward, backward, beside=backward_beside),
+    "decode": Family(draw_decode, decode, 0.8, 0.6),
+}

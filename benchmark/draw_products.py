@@ -1,0 +1,356 @@
+"""Families of `draw.py` whose kernels are products: GEMM, 8-bit floats, experts, convolution,
+weights of 4 bits."""
+
+import dataclasses
+import itertools
+import math
+
+import dequantize
+import gemm_shapes
+import torch
+from common import Row, example, norm_error
+from draw_family import MOST_BYTES, MOST_WORK, Family, best, name_of
+from gemm_fp8 import scaled_mm
+
+import tilelang.language as T
+from tilelang.carver import MatmulTemplate, schedules_of
+from tilelang.carver.arch.cuda import SHARED_BYTES_PER_CLOCK, auto_infer_current_arch
+from tilelang.carver.cost import (
+    BANDWIDTH_SHARE,
+    HANDSHAKE_CLOCKS,
+    LATENCY_CLOCKS,
+    Product,
+    Tiling,
+    product_seconds,
+    together,
+)
+
+HALVES = (T.bfloat16, T.float16)
+UNIT = 16
+"""Multiples of it are sizes that torch's products of 8-bit floats take."""
+
+
+def draw_product(draw, most=MOST_WORK):
+    """M, N and K. Rows of A are few (decoding), or as many as in training; the others are widths of
+    layers. One product of eight is square."""
+
+    def make():
+        if draw.random() < 1 / 8:
+            return dict.fromkeys("MNK", draw.size(256, 8192, 64))
+        M = draw.size(1, 64) if draw.random() < 1 / 3 else draw.size(64, 16384, 8)
+        return {"M": M, "N": draw.size(128, 32768, 64), "K": draw.size(128, 32768, 64)}
+
+    return draw.until(make, lambda s: 2.0 * math.prod(s.values()) <= most)
+
+
+def flops(shape):
+    """Of a product."""
+    return 2.0 * shape["M"] * shape["N"] * shape["K"]
+
+
+def padded(size):
+    """The least size that torch's products of 8-bit floats take."""
+    return -(-size // UNIT) * UNIT
+
+
+def draw_gemm(draw):
+    """A product of 16-bit floats."""
+    return {**draw_product(draw), "dtype": str(draw.choice(HALVES))}
+
+
+def gemm(shape, top):
+    """By the schedules of the carver."""
+    size, dtype = (shape["M"], shape["N"], shape["K"]), T.dtype(shape["dtype"])
+    return gemm_shapes.make_row(size, dtype, schedules_of(*size, dtype)[:top])
+
+
+def eights(M, N, K, device):
+    """Operands of torch's product of 8-bit floats: larger ones, where it does not take these."""
+    return [
+        torch.randn(padded(rows), padded(K), device=device).to(torch.float8_e4m3fn)
+        for rows in (M, N)
+    ]
+
+
+def draw_fp8(draw):
+    """A product of 8-bit floats."""
+    return {**draw_product(draw), "out_dtype": "bfloat16"}
+
+
+def fp8(shape, top):
+    """The same program with one scale a tensor, beside torch's."""
+    size = shape["M"], shape["N"], shape["K"]
+    dtype, out_dtype = T.float8_e4m3fn, T.dtype(shape["out_dtype"])
+    row = gemm_shapes.make_row(size, dtype, schedules_of(*size, dtype, out_dtype)[:top])
+    return dataclasses.replace(
+        row,
+        arguments={**row.arguments, "out_dtype": out_dtype},
+        # Tensor cores keep fewer bits of sums of 8-bit products than float32.
+        error=lambda ab, found: (norm_error(found, ab[0].double() @ ab[1].double().T), 1e-2),
+        baseline=scaled_mm,
+        baseline_inputs=lambda device: eights(*size, device),
+    )
+
+
+BLOCK_SCALED = [
+    {"block_N": block_N, "parts": parts, "num_stages": stages, "panel": panel}
+    for (block_N, parts, stages), panel in itertools.product(
+        [(128, 2, 3), (128, 1, 4), (128, 1, 5), (160, 1, 4), (192, 1, 4), (64, 1, 6)], [4, 8, 16]
+    )
+]
+
+
+def fp8_blocks(shape, top):
+    """With scales of 1 x 128 and 128 x 128, beside torch's product with one scale a tensor."""
+    own, (M, N, K) = example("gemm_fp8"), (shape["M"], shape["N"], shape["K"])
+    product, arch = Product(M, N, K, "float8_e4m3fn", 1, 2), auto_infer_current_arch()
+
+    def seconds(config):
+        columns = config["block_N"] * config["parts"]
+        tiling = Tiling(128, columns, 128, config["num_stages"], 256, config["panel"], True)
+        return product_seconds(arch, product, tiling)
+
+    configs = best(BLOCK_SCALED, seconds, top)
+    return Row(
+        name=name_of(shape),
+        program=own.scaled_matmul,
+        arguments={"M": M, "N": N, "K": K},
+        config=configs[0],
+        configs=configs,
+        inputs=lambda device: list(own.scaled_inputs(M, N, K, device)),
+        error=lambda given, found: (norm_error(found, own.scaled_reference(*given)), 1e-2),
+        work=flops(shape),
+        baseline=scaled_mm,
+        baseline_inputs=lambda device: eights(M, N, K, device),
+    )
+
+
+EXPERT_TILES = [
+    {
+        "block_M": block_M,
+        "block_N": block_N,
+        "num_stages": stages,
+        "threads": threads,
+        "panel": panel,
+    }
+    for (block_M, block_N, stages, threads), panel in itertools.product(
+        [
+            (64, 128, 6, 128),
+            (64, 256, 4, 128),
+            (128, 128, 5, 256),
+            (128, 192, 4, 256),
+            (128, 256, 3, 256),
+        ],
+        [4, 8],
+    )
+]
+
+
+def draw_experts(draw):
+    """Rows of tokens that a router gave to experts, some of which may have none."""
+
+    def make():
+        groups = draw.choice((2, 3, 5) if draw.small else (4, 8, 16, 32, 64, 128))
+        sizes = {"rows": draw.size(32, 65536), "groups": groups}
+        return {**sizes, "N": draw.size(512, 8192, 64), "K": draw.size(512, 8192, 64)}
+
+    def fits(s):
+        moved = 2.0 * (s["groups"] * s["N"] * s["K"] + s["rows"] * (s["N"] + s["K"]))
+        return 2.0 * s["rows"] * s["N"] * s["K"] <= MOST_WORK and moved <= MOST_BYTES
+
+    shape = draw.until(make, fits)
+    # How much a router prefers some: from nearly even to a few that have nearly all.
+    spread = draw.choice((0.2, 1.0, 8.0))
+    shares = [draw.gammavariate(spread, 1.0) for _ in range(shape["groups"])]
+    ends = [round(shape["rows"] * s / sum(shares)) for s in itertools.accumulate(shares)]
+    ends[-1] = shape["rows"]
+    return {**shape, "sizes": [end - begin for begin, end in itertools.pairwise([0, *ends])]}
+
+
+def grouped(shape, top):
+    """The products of experts, beside torch's grouped product."""
+    own, sizes = example("grouped_gemm_experts"), shape["sizes"]
+    N, K, rows = shape["N"], shape["K"], shape["rows"]
+    arch = auto_infer_current_arch()
+
+    def seconds(config):
+        m, n = config["block_M"], config["block_N"]
+        tiles = sum(-(-size // m) for size in sizes)
+        tiling = Tiling(m, n, 64, config["num_stages"], config["threads"], config["panel"], True)
+        return product_seconds(arch, Product(m * tiles, N, K, "bfloat16", 2, 2), tiling)
+
+    def torch_inputs(device):
+        """Larger matrices where torch takes none whose rows are no multiples of 16 bytes."""
+        wide, deep = -(-N // 8) * 8, -(-K // 8) * 8
+        return own.inputs(sizes, wide, deep, device=device)
+
+    configs = best(EXPERT_TILES, seconds, top)
+    bound = torch.finfo(torch.bfloat16).eps
+    return Row(
+        name=f"rows={rows} groups={len(sizes)} (most {max(sizes)}) N={N} K={K}",
+        program=own.grouped_matmul,
+        arguments={"groups": len(sizes), "N": N, "K": K, "rows": rows},
+        config=configs[0],
+        configs=configs,
+        inputs=lambda device: list(own.inputs(sizes, N, K, device=device)),
+        error=lambda given, found: (norm_error(found, own.reference(*given)), bound),
+        work=2.0 * rows * N * K,
+        baseline=lambda a, b, ends, _: torch._grouped_mm(a, b.transpose(1, 2), offs=ends),
+        baseline_inputs=torch_inputs,
+    )
+
+
+def draw_convolution(draw):
+    """Layers of image networks, and of diffusion models; an image's channels may be three."""
+
+    def make():
+        kernel = draw.choice((1, 3, 3, 3, 5, 7))
+        return {
+            "batch": draw.count(1, 256),
+            "height": draw.size(7, 224),
+            "width": draw.size(7, 224),
+            "channels": 3 if draw.random() < 1 / 16 else draw.size(16, 2048, 16),
+            "filters": draw.size(16, 2048, 16),
+            "kernel": kernel,
+            "stride": draw.choice((1, 1, 1, 2)),
+            "dilation": 1 if draw.random() < 7 / 8 else 2,
+            "pad": draw.choice((0, kernel // 2, kernel // 2)),
+        }
+
+    def fits(s):
+        rows, columns = outputs(s)
+        if min(rows, columns) < 1:
+            return False
+        pixels = s["batch"] * s["height"] * s["width"] * s["channels"]
+        results = s["batch"] * rows * columns * s["filters"]
+        work = 2.0 * results * s["kernel"] ** 2 * s["channels"]
+        # Of the smallest, all but the launch is noise.
+        least = 0 if draw.small else 2.0**26
+        return least <= work <= MOST_WORK and 2.0 * (pixels + results) <= MOST_BYTES
+
+    return draw.until(make, fits)
+
+
+def outputs(s):
+    """Rows and columns of a convolution's result."""
+    window = s["dilation"] * (s["kernel"] - 1) + 1
+    return [(s[side] + 2 * s["pad"] - window) // s["stride"] + 1 for side in ("height", "width")]
+
+
+def convolution(shape, top):
+    """Beside cuDNN, with the channels of an image next to each other, too."""
+    own = example("convolution")
+    M, N = shape["batch"] * math.prod(outputs(shape)), shape["filters"]
+    K = shape["kernel"] ** 2 * shape["channels"]
+    configs = [
+        {
+            "block_M": hint.block[0],
+            "block_N": hint.block[1],
+            "block_K": hint.rstep[0],
+            "num_stages": hint.pipeline_stage,
+            "threads": hint.threads,
+        }
+        for hint in MatmulTemplate(M, N, K, trans_B=False).recommend_hints(top)
+    ]
+    image = [shape[name] for name in ("batch", "height", "width", "channels")]
+    window = (shape["kernel"], shape["kernel"], shape["channels"], N)
+    steps = shape["stride"], shape["pad"], shape["dilation"]
+
+    def inputs(device):
+        x = torch.randn(image, device=device, dtype=torch.float16)
+        return [x, torch.randn(window, device=device, dtype=torch.float16)]
+
+    def cudnn(x, w):
+        return torch.nn.functional.conv2d(x, w, None, *steps)
+
+    def error(given, found):
+        x, w = given
+        ends = [0, -1]
+        # In float32, since convolutions in float64 take seconds.
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            wanted = cudnn(x[ends].float().permute(0, 3, 1, 2), w.float().permute(3, 2, 0, 1))
+        return norm_error(found[ends], wanted.permute(0, 2, 3, 1)), 1e-3
+
+    def torch_inputs(device):
+        x, w = inputs(device)
+        w = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+        return [x.permute(0, 3, 1, 2), w]
+
+    return Row(
+        name=name_of(shape),
+        program=own.convolution,
+        arguments=dict(shape),
+        config=configs[0],
+        configs=configs,
+        inputs=inputs,
+        error=error,
+        work=2.0 * M * N * K,
+        baseline=cudnn,
+        baseline_inputs=torch_inputs,
+    )
+
+
+FEW_ROWS = 64
+"""Of A, above which weights of 4 bits are measured against the product of 16 bits."""
+UNPACKED_PER_CLOCK = 64
+"""Weights that a multiprocessor unpacks in a clock. Assumed: two of its instructions for each."""
+
+
+def draw_quantised(draw):
+    """Weights of 4 bits. Two share a byte."""
+
+    def fits(s):
+        # Less is a microsecond of the memory and several of a launch.
+        return s["K"] % 2 == 0 and s["N"] * s["K"] >= (0 if draw.small else 2**23)
+
+    shape = draw.until(lambda: draw_product(draw), fits)
+    return {**shape, "form": draw.choice(("int4", "mxfp4"))}
+
+
+def quantised_seconds(shape, config):
+    """What a configuration may take: of tensor cores, of unpacking, of loads, or of the memory."""
+    arch, (M, N, K) = auto_infer_current_arch(), (shape["M"], shape["N"], shape["K"])
+    speeds, split = arch.speeds, config["split"]
+    m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
+    blocks = math.ceil(M / m) * math.ceil(N / n) * split
+    steps = math.ceil(K / (k * split))
+    step_bytes = (n / 2 + 2 * m) * k
+    room = max(1, min(config.get("min_blocks", 1), math.ceil(blocks / speeds.sms)))
+    multiplying = 2.0 * max(m, 8) * n * k / arch.tensor_flop_per_clock("float16")
+    unpacking = n * k / UNPACKED_PER_CLOCK
+    reading = (2.0 * m * k * (n // 64) + n * k) / SHARED_BYTES_PER_CLOCK
+    # One part is unpacked while another one is multiplied, or another block's.
+    beside = room > 1 or config.get("parts", 1) > 1 or config["threads"] > 128
+    busy = together(multiplying, unpacking) if beside else multiplying + unpacking
+    ahead = max(config["num_stages"] - 1, 0.5) * room
+    step = together(busy, reading, (LATENCY_CLOCKS + HANDSHAKE_CLOCKS) / ahead)
+    waves = math.ceil(blocks / speeds.sms)
+    fix_up = 4.0 * m * n * split / speeds.sms + 2 * LATENCY_CLOCKS if split > 1 else 0.0
+    clocks = waves * (steps * step + LATENCY_CLOCKS) + fix_up
+    flight = min(blocks, speeds.sms * room) * min(config["num_stages"], steps) * step_bytes
+    reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / (LATENCY_CLOCKS / speeds.clock))
+    moved = N * K / 2 + 2.0 * M * (K + N)
+    return together(clocks / speeds.clock, moved / reached)
+
+
+def quantised(shape, top):
+    """Against the bytes where A has few rows, else beside the product with weights of 16 bits."""
+    M, N, K, form = (shape[name] for name in ("M", "N", "K", "form"))
+    row = dequantize.row(form, M, N, K, 1.0, packed=True)
+    configs = best(row.configs, lambda config: quantised_seconds(shape, config), top)
+    row = dataclasses.replace(row, name=name_of(shape), config=configs[0], configs=configs)
+    if M > FEW_ROWS:
+        return row
+    scales = 2 * -(-K // 128) if form == "int4" else -(-K // 32)
+    moved = N * (K / 2 + scales) + 2.0 * M * (K + N)
+    return dataclasses.replace(row, baseline=None, work=moved, unit="GB/s")
+
+
+FAMILIES = {
+    "gemm": Family(draw_gemm, gemm),
+    "fp8": Family(draw_fp8, fp8),
+    "fp8_blocks": Family(draw_fp8, fp8_blocks, 0.9, 0.8),
+    "grouped": Family(draw_experts, grouped),
+    "convolution": Family(draw_convolution, convolution),
+    "quantised": Family(draw_quantised, quantised, 0.8, 0.6),
+}

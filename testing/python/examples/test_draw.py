@@ -1,0 +1,146 @@
+"""Shapes that benchmark/draw.py draws, and what it makes of a row's result."""
+
+import importlib
+import logging
+import pathlib
+import sys
+
+import pytest
+import torch
+
+BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
+FAMILIES = [
+    "gemm",
+    "fp8",
+    "fp8_blocks",
+    "grouped",
+    "convolution",
+    "quantised",
+    "attention",
+    "attention_backward",
+    "decode",
+    "rows",
+]
+
+
+@pytest.fixture(scope="module")
+def draw():
+    logger = logging.getLogger("tilelang")
+    level = logger.level
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        names = {path.stem for path in BENCHMARKS.glob("*.py")}
+        before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+        yield importlib.import_module("draw")
+        for name in names & sys.modules.keys():
+            del sys.modules[name]
+        sys.modules.update(before)
+    logger.setLevel(level)  # scripts change it
+
+
+def test_a_shape_is_a_function_of_its_number(draw):
+    assert list(draw.FAMILIES) == FAMILIES
+    for family in FAMILIES:
+        shapes = [draw.shape_of(family, 1, index) for index in range(20)]
+        # In another order, and alone.
+        assert [draw.shape_of(family, 1, index) for index in range(19, -1, -1)] == shapes[::-1]
+        others = [draw.shape_of(family, 2, index) for index in range(20)]
+        assert not any(a == b for a, b in zip(shapes, others, strict=True))
+
+
+def test_products_are_skinny_square_and_odd(draw):
+    most = importlib.import_module("draw_family").MOST_WORK
+    for family in ("gemm", "fp8", "quantised"):
+        shapes = [draw.shape_of(family, 1, index) for index in range(100)]
+        sizes = [(s["M"], s["N"], s["K"]) for s in shapes]
+        assert all(most >= 2.0 * M * N * K for M, N, K in sizes)
+        assert any(M <= 64 for M, _, _ in sizes)
+        assert any(M >= 1024 for M, _, _ in sizes)
+        assert any(M == N == K for M, N, K in sizes)
+        assert any(N % 8 for _, N, _ in sizes)
+        assert any(K % 8 for _, _, K in sizes)
+    assert {draw.shape_of("gemm", 1, index)["dtype"] for index in range(20)} == {
+        "bfloat16",
+        "float16",
+    }
+
+
+def test_other_families_have_odd_sizes(draw):
+    def drawn(family):
+        return [draw.shape_of(family, 1, index) for index in range(100)]
+
+    for family in ("attention", "attention_backward"):
+        assert any(s["length"] % 16 for s in drawn(family))
+        assert {s["causal"] for s in drawn(family)} == {True, False}
+    assert any(0 in s["sizes"] for s in drawn("grouped"))
+    assert all(sum(s["sizes"]) == s["rows"] for s in drawn("grouped"))
+    assert any(s["channels"] % 8 for s in drawn("convolution"))
+    assert any(s["width"] % 8 for s in drawn("rows"))
+    assert {s["kernel"] for s in drawn("rows")} == set(draw.draw_rows.KERNELS)
+    assert {s["page"] for s in drawn("decode")} == set(draw.draw_attention.PAGES)
+    assert any(len(set(s["lengths"])) > 1 for s in drawn("decode"))
+
+
+def test_each_shape_has_configurations(draw, monkeypatch):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    for family in draw.FAMILIES:
+        for index in range(3):
+            row = draw.row_of(family, 1, index, 3)
+            assert 1 <= len(row.configs) <= 3
+            assert row.config == row.configs[0]
+            assert row.work > 0
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+def test_a_small_shape_is_right(draw, monkeypatch, device, family):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    row = draw.row_of(family, 1, 0, 1, small=True)
+    draw.checked(row, row.kernel(row.config), row.inputs(device))
+
+
+@pytest.mark.parametrize("family", ["rows", "quantised"])
+def test_a_row_is_timed(draw, monkeypatch, device, family):
+    """Beside torch, or against its bytes."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    monkeypatch.setattr(draw, "TURN_MS", 0.01)
+    monkeypatch.setattr(draw, "ROUNDS", 1)
+    # A byte in a nanosecond, and a microsecond for a launch.
+    found = draw.measure(family, 1, 0, 2, [0, 1], (1e9, 1e6, 1e-3), device, small=True)
+    assert found["base"] == ("torch" if family == "rows" else "bytes")
+    assert found["ratio"] == found["base_ms"] / min(found["all_ms"].values())
+    assert set(found["all_ms"]) == {"0", "1"}
+    if family == "quantised":
+        work = draw.row_of(family, 1, 0, 2, small=True).work
+        assert found["base_ms"] == pytest.approx(work * 1e-6 + 1e-3)
+        assert found["bytes_ratio"] < found["ratio"]
+
+
+def test_results_are_poisoned_first(draw, device):
+    with draw.poisoned():
+        assert torch.empty(3, device=device).isnan().all()
+        assert (torch.empty(3, dtype=torch.int32, device=device) == 2**31 - 1).all()
+
+
+def made_row(draw, **found):
+    shape = draw.described("gemm", 1, 0, 2)
+    return {**shape, "compiled": {"0": {"registers": 1}, "1": {"registers": 1}}, **found}
+
+
+def test_what_failed_counts(draw, capsys):
+    good = {"ms": 1.0, "base_ms": 1.2, "base": "torch", "ratio": 1.2, "first_ratio": 1.1}
+    rows = [
+        made_row(draw, **good, fastest=1),
+        made_row(draw, **{**good, "ratio": 0.95}, fastest=0),
+        made_row(draw, wrong={0: "ValueError: relative error 1"}, **good),
+        made_row(draw, compiled={"0": {"refused": "X: no"}, "1": {"refused": "X: no"}}),
+        made_row(draw, failed="BrokenProcessPool: ended"),
+        made_row(draw, compiled={"0": {"refused": "X: no"}, "1": {}}, **good, fastest=1),
+    ]
+    for row in rows:
+        row["verdict"] = draw.verdict_of(row)
+    assert [bool(row["verdict"]) for row in rows] == [False, False, True, True, True, False]
+    (line,) = draw.print_summary(rows, True)
+    assert (line["rows"], line["failed"], line["worst"], line["median"]) == (6, 3, 0.95, 1.2)
+    said = capsys.readouterr().out
+    assert "refused: X: no" in said
+    assert "below" in said
