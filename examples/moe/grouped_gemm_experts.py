@@ -119,7 +119,7 @@ def grouped_matmul(
 
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=3, threads=256, panel=8, block=128, parts=2
+    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
