@@ -102,25 +102,10 @@ def fp8(shape, top):
     )
 
 
-BLOCK_SCALED = [
-    {"block_N": block_N, "parts": parts, "num_stages": stages, "panel": panel}
-    for (block_N, parts, stages), panel in itertools.product(
-        [(128, 2, 3), (128, 1, 4), (128, 1, 5), (160, 1, 4), (192, 1, 4), (64, 1, 6)], [4, 8, 16]
-    )
-]
-
-
 def fp8_blocks(shape, top):
     """With scales of 1 x 128 and 128 x 128, beside torch's product with one scale a tensor."""
     own, (M, N, K) = example("gemm_fp8"), (shape["M"], shape["N"], shape["K"])
-    product, arch = Product(M, N, K, "float8_e4m3fn", 1, 2), auto_infer_current_arch()
-
-    def seconds(config):
-        columns = config["block_N"] * config["parts"]
-        tiling = Tiling(128, columns, 128, config["num_stages"], 256, config["panel"], True)
-        return product_seconds(arch, product, tiling)
-
-    configs = best(BLOCK_SCALED, seconds, top)
+    configs = own.configurations(M, N, K)[:top]
     return Row(
         name=name_of(shape),
         program=own.scaled_matmul,

@@ -147,7 +147,7 @@ def grouped_matmul(
 
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=3, threads=256, panel=8, block=128, parts=2
+    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
@@ -173,9 +173,10 @@ def grouped_matmul_fp8(
         list_tiles(Ends, Tiles, block_M)
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
-            B_shared = [T.alloc_shared((block, block), T.float8_e4m3fn) for _ in range(parts)]
-            row_scale = T.alloc_shared((block_M + 32,), T.float32)
-            block_scale = T.alloc_shared((parts, steps), T.float32)
+            B_shared = T.alloc_shared((parts * block, block), T.float8_e4m3fn)
+            scales = T.alloc_shared((block_M + 32,), T.float32)
+            row = T.alloc_fragment((block_M,), T.float32)
+            square = T.alloc_local((parts,), T.float32)
             product = T.alloc_fragment((block_M, block), T.float32)
             C_local = [T.alloc_fragment((block_M, block), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
@@ -184,31 +185,32 @@ def grouped_matmul_fp8(
                 by = above * panel + y
                 group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
                 if first < end:
-                    T.copy(scale_B[group, bx * parts : (bx + 1) * parts, :], block_scale)
-                    for part in C_local:
-                        T.clear(part)
+                    for sums in C_local:
+                        T.clear(sums)
                     for k in T.Pipelined(steps, num_stages=num_stages):
+                        left, behind = bx * parts * block, (bx + 1) * parts * block
                         T.copy(A[first, k * block], A_shared)
-                        for p, tile in enumerate(B_shared):
-                            left = (bx * parts + p) * block
-                            T.copy(B[group, left : left + block, k * block], tile)
-                        T.copy(
-                            scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], row_scale
-                        )
-                        for p, tile in enumerate(B_shared):
+                        T.copy(B[group, left:behind, k * block], B_shared)
+                        T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
+                        # Under way during the product, as are those of the rows.
+                        for p in T.unroll(parts):
+                            square[p] = scale_B[group, bx * parts + p, k]
+                        for p, sums in enumerate(C_local):
                             T.gemm(
                                 A_shared,
-                                tile,
+                                B_shared[p * block : (p + 1) * block, :],
                                 product,
                                 transpose_B=True,
                                 clear_accum=True,
                                 policy=T.GemmWarpPolicy.FullRow,
                             )
+                            if p == 0:
+                                for i in T.Parallel(block_M):
+                                    row[i] = scales[first % 4 + i]
                             for i, j in T.Parallel(block_M, block):
-                                scale = row_scale[first % 4 + i] * block_scale[p, k]
-                                C_local[p][i, j] += product[i, j] * scale
-                    for p, part in enumerate(C_local):
-                        store_rows(part, C_shared, C, first, end, (bx * parts + p) * block)
+                                sums[i, j] += product[i, j] * (row[i] * square[p])
+                    for p, sums in enumerate(C_local):
+                        store_rows(sums, C_shared, C, first, end, (bx * parts + p) * block)
         return C
 
     return main

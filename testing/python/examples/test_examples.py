@@ -45,7 +45,7 @@ RUNS = {
     "fused_moe": ("--tokens 21 --size 72 72 --experts 5 2", 1),
     "gemm": ("--size 130 72 72", 4),
     "gemm_any_shape": ("--size 24 200 136", 2),
-    "gemm_fp8": ("--size 130 80 144", 3),
+    "gemm_fp8": ("--size 130 80 144", 4),
     "gemm_mxfp": ("--size 130 80 256", 4),
     "gemm_sp": ("--size 130 72 128", 1),
     "gemm_splitk": ("--size 40 100 200 --split 3", 1),
