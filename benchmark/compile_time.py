@@ -15,7 +15,7 @@ import sys
 import time
 
 import torch
-from common import EXAMPLES, example
+from common import EXAMPLES, compile_as_for_an_h200, example
 from fresh import measure_fresh
 
 TARGET = "cuda -arch=sm_90a"
@@ -65,6 +65,7 @@ def compile_cold(name):
     """Milliseconds that tracing, lowering and NVRTC take, and all; and those of each pass. What a
     process pays for its first tensor on a GPU is not among them."""
     use_one_core()
+    compile_as_for_an_h200()
     if torch.cuda.is_available():
         torch.cuda.init()
     program, trace = KERNELS[name][0]()

@@ -24,7 +24,7 @@ import numpy as np
 from tilelang._paths import device_include_dirs, device_root
 from tilelang.cache import store as default_store
 from tilelang.cache.cubins import reads_other_files
-from tilelang.cache.store import Entry, Store
+from tilelang.cache.store import Entry, Store, key_of
 from tilelang.cache.versions import environment, headers_digest
 from tilelang.emulator.buffers import Tensor, declared_arrays
 from tilelang.emulator.checks import Checks, bits_of, resolve_checks
@@ -81,6 +81,9 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+_runtimes: dict[str, bytes] = {}
+"""The objects of runtime.cc that this process has compiled or found, by key: it takes a second, and
+a store of one program, or one that cannot be written to, does not keep it."""
 _loaded: weakref.WeakValueDictionary[str, EmulatedModule] = weakref.WeakValueDictionary()
 
 
@@ -428,12 +431,15 @@ class _Build:
         """What all programs share."""
         source, result = device_root() / "emu" / "runtime.cc", folder / "runtime.o"
         parts = self.parts(source.read_text(), "runtime")
-        entry = self.store.get(KIND, parts)
+        key = key_of(parts)
+        entry = None if key in _runtimes else self.store.get(KIND, parts)
         if entry is not None:
-            result.write_bytes(entry.files[result.name])
-        else:
+            _runtimes[key] = entry.files[result.name]
+        elif key not in _runtimes:
             self._run("-c", source, "-o", result)
-            self.store.put(KIND, parts, {result.name: result.read_bytes()})
+            _runtimes[key] = result.read_bytes()
+            self.store.put(KIND, parts, {result.name: _runtimes[key]})
+        result.write_bytes(_runtimes[key])
         return result
 
     def _run(self, *arguments: str | Path) -> None:

@@ -18,21 +18,23 @@ _MARKED = re.compile("\x1d([^\x1d]*)\x1d")  # kMark in src/device/emu/tl/error.h
 _SCHEDULE = "\nschedule: "
 _STATIC_BYTES = 48 * 1024  # kMaxStaticSharedBytes in src/device/emu/tl/worker.h
 _PAST = {
-    "read": "read",
-    "write": "wrote",
-    "atomic": "updated atomically",
-    "atomic read": "read atomically",
+    "read": "read it",
+    "write": "wrote it",
+    "atomic": "updated it atomically",
+    "atomic read": "read it atomically",
+    "atomic write": "wrote it atomically",
 }
 HOST = "host"
 """What works in front of a launch by several ranks; the block is then the rank."""
 _WAITS = {"cp.async": "cp_async_wait", "copy to LDS": "wait_vmcnt"}
 """What waits for the copies of a thread, by what a report calls them."""
 _PRESENT = {
-    "read": "reads",
-    "write": "writes",
-    "atomic": "updates atomically",
-    "atomic read": "reads atomically",
-    "access": "accesses",
+    "read": "reads it",
+    "write": "writes it",
+    "atomic": "updates it atomically",
+    "atomic read": "reads it atomically",
+    "atomic write": "writes it atomically",
+    "access": "accesses it",
 }
 
 
@@ -41,8 +43,8 @@ class Access:
     """One side of a report.
 
     Attributes:
-        kind: ``"read"``, ``"write"``, ``"atomic"``, ``"atomic read"``, or ``"access"`` where only
-            the address is known.
+        kind: ``"read"``, ``"write"``, ``"atomic"``, ``"atomic read"``, ``"atomic write"``, or
+            ``"access"`` where only the address is known.
         engine: what works for the thread: ``"cp.async"``, ``"wgmma"``, ...; empty for itself.
         block, thread: indices (x, y, z).
         place: ``"file:line"`` of the kernel; empty where it is not known.
@@ -60,7 +62,7 @@ class Access:
             return f"the program of rank {self.block} may use it before this launch"
         who = f"thread {self.thread}" + (f" of block {self.block}" if block else "")
         who = f"{self.engine} of {who}" if self.engine else who
-        return f"{who} {verbs[self.kind]} it at {self.place or 'an unknown line'}"
+        return f"{who} {verbs[self.kind]} at {self.place or 'an unknown line'}"
 
 
 @dataclass(frozen=True)

@@ -84,16 +84,23 @@ class LaterNames {
   Substituter names_;
 };
 
-bool HaveConstantRanges(const std::vector<const SyncNode*>& loops) {
-  return std::all_of(loops.begin(), loops.end(), [](const SyncNode* n) {
-    return AsInt(LoopOf(n)->min) && AsInt(LoopOf(n)->extent);
+/*! Whether constants bound each of these loops of which an index of the access makes use. */
+bool HaveConstantRanges(const std::vector<const SyncNode*>& loops, const SharedAccess& access) {
+  return std::all_of(loops.begin(), loops.end(), [&](const SyncNode* n) {
+    const ForNode* loop = LoopOf(n);
+    return (AsInt(loop->min) && AsInt(loop->extent)) ||
+           std::none_of(access.indices.begin(), access.indices.end(),
+                        [&](const Expr& e) { return Uses(e, loop->loop_var); });
   });
 }
 
 bool DifferInSomeIndex(const AccessPair& pair, const std::vector<Var>& opaque, Analyzer* analyzer) {
   LaterNames later(pair, opaque, analyzer);
   // Ranges with symbols in them bound nothing by constants, and proofs from them are slow.
-  const bool constant = HaveConstantRanges(pair.a_free) && HaveConstantRanges(pair.b_free);
+  // A loop that no index makes use of, such as that over the tiles of a persistent kernel, has
+  // none.
+  const bool constant =
+      HaveConstantRanges(pair.a_free, pair.a) && HaveConstantRanges(pair.b_free, pair.b);
   const size_t rank = pair.a.indices.size();
   for (size_t i = 0; i < rank; ++i) {
     const Expr& a = pair.a.indices[i];

@@ -51,6 +51,13 @@ UNINITIALIZED = {
         "new": "",
         "buffer": "b + 0",
     },
+    "a counter without an atomic store": {
+        "body": S + "tl::atomic_store<tl::relaxed>(s + tx, 1.0f);\n"
+        "tl::atomic_add<tl::relaxed>(s + tx, 1.0f);  // now\nx[tx] = s[tx];",
+        "old": "tl::atomic_store<tl::relaxed>(s + tx, 1.0f);",
+        "new": "",
+        "buffer": "4 bytes at s + ",
+    },
     "an array of the iteration before": {
         "body": "for (int i = 0; i < 2; ++i) {\n  tl::local<float, 2> c;\n"
         "  if (i < 2) c[tx % 2] = y[tx];\n  x[tx] = c[tx % 2];  // now\n}",

@@ -70,6 +70,19 @@ def test_a_built_program_is_taken_from_the_cache(built):
     assert list(folder.rglob("*.so")) == [module.path]
 
 
+def test_programs_of_a_process_share_the_compiled_runtime(tmp_path, monkeypatch):
+    """It takes a second, and who builds many programs may keep each in a folder of its own."""
+    compiled = []
+    run = compiler._Build._run
+    monkeypatch.setattr(
+        compiler._Build, "_run", lambda self, *words: (compiled.append(words), run(self, *words))
+    )
+    monkeypatch.setattr(compiler, "_runtimes", {})
+    for folder in ("first", "second"):
+        build_emulated(SOURCE, NAMES, tmp_path / folder)
+    assert len([words for words in compiled if "runtime.cc" in str(words)]) == 1
+
+
 def test_installations_share_no_programs(monkeypatch, tmp_path, built):
     """Reports know the headers of an installation by their place."""
     copy = shutil.copytree(device_root(), tmp_path / "device")

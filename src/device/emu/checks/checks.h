@@ -225,19 +225,23 @@ void check_write(const Agent& agent, void* to, size_t bytes, Location where) {
 }
 
 /*! What an atomic operation is for those of other ranks, by its scope. */
-static Access atomic_access(const void* at, bool writes, bool system) {
-  if (system || worker->ranks == 1) return writes ? Access::kAtomic : Access::kAtomicRead;
-  if (is_of_peer(at)) return writes ? Access::kWrite : Access::kRead;
-  return writes ? Access::kNarrowAtomic : Access::kNarrowAtomicRead;
+static Access atomic_access(const void* at, const AtomicOrder& order) {
+  if (order.system || worker->ranks == 1) {
+    if (!order.writes) return Access::kAtomicRead;
+    return order.reads ? Access::kAtomic : Access::kAtomicWrite;
+  }
+  if (is_of_peer(at)) return order.writes ? Access::kWrite : Access::kRead;
+  if (!order.writes) return Access::kNarrowAtomicRead;
+  return order.reads ? Access::kNarrowAtomic : Access::kNarrowAtomicWrite;
 }
 
 /*! Reductions of bulk copies have the scope of one GPU (PTX ISA, cp.reduce.async.bulk). */
 void check_reduce(const Agent& agent, void* at, size_t bytes, Location where) {
-  check_named(agent, atomic_access(at, true, false), at, bytes, where);
+  check_named(agent, atomic_access(at, {false, false, true, true, false}), at, bytes, where);
 }
 
-void check_atomic(const void* at, size_t bytes, bool writes, bool system, Location where) {
-  check_named(atomic_access(at, writes, system), at, bytes, where);
+void check_atomic(const void* at, size_t bytes, AtomicOrder order, Location where) {
+  check_named(atomic_access(at, order), at, bytes, where);
 }
 
 /*! What a relaxed atomic operation releases: what its thread knew at its last fence. */

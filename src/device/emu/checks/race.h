@@ -206,7 +206,7 @@ inline void remember(Cell& cell, const Observation& now, bool all_are_ordered) {
     cell.read_site = now.site;
     return;
   }
-  const bool atomics = updates(now.access) || has_atomics(cell);
+  const bool atomics = writes_atomically(now.access) || has_atomics(cell);
   if (cell.reads & kTopBit) {
     const Node& head = chains[cell.reads];
     if (head.epoch == epoch && head.access == now.access) return;
@@ -236,7 +236,7 @@ inline void check_race(Cell& cell, const Observation& now, unsigned at) {
     cell = {epoch, now.site, kNever, 0};
   } else {
     remember(cell, now, all);
-    if (!cell.write && updates(now.access)) {
+    if (!cell.write && writes_atomically(now.access)) {
       cell.write = epoch;
       cell.write_site = now.site | kAtomicWrite | (is_narrow(now.access) ? kNarrowWrite : 0);
     }
@@ -254,8 +254,7 @@ inline void check_cells(Cell* cells, const Observation& now) {
       after.write_site = kAtomicWrite;
     }
     const bool undefined = now.space == Space::kShared && !before.write;
-    const bool reads = now.access != Access::kWrite;
-    if (checks(kCheckUninitialized) && undefined && reads) {
+    if (checks(kCheckUninitialized) && undefined && reads(now.access)) {
       Report report = report_of(now, "uninitialized");
       report.offset += i;
       report.bytes = now.bytes - i;

@@ -78,8 +78,9 @@ inline Site site_of(const void* code) {
 constexpr char kRecord = '\x1e';
 
 inline const char* name_of(Access access) {
-  static const char* const names[] = {"read",        "write",  "atomic read", "atomic",
-                                      "atomic read", "atomic", "access"};
+  static const char* const names[] = {"read",         "write",  "atomic read",
+                                      "atomic write", "atomic", "atomic read",
+                                      "atomic write", "atomic", "access"};
   return names[static_cast<int>(access)];
 }
 

@@ -49,20 +49,26 @@ enum class Access : uint8_t {
   kRead,
   kWrite,
   kAtomicRead,
+  kAtomicWrite,
   kAtomic,
   kNarrowAtomicRead,
+  kNarrowAtomicWrite,
   kNarrowAtomic,
   kAny
 };
 
 inline bool is_atomic(Access access) { return access >= Access::kAtomicRead; }
 inline bool is_narrow(Access access) {
-  return access == Access::kNarrowAtomicRead || access == Access::kNarrowAtomic;
+  return access >= Access::kNarrowAtomicRead && access <= Access::kNarrowAtomic;
 }
-inline bool updates(Access access) {
-  return access == Access::kAtomic || access == Access::kNarrowAtomic;
+inline bool reads(Access access) {
+  return access != Access::kWrite && access != Access::kAtomicWrite &&
+         access != Access::kNarrowAtomicWrite;
 }
-inline bool writes(Access access) { return access == Access::kWrite || updates(access); }
+inline bool writes_atomically(Access access) {
+  return is_atomic(access) && access != Access::kAtomicRead && access != Access::kNarrowAtomicRead;
+}
+inline bool writes(Access access) { return access == Access::kWrite || writes_atomically(access); }
 
 struct Node {
   uint32_t epoch;

@@ -68,8 +68,9 @@ TL_UNOBSERVED inline T update(T* at, Location where, Change change) {
   worker->current->where = where;
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   maybe_stand_back();
-  check_atomic(at, sizeof(T), true, is_system(order), where);
-  check_atomic_order(at, {acquires(order), releases(order), !stores, true, is_system(order)});
+  const AtomicOrder done = {acquires(order), releases(order), !stores, true, is_system(order)};
+  check_atomic(at, sizeof(T), done, where);
+  check_atomic_order(at, done);
   Bits<T>* const place = reinterpret_cast<Bits<T>*>(at);
   Bits<T> old = __atomic_load_n(place, __ATOMIC_SEQ_CST), now;
   do {
@@ -89,8 +90,9 @@ template <typename T>
 TL_UNOBSERVED inline T poll(const T* at, MemoryOrder order, Location where) {
   check_alignment(at, sizeof(T), "address of an atomic operation", where);
   yield(where);
-  check_atomic(at, sizeof(T), false, is_system(order), where);
-  check_atomic_order(at, {acquires(order), false, true, false, is_system(order)});
+  const AtomicOrder done = {acquires(order), false, true, false, is_system(order)};
+  check_atomic(at, sizeof(T), done, where);
+  check_atomic_order(at, done);
   const T found =
       bit_cast<T>(__atomic_load_n(reinterpret_cast<const Bits<T>*>(at), __ATOMIC_SEQ_CST));
   note_found(at, found);

@@ -192,14 +192,15 @@ TL_CHECK(void check_read(const Agent&, const void*, size_t, Location))
 TL_CHECK(void check_write(const Agent&, void*, size_t, Location))
 /*! Combines with what is there, each element atomically. */
 TL_CHECK(void check_reduce(const Agent&, void*, size_t, Location))
-/*! An atomic operation that only reads has `writes` false. One whose scope is not the `system` is a
- * plain access of another rank's memory (PTX ISA, Morally strong operations). */
-TL_CHECK(void check_atomic(const void*, size_t, bool /*writes*/, bool /*system*/, Location))
-/*! Its memory order. One that stores ends the release sequence (PTX ISA, Release Sequences). */
+/*! An atomic operation's memory order, and what it does. */
 struct AtomicOrder {
   bool acquires, releases, reads, writes;
   bool system;  // its scope is all GPUs
 };
+/*! One whose scope is not the system is a plain access of another rank's memory (PTX ISA, Morally
+ * strong operations). */
+TL_CHECK(void check_atomic(const void*, size_t, AtomicOrder, Location))
+/*! Its order. One that stores ends the release sequence (PTX ISA, Release Sequences). */
 TL_CHECK(void check_atomic_order(const void*, AtomicOrder))
 /*! A fence of acquire and release. */
 TL_CHECK(void check_fence())

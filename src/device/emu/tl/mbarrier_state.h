@@ -60,7 +60,7 @@ TL_RUNTIME Mbarrier& mbarrier_at(const void* at, const char* operation, Location
         "there");
     abandon();
   }
-  check_atomic(at, sizeof(uint64_t), false, true, where);
+  check_atomic(at, sizeof(uint64_t), {false, false, true, false, true}, where);
   return *barrier;
 }
 
