@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import ir, tirx
@@ -106,17 +108,17 @@ def _view(
         last = buf.shape[-1] * narrow
         shape = [*buf.shape[:-1], simplify(tirx.floordiv(last, wide))]
     extents = list(shape) if isinstance(shape, Sequence | ir.Array) else [shape]
-    found, wanted = (_bits(e, b) for e, b in ((extents, wide), (buf.shape, narrow)))
+    found, wanted = _Size.of(extents, wide), _Size.of(buf.shape, narrow)
     if strides is not None:
         _check_strides(name, buf, extents, strides, wanted, wide)
     elif not exact:
-        beyond = as_int(simplify(found - wanted))
+        beyond = as_int(found.minus(wanted))
         if beyond is not None and beyond > 0:
             raise ValueError(
                 f"{name} found {found} bits as {target} of shape ({', '.join(map(str, extents))}), "
                 f"wanted at most {wanted}, as many as {describe(buf)} has"
             )
-    elif simplify(found - wanted) != 0:
+    elif found.minus(wanted) != 0:
         raise AssertionError(
             f"T.reshape/view shape check failed: found {found} bits as {target} of shape "
             f"({', '.join(map(str, extents))}), wanted {wanted}, as many as {describe(buf)} has"
@@ -138,9 +140,14 @@ def _view(
 
 
 def _check_strides(
-    name: str, buf: ir.Var, extents: Sequence[Any], strides: Sequence[Any], bits: Any, element: int
+    name: str,
+    buf: ir.Var,
+    extents: Sequence[Any],
+    strides: Sequence[Any],
+    size: _Size,
+    element: int,
 ) -> None:
-    """Refuse strides with which a view is not certain to stay in the ``bits`` of ``buf``."""
+    """Refuse strides with which a view is not certain to stay in ``buf``, which has ``size``."""
     if buf.scope() != "global":
         raise ValueError(
             f"{name} with strides found {describe(buf)} in {buf.scope()}, wanted global memory"
@@ -152,8 +159,8 @@ def _check_strides(
         )
     last: Any = 0
     for extent, stride in zip(extents, strides, strict=True):
-        last = last + (extent - 1) * stride
-    left = simplify(bits - (last + 1) * element)
+        last = last + (_plain(extent) - 1) * _plain(stride)
+    left = size.minus(_Size.of([last + 1], element))
     positive = all(not isinstance(s, int) or s > 0 for s in map(simplify, strides))
     if not (isinstance(left, int) and left >= 0 and positive):
         raise ValueError(
@@ -163,11 +170,37 @@ def _check_strides(
         )
 
 
-def _bits(extents: Sequence[Any], element: int) -> Any:
-    total: Any = element
-    for extent in extents:
-        total = total * extent
-    return simplify(total)
+@dataclass(frozen=True)
+class _Size:
+    """So many bits: a number times what the call decides. A tensor whose elements 32 bits count may
+    have more bits than that, so the number is one of Python's."""
+
+    number: int
+    rest: Any
+
+    @classmethod
+    def of(cls, extents: Sequence[Any], element: int) -> _Size:
+        constants = [as_int(extent) for extent in extents]
+        number = element * math.prod(c for c in constants if c is not None)
+        rest = [e for e, c in zip(extents, constants, strict=True) if c is None]
+        return cls(number, simplify(math.prod(rest)) if rest else 1)
+
+    def minus(self, other: _Size) -> Any:
+        """The difference in units that divide both: a number, or an expression if the call decides
+        about it."""
+        unit = math.gcd(self.number, other.number) or 1
+        a, b = self.number // unit, other.number // unit
+        if isinstance(self.rest, int) and isinstance(other.rest, int):
+            return a * self.rest - b * other.rest
+        return simplify(a * self.rest - b * other.rest)
+
+    def __str__(self) -> str:
+        return str(self.number) if isinstance(self.rest, int) else f"{self.number} * ({self.rest})"
+
+
+def _plain(value: Any) -> Any:
+    constant = as_int(value)
+    return value if constant is None else constant
 
 
 def _check_extents(name: str, tracer: Any, buf: ir.Var, extents: Sequence[Any]) -> None:
@@ -195,4 +228,4 @@ def _check_contiguous(name: str, buf: ir.Var) -> None:
                 f"{name} found {describe(buf)} with strides "
                 f"({', '.join(map(str, buf.strides))}), wanted a contiguous row-major tensor"
             )
-        stride = stride * extent
+        stride = _plain(stride) * _plain(extent)

@@ -47,6 +47,28 @@ def test_global_view_of_a_symbolic_shape():
     assert torch.equal(b, a.reshape(5, 3, 4) + 1)
 
 
+def view_of(extents, shape):
+    """The program of a large tensor and its last element under another shape."""
+
+    @T.prim_func
+    def main(A: T.Tensor(extents, "float16"), B: T.Tensor((1,), "float16")):
+        with T.Kernel(1, threads=32):
+            V = T.reshape(A, shape)
+            B[0] = V[tuple(extent - 1 for extent in shape)]
+
+    return main
+
+
+def test_a_tensor_may_have_more_bits_than_32_bits_count():
+    source = tilelang.lower(view_of((8000, 128, 256), (1024000, 256))).kernel_source
+    assert "A[262143999]" in source
+    # 2^32 bits for each n, which are none in 32 bits.
+    n = T.dynamic("n")
+    tilelang.lower(view_of((n, 16384, 16384), (n * 16384, 16384)))
+    with pytest.raises(AssertionError, match="wanted 4294967296 "):
+        view_of((n, 16384, 16384), (n, 16384, 32768))
+
+
 @pytest.mark.parametrize("memory", ["shared", "fragment"])
 @pytest.mark.parametrize(
     ("dtype", "shape"), [("float32", (100, 60)), ("float32", (6000,)), ("int16", (60, 200))]
