@@ -232,21 +232,30 @@ def outputs(s):
     return [(s[side] + 2 * s["pad"] - window) // s["stride"] + 1 for side in ("height", "width")]
 
 
+FEW_CHANNELS = 8
+"""Of fewer, threads gather as many elements as a window has: TMA takes 16 bytes at least."""
+
+
 def convolution(shape, top):
     """Beside cuDNN, with the channels of an image next to each other, too."""
-    own = example("convolution")
     M, N = shape["batch"] * math.prod(outputs(shape)), shape["filters"]
     K = shape["kernel"] ** 2 * shape["channels"]
-    configs = [
-        {
-            "block_M": hint.block[0],
-            "block_N": hint.block[1],
-            "block_K": hint.rstep[0],
-            "num_stages": hint.pipeline_stage,
-            "threads": hint.threads,
-        }
-        for hint in MatmulTemplate(M, N, K, trans_B=False).recommend_hints(top)
-    ]
+    if shape["channels"] >= FEW_CHANNELS:
+        own = example("convolution_any_shape")
+        configs = own.configurations(own.Problem(**shape))[:top]
+    else:
+        own = example("convolution")
+        hints = MatmulTemplate(M, N, K, trans_B=False).recommend_hints(top)
+        configs = [
+            {
+                "block_M": hint.block[0],
+                "block_N": hint.block[1],
+                "block_K": hint.rstep[0],
+                "num_stages": hint.pipeline_stage,
+                "threads": hint.threads,
+            }
+            for hint in hints
+        ]
     image = [shape[name] for name in ("batch", "height", "width", "channels")]
     window = (shape["kernel"], shape["kernel"], shape["channels"], N)
     steps = shape["stride"], shape["pad"], shape["dilation"]

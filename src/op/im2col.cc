@@ -21,7 +21,8 @@ std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span)
   const Im2col::Pixel pixel = im2col.FirstPixel(im2col.first_row + nest.vars[0]);
   const Im2col::Tap tap = im2col.TapOf(im2col.first_column + nest.vars[1]);
   const Expr y = pixel.y + tap.y, x = pixel.x + tap.x, zero = MakeInt(0);
-  const Expr inside = tap.inside && y >= zero && y < shape[1] && x >= zero && x < shape[2];
+  const Expr inside = tap.inside && y >= zero && y < shape[1] && x >= zero && x < shape[2] &&
+                      tap.channel < shape[3];
   const Expr element = LoadOf(image, {pixel.image, y, x, tap.channel});
   const Expr value = IfThenElseOf(inside, element, ZeroOf(element->dtype()));
   nest.body = MakeStore(tile, CastTo(BufferOf(tile)->dtype->dtype, value),
@@ -46,7 +47,13 @@ Im2col Im2col::From(const CallNode* call) {
   out.stride = ToInt(call->args[5]);
   out.dilation = ToInt(call->args[6]);
   out.pad = ToInt(call->args[7]);
+  out.whole_taps = ToInt(call->args[8]) != 0;
   return out;
+}
+
+Expr Im2col::TapColumns() const {
+  if (!whole_taps) return Channels();
+  return FloorDivOf(Channels() + (columns + (-1)), columns) * columns;
 }
 
 Im2col::Pixel Im2col::FirstPixel(const Expr& row) const {
@@ -61,9 +68,9 @@ Im2col::Pixel Im2col::FirstPixel(const Expr& row) const {
 }
 
 Im2col::Tap Im2col::TapOf(const Expr& column) const {
-  const Expr tap = FloorDivOf(column, Channels());
+  const Expr width = TapColumns(), tap = FloorDivOf(column, width);
   return {FloorDivOf(tap, kernel) * dilation, FloorModOf(tap, kernel) * dilation,
-          FloorModOf(column, Channels()), tap >= MakeInt(0) && tap < MakeInt(kernel * kernel)};
+          FloorModOf(column, width), tap >= MakeInt(0) && tap < MakeInt(kernel * kernel)};
 }
 
 }  // namespace tl

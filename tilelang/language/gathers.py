@@ -63,6 +63,7 @@ def im2col(
     pad: int,
     eviction_policy: str | None = None,
     annotations: Mapping[str, Any] | None = None,
+    whole_taps: bool = False,
 ) -> None:
     """Gather a tile of the matrix that turns a convolution into a matrix product.
 
@@ -70,10 +71,11 @@ def im2col(
     ``(kh * kernel + kw) * C + c`` one of them: ``img[n, oh * stride + kh * dilation - pad, ow *
     stride + kw * dilation - pad, c]``, zero where that is outside of the image. ``OH = (H + 2 * pad
     - dilation * (kernel - 1) - 1) // stride + 1``, OW likewise. Elements outside of the matrix are
-    zero.
+    zero. With ``whole_taps`` each (kh, kw) begins a tile: it has as many columns as whole tiles
+    need for C channels, and those behind the channels are zero.
 
-    In a pipelined loop on sm_90 TMA loads the tile where its width
-    divides C, rows and strides are multiples of 16 bytes, the dtype is that of the image, and the
+    In a pipelined loop on sm_90 TMA loads the tile where its width divides C or taps are whole,
+    rows and strides are multiples of 16 bytes, the dtype is that of the image, and the
     numbers are within a tensor map's (PTX ISA, Tensors, "Im2col mode"); else threads gather it.
     ``kernel.explain()`` says which, and why.
 
@@ -90,6 +92,8 @@ def im2col(
         Of the convolution, in pixels, the same in both directions.
     eviction_policy
         As for ``T.copy``.
+    whole_taps
+        Whether no tile has channels of two taps.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def im2col(
 
     Example
     -------
-    ``T.im2col(img, col_shared, by, k, 3, 1, 1, 1)``
+    ``T.im2col(img, col_shared, by, k, 3, 1, 1, 1, whole_taps=True)``
     """
     current_tracer("T.im2col")
     image = region_of(img, "the image of T.im2col")
@@ -120,7 +124,8 @@ def im2col(
         attrs["eviction_policy"] = eviction_number("T.im2col", eviction_policy)
     steps = [as_dtype(step, "int32") for step in (nhw_step, c_step)]
     geometry = [as_int(v) for v in (kernel, stride, dilation, pad)]
-    emit_tile_op("im2col", [image, tile, *steps, *geometry], attrs | dict(annotations or {}))
+    operands = [image, tile, *steps, *geometry, int(whole_taps)]
+    emit_tile_op("im2col", operands, attrs | dict(annotations or {}))
 
 
 def c2d_im2col(*args: Any, **kwargs: Any) -> None:

@@ -238,6 +238,40 @@ def test_what_stays_a_gather(arguments, reason):
     assert what_explain_says(built).endswith(f", channel 0, not TMA: {reason}")
 
 
+@pytest.mark.parametrize("options", [{}, {"annotations": {"disable_tma": True}}], ids=str)
+@pytest.mark.parametrize("channels", [40])
+def test_whole_taps(channels, options):
+    """Zeros behind the channels, by TMA and in a gather; the last tap is not the last tile."""
+    filters, per_tap = 16, -(-channels // 32)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, 6, 5, channels), "float16"),
+        W: T.Tensor((9, channels, filters), "float16"),
+        C: T.Tensor((60, filters), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as by:
+            S = T.alloc_shared((64, 32), "float16")
+            B = T.alloc_shared((32, filters), "float16")
+            F = T.alloc_fragment((64, filters), "float32")
+            T.clear(F)
+            for k in T.Pipelined(9 * per_tap + 1, num_stages=2):
+                T.im2col(A, S, by, k, 3, 1, 1, 1, whole_taps=True, **options)
+                # Not zero behind the channels, nor behind the taps.
+                for i, j in T.Parallel(32, filters):
+                    channel = T.min(k % per_tap * 32 + i, channels - 1)
+                    B[i, j] = W[T.min(k // per_tap, 8), channel, j]
+                T.gemm(S, B, F)
+            T.copy(F, C[0, 0])
+
+    built = build(main)
+    assert ("tma_load_im2col" in built.get_kernel_source()) == (not options)
+    image, weight = small((2, 6, 5, channels)), small((9, channels, filters))
+    found = torch.full((60, filters), float("nan"))
+    built(image, weight, found)
+    assert torch.equal(found.double(), reference(image, weight.flatten(0, 1), 3, 1, 1, 1))
+
+
 def test_a_gather_beside_a_load():
     built = build(convolution((1, 6, 6, 16), 3, pad=1))
     assert "tl::tma_load<" in built.get_kernel_source()

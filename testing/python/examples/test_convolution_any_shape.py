@@ -1,0 +1,62 @@
+"""Convolutions of any number of channels and filters are loaded by TMA, however blocks share K."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+
+FILE = pathlib.Path(__file__).resolve().parents[3] / "examples/convolution/convolution_any_shape.py"
+TILE = {"block_M": 64, "block_N": 32, "block_K": 32, "stages": 3, "threads": 128}
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("convolution_any_shape", FILE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["convolution_any_shape"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("problem", "tile"),
+    [
+        # The image's channels, filters, kernel, stride, dilation, pad; 63 pixels of an image.
+        pytest.param((40, 32, 3, 1, 1, 1), {}, id="channels behind the last"),
+        pytest.param((40, 80, 3, 1, 1, 1), {"group": 2, "panel": 1}, id="two taps a step"),
+        pytest.param((16, 16, 5, 1, 1, 2), {"block_K": 16, "group": 4}, id="four narrow taps"),
+        pytest.param((48, 96, 3, 2, 1, 0), {"block_K": 48, "block_N": 96}, id="48 channels"),
+        # Of the last share, five steps are behind the end.
+        pytest.param((72, 40, 3, 1, 1, 1), {"split": 8}, id="split K"),
+        pytest.param((17, 23, 3, 1, 2, 2), {}, id="odd channels and filters"),
+        pytest.param((40, 128, 1, 1, 1, 0), {"block_N": 128, "parts": 2}, id="a product"),
+        pytest.param((20, 23, 1, 1, 1, 0), {"split": 2}, id="an odd product"),
+    ],
+)
+def test_tiles(example, monkeypatch, device, problem, tile):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    problem = example.Problem(2, 9, 7, *problem)
+    kernel = example.convolution(**vars(problem), **{**TILE, **tile})
+    source = kernel.get_kernel_source()
+    assert source.count("tl::tma_load") == 2 * tile.get("group", 1)
+    assert ("tma_load_im2col" in source) == (problem.kernel > 1)
+    image, weight = example.inputs(problem, device)
+    assert example.relative_error(problem, image, weight, kernel(image, weight)) < 1e-3
+
+
+def test_the_model_chooses(example):
+    from tilelang.carver import CUDA
+
+    hopper = CUDA("cuda -arch=sm_90a")
+    # 272 channels are two tiles of 128 and a rest, or four of 64 and as much of it.
+    chosen = example.configurations(example.Problem(11, 29, 20, 272, 32, 3), hopper)
+    assert chosen[0]["block_N"] == 32
+    # Few tiles share their steps.
+    chosen = example.configurations(example.Problem(2, 16, 21, 1824, 138, 5, 1, 1, 2), hopper)
+    assert chosen[0]["split"] > 1
+    # Rows of whole 16 bytes are not copied.
+    assert example.Problem(1, 9, 9, 64, 64, 3).copies(hopper) == 0
+    assert example.Problem(1, 9, 9, 65, 64, 3).copies(hopper) > 0
+    for arch in ("cuda -arch=sm_80", "cuda -arch=sm_90a"):
+        assert example.configurations(example.Problem(1, 3, 3, 1, 1, 1), CUDA(arch))
