@@ -94,7 +94,7 @@ class FlashAttentionTemplate(BaseTemplate):
             return math.inf
         if self.persistent:
             room = 1
-        steps = math.ceil(self.seq_kv_length / keys) * (0.5 if self.is_causal else 1.0)
+        steps: float = math.ceil(self.seq_kv_length / keys) * (0.5 if self.is_causal else 1.0)
         if self.is_causal:
             steps += 0.5 * math.ceil(rows / keys)  # the diagonal's tiles are computed whole
         tiles = self.batch_size * self.num_heads * math.ceil(self.seq_length / rows)
