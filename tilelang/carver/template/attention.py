@@ -94,7 +94,7 @@ class FlashAttentionTemplate(BaseTemplate):
             return math.inf
         if self.persistent:
             room = 1
-        steps: float = math.ceil(self.seq_kv_length / keys) * (0.5 if self.is_causal else 1.0)
+        steps = math.ceil(self.seq_kv_length / keys) * (0.5 if self.is_causal else 1.0)
         if self.is_causal:
             steps += 0.5 * math.ceil(rows / keys)  # the diagonal's tiles are computed whole
         tiles = self.batch_size * self.num_heads * math.ceil(self.seq_length / rows)
@@ -113,7 +113,7 @@ class FlashAttentionTemplate(BaseTemplate):
             step += LATENCY_CLOCKS / min(room, most)
         else:
             step = together(step, LATENCY_CLOCKS / (stages - 1) / min(room, most))
-        total = most * steps
+        total: float = most * steps
         if self.persistent and self.is_causal:
             # Short tiles fill what is left beside long ones, of which the longest has all keys.
             total = max(tiles / arch.speeds.sms * steps, 2 * steps)
