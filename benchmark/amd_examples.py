@@ -99,10 +99,10 @@ def backward(**tiles: int) -> Example:
     )
 
 
-def mxfp4(**tiles: int) -> Example:
+def mxfp(dtype: Any, **tiles: int) -> Example:
     return Example(
-        lambda arch: gemm_mxfp.matmul(SIZE, SIZE, SIZE, **tiles),
-        lambda arch: gemm_mxfp.relative_error(144, 130, 1024, T.float4_e2m1fn, **tiles),
+        lambda arch: gemm_mxfp.matmul(SIZE, SIZE, SIZE, dtype, **tiles),
+        lambda arch: gemm_mxfp.relative_error(144, 130, 1024, dtype, **tiles),
         1e-6,
         ("gfx950",),
     )
@@ -134,7 +134,8 @@ EXAMPLES = {
     "gemm float8": product(T.float8_e4m3fn, T.float32, T.float16, 64, 2e-3, "gfx950"),
     "gemm int8": product(T.int8, T.int32, T.int32, 64, 1e-12),
     "gemm int8 NN": product(T.int8, T.int32, T.int32, 64, 1e-12, "gfx950", transpose_B=False),
-    "gemm mxfp4": mxfp4(block_M=256, block_N=256, block_K=256, num_stages=2),
+    "gemm mxfp4": mxfp(T.float4_e2m1fn, block_M=256, block_N=256, block_K=256, num_stages=2),
+    "gemm mxfp6": mxfp(T.float6_e2m3fn, block_M=256, block_N=128, block_K=256, num_stages=2),
     "int4 gemm": int4(block_K=32, num_stages=2),
     "attention 64": attention(64, True),
     "attention 128": attention(128, True, block_M=64, block_N=32),

@@ -29,6 +29,7 @@ def tile(block_M, block_N, block_K, num_stages, threads, split):
     }
 
 
+BLOCKS = 264  # two for each multiprocessor of an H200
 LONG = [  # of A with many rows
     tile(*shape, threads, 1)
     for shape, threads in itertools.product(
@@ -36,9 +37,20 @@ LONG = [  # of A with many rows
     )
 ] + [tile(128, 256, 64, 4, 512, 1), tile(192, 128, 64, 5, 256, 1), tile(256, 64, 128, 2, 128, 1)]
 LONG += [{**tile(128, 128, 256, 2, 256, 1), "parts": 2}]
+SPLITS = (2, 3, 4, 6, 8)
 
 
-def short(M, form):
+def long(M, N, K):
+    """Of A with many rows; blocks share K where the result has few tiles."""
+    found = list(LONG)
+    for config in LONG:
+        tiles = -(-M // config["block_M"]) * -(-N // config["block_N"])
+        steps = -(-K // config["block_K"])
+        found += [{**config, "split": s} for s in SPLITS if tiles * s <= BLOCKS and steps >= 4 * s]
+    return found
+
+
+def short(M, N, K, form):
     """Of a few rows of A, in one tile of as many columns of the instruction; more than one block of
     them share a multiprocessor, whose threads then wait for memory less."""
     # An instruction's columns are multiples of 8.
@@ -69,6 +81,15 @@ def short(M, form):
         # As many blocks by narrow tiles as by sharing K, and nothing to add up.
         found.append(tile(128, 64, 128, 6, 128, 1))
         found += [{**tile(128, 64, 256, stages, 128, 1), "parts": 2} for stages in (2, 3)]
+    # A few tiles of a long K.
+    for config in [c for c in found if c["split"] == 4]:
+        tiles = -(-M // config["block_M"]) * -(-N // config["block_N"])
+        room, steps = config.get("min_blocks", 1), -(-K // config["block_K"])
+        found += [
+            {**config, "split": s}
+            for s in (6, 8, 12, 16)
+            if tiles * s <= BLOCKS // 2 * room and steps >= 4 * s
+        ]
     if form == "int4" and columns <= 32:
         found += [{**config, "scale_sums": True} for config in found]
     return found
@@ -77,7 +98,13 @@ def short(M, form):
 def row(form, M, N, K, wanted, packed=False, small=False):
     """The product of M x K numbers and N x K weights, which may be packed."""
     dequantize = example("dequantize_gemm")
-    configs = [tile(16, 64, 128, 2, 128, 2)] if small else LONG if M > 256 else short(M, form)
+    configs = (
+        [tile(16, 64, 128, 2, 128, 2)]
+        if small
+        else long(M, N, K)
+        if M > 256
+        else short(M, N, K, form)
+    )
     if packed:
         configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
     size = {"M": M, "N": N, "K": K}

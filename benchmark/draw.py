@@ -21,6 +21,7 @@ import multiprocessing
 import os
 import pathlib
 import statistics
+import threading
 import time
 from collections import Counter
 
@@ -73,10 +74,10 @@ def build(family, seed, index, number, top):
     return {**found, "seconds": time.perf_counter() - start}
 
 
-def build_all(pool, family, seed, count, top):
+def build_all(pool, family, seed, count, top, seconds):
     """What is known of each configuration of each shape, and of shapes without any; both by the
-    shape's number."""
-    tasks, failed = [], {}
+    shape's number. What is not compiled in time is refused."""
+    tasks, failed = {}, {}
     for index in range(count):
         shape = attempt(row_of, family, seed, index, top)
         if isinstance(shape, dict):
@@ -85,11 +86,15 @@ def build_all(pool, family, seed, count, top):
         numbers = list(range(len(shape.configs)))
         if FAMILIES[family].beside:
             numbers.insert(0, -1)
-        tasks += [(index, number) for number in numbers]
-    columns = zip(*((family, seed, index, number, top) for index, number in tasks), strict=True)
-    done = pool.map(build, *columns) if tasks else []
+        for number in numbers:
+            tasks[index, number] = pool.submit(build, family, seed, index, number, top)
+    left = min(seconds, threading.TIMEOUT_MAX)
+    concurrent.futures.wait(tasks.values(), left)
     found = {index: {} for index in range(count)}
-    for (index, number), result in zip(tasks, done, strict=True):
+    for (index, number), task in tasks.items():
+        late = {"refused": f"not compiled in {left:.0f} s"}
+        result = task.result() if task.done() else late
+        task.cancel()
         if number >= 0:
             found[index][number] = result
         elif "refused" in result:
@@ -125,13 +130,13 @@ def limits():
     return (*chip_speeds(), empty)
 
 
-def measure(family, seed, index, top, numbers, limit):
+def measure(family, seed, index, top, numbers, limit, device="cuda", small=False):
     """Check the configurations of these numbers, and time them in turns with torch."""
     tilelang.set_log_level("ERROR")
     torch.manual_seed(0)
     torch.cuda.empty_cache()
-    row = row_of(family, seed, index, top)
-    inputs = row.inputs("cuda")
+    row = row_of(family, seed, index, top, small)
+    inputs = row.inputs(device)
     functions, wrong, errors = {}, {}, []
     for number in numbers:
         kernel = row.kernel(row.configs[number])
@@ -143,7 +148,7 @@ def measure(family, seed, index, top, numbers, limit):
         functions[number] = functools.partial(row.call, kernel, *inputs)
     found = {"error": max(errors, default=None), "wrong": wrong}
     if row.baseline:
-        others = row.baseline_inputs("cuda") if row.baseline_inputs else inputs
+        others = row.baseline_inputs(device) if row.baseline_inputs else inputs
         call = functools.partial(row.baseline, *others)
         try:
             call()
@@ -196,7 +201,7 @@ def run(family, seed, arguments, pool, apart, limit, deadline):
     """All rows of a family and a seed, as far as the time goes."""
     count, top = arguments.count, arguments.top
     start = time.perf_counter()
-    compiled, failed = build_all(pool, family, seed, count, top)
+    compiled, failed = build_all(pool, family, seed, count, top, max(deadline - start, 1.0))
     spent = time.perf_counter() - start
     rows = []
     for index in range(count):
@@ -205,10 +210,10 @@ def run(family, seed, arguments, pool, apart, limit, deadline):
         if index in failed:
             row["failed"] = f"refused: {failed[index]}"
         numbers = [n for n, what in compiled[index].items() if "refused" not in what]
+        if time.perf_counter() > deadline:
+            print(f"{family}, seed {seed}: no time left behind {index} of {count} shapes")
+            break
         if apart and numbers and index not in failed:
-            if time.perf_counter() > deadline:
-                print(f"{family}, seed {seed}: no time left behind {index} of {count} shapes")
-                break
             row.update(attempt(apart.call, measure, family, seed, index, top, numbers, limit))
         row["verdict"] = verdict_of(row)
         rows.append(row)

@@ -1,5 +1,6 @@
 """Families of `draw.py` that are attention: forward, its gradients, and decoding."""
 
+import dataclasses
 import math
 
 import attention_backward
@@ -12,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import tilelang.language as T
 from tilelang.carver import FlashAttentionTemplate
 from tilelang.carver.arch.cuda import auto_infer_current_arch
-from tilelang.carver.cost import streaming_seconds
+from tilelang.carver.cost import BANDWIDTH_SHARE, LATENCY_CLOCKS, together
 
 HALVES = (T.float16, T.bfloat16)
 BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
@@ -80,6 +81,9 @@ def forward(shape, top):
         persistent=True,
     )
     configs = [tile(hint) for hint in template.recommend_hints(top)]
+    if sizes["dim"] <= 64:
+        # There are registers for Q's tile, too.
+        configs = [{**config, "hold_Q": hold} for config in configs for hold in (False, True)][:top]
     key_heads = shape["key_heads"]
 
     def inputs(device):
@@ -132,7 +136,13 @@ def backward(shape, top):
     first = attention_backward.CONFIG[shape["dim"]]
     others = best(row.configs, lambda config: backward_seconds(shape, config), len(row.configs))
     configs = [first, *(config for config in others if config != first)][:top]
-    return Row(**{**vars(row), "name": name_of(shape), "config": first, "configs": configs})
+    return dataclasses.replace(
+        row,
+        name=name_of(shape),
+        config=first,
+        configs=configs,
+        baseline=attention_backward.Baseline(shape["causal"], torch_attention),
+    )
 
 
 def backward_beside(shape):
@@ -146,6 +156,10 @@ def backward_beside(shape):
     own.scaled(batch * heads * length * dim, dim**-0.5, T.float16)
 
 
+STEP_CLOCKS = 1500
+"""Of a step of decoding: products and softmax of a few rows, one after the other. Assumed."""
+COMBINE_SECONDS = 4e-6
+"""Of a second kernel, that waits for the first one. Assumed."""
 HEADS = ((32, 8), (64, 8), (40, 8), (28, 4), (16, 2), (8, 1), (32, 32), (128, 8))
 """Of queries and keys, as models have them."""
 PAGES = (None, None, 16, 64, 128)
@@ -181,34 +195,51 @@ def draw_decode(draw):
     return {**shape, "lengths": [longest, *others]}
 
 
+def decode_configs(lengths, key_heads, dim):
+    """Shares of one to three waves of blocks, in tiles of 64 keys, or of 128 of few bytes."""
+    own, found = example("gqa_decode"), []
+    for block_N in (64, 128) if dim == 64 else (64,):
+        for waves in (1, 2, 3):
+            splits, least = own.shares_for(lengths, key_heads, waves, block_N=block_N)
+            config = {"splits": splits, "least": least, "block_N": block_N}
+            found += [] if config in found else [config]
+    return found
+
+
+def decode_seconds(config, lengths, heads, key_heads, dim, moved):
+    """What shares may take: waves of blocks whose steps wait for the memory, or each for its own
+    products, one after the other; and a second kernel that combines them."""
+    arch, block_N, splits = auto_infer_current_arch(), config["block_N"], config["splits"]
+    speeds, slots = arch.speeds, 2 * arch.speeds.sms
+    tiles = [-(-length // block_N) for length in lengths]
+    shares = [max(-(-n // splits), config["least"]) for n in tiles]
+    blocks = sum(-(-n // share) for n, share in zip(tiles, shares, strict=True)) * key_heads
+    waves = math.ceil(blocks / slots)
+    tile_bytes = moved / (sum(tiles) * key_heads)
+    memory = tile_bytes * min(blocks, slots) / (BANDWIDTH_SHARE * speeds.bandwidth)
+    step = together(memory, STEP_CLOCKS / speeds.clock)
+    begin = 3 * LATENCY_CLOCKS / speeds.clock
+    clocks = waves * (max(shares) * step + begin)
+    if splits == 1:
+        return clocks
+    partial = 8.0 * len(lengths) * heads * dim * splits / (BANDWIDTH_SHARE * speeds.bandwidth)
+    return clocks + partial + COMBINE_SECONDS
+
+
 def decode(shape, top):
     """GQA of a token of each sequence, against the bytes of its keys and values."""
     heads, key_heads, dim, page = (shape[n] for n in ("heads", "key_heads", "dim", "page"))
     lengths, narrow = shape["lengths"], shape["cache"] == "float8_e4m3fn"
     own = example("gqa_decode_fp8" if narrow else "gqa_decode")
     dtype = T.dtype("float16" if narrow else shape["cache"])
-    arch, total = auto_infer_current_arch(), sum(lengths)
+    total = sum(lengths)
     moved = 2.0 * key_heads * dim * total * (1 if narrow else 2)
     moved += 4.0 * len(lengths) * heads * dim
-    mean = splits = own.splits_for(len(lengths), key_heads, max(lengths))
-    if not shape["even"]:
-        # Blocks of short sequences end early: more of the long ones' work is left to share.
-        mean = own.splits_for(1, key_heads, total)
-    found = sorted({max(1, min(64, s)) for s in (splits, 2 * splits, splits // 2, mean)})
-
-    def seconds(config):
-        """The longest blocks begin first at the worst."""
-        used, steps = config["splits"], [math.ceil(length / 64) for length in lengths]
-        shares = [math.ceil(n / used) for n in steps]
-        slots = 2 * arch.speeds.sms
-        work = sum(n * used for n in shares) * key_heads
-        clocks = (max(work / slots, max(shares)) + 4) * slots / max(1, sum(steps) * key_heads)
-        partial = 0 if used == 1 else 8.0 * len(lengths) * heads * dim * used
-        blocks = key_heads * used * len(lengths)
-        tile = 4.0 * 64 * dim * 3 / 128
-        return clocks * streaming_seconds(arch, moved + partial, blocks, 128, tile)
-
-    configs = best([{"splits": s} for s in found], seconds, top)
+    configs = best(
+        decode_configs(lengths, key_heads, dim),
+        lambda config: decode_seconds(config, lengths, heads, key_heads, dim, moved),
+        top,
+    )
     arguments = {"heads": heads, "key_heads": key_heads, "dim": dim}
 
     def inputs(device):

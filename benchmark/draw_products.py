@@ -14,7 +14,11 @@ from gemm_fp8 import scaled_mm
 
 import tilelang.language as T
 from tilelang.carver import MatmulTemplate, schedules_of
-from tilelang.carver.arch.cuda import SHARED_BYTES_PER_CLOCK, auto_infer_current_arch
+from tilelang.carver.arch.cuda import (
+    L2_PORT_BYTES_PER_CLOCK,
+    SHARED_BYTES_PER_CLOCK,
+    auto_infer_current_arch,
+)
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     HANDSHAKE_CLOCKS,
@@ -24,8 +28,11 @@ from tilelang.carver.cost import (
     product_seconds,
     together,
 )
+from tilelang.carver.schedules import PANELS
 
 HALVES = (T.bfloat16, T.float16)
+LONG_WORK = 2.0**37
+"""FLOP, above which the order of tiles decides what L2 holds."""
 UNIT = 16
 """Multiples of it are sizes that torch's products of 8-bit floats take."""
 
@@ -59,9 +66,12 @@ def draw_gemm(draw):
 
 
 def gemm(shape, top):
-    """By the schedules of the carver."""
+    """By the schedules of the carver; of long products the first in other orders of tiles, too."""
     size, dtype = (shape["M"], shape["N"], shape["K"]), T.dtype(shape["dtype"])
-    return gemm_shapes.make_row(size, dtype, schedules_of(*size, dtype)[:top])
+    found = schedules_of(*size, dtype)[:top]
+    if top > 1 and flops(shape) > LONG_WORK:
+        found += [dataclasses.replace(found[0], panel=p) for p in PANELS if p != found[0].panel]
+    return gemm_shapes.make_row(size, dtype, found)
 
 
 def eights(M, N, K, device):
@@ -92,25 +102,10 @@ def fp8(shape, top):
     )
 
 
-BLOCK_SCALED = [
-    {"block_N": block_N, "parts": parts, "num_stages": stages, "panel": panel}
-    for (block_N, parts, stages), panel in itertools.product(
-        [(128, 2, 3), (128, 1, 4), (128, 1, 5), (160, 1, 4), (192, 1, 4), (64, 1, 6)], [4, 8, 16]
-    )
-]
-
-
 def fp8_blocks(shape, top):
     """With scales of 1 x 128 and 128 x 128, beside torch's product with one scale a tensor."""
     own, (M, N, K) = example("gemm_fp8"), (shape["M"], shape["N"], shape["K"])
-    product, arch = Product(M, N, K, "float8_e4m3fn", 1, 2), auto_infer_current_arch()
-
-    def seconds(config):
-        columns = config["block_N"] * config["parts"]
-        tiling = Tiling(128, columns, 128, config["num_stages"], 256, config["panel"], True)
-        return product_seconds(arch, product, tiling)
-
-    configs = best(BLOCK_SCALED, seconds, top)
+    configs = own.configurations(M, N, K)[:top]
     return Row(
         name=name_of(shape),
         program=own.scaled_matmul,
@@ -301,8 +296,11 @@ def convolution(shape, top):
 
 FEW_ROWS = 64
 """Of A, above which weights of 4 bits are measured against the product of 16 bits."""
-UNPACKED_PER_CLOCK = 64
-"""Weights that a multiprocessor unpacks in a clock. Assumed: two of its instructions for each."""
+UNPACKED_PER_CLOCK = 28
+"""Weights that a multiprocessor unpacks in a clock, which its tensor cores wait for: of 24 drawn
+shapes on an H200."""
+FEW_COLUMNS = 24
+"""Of an instruction, which fewer do not make faster. Assumed."""
 
 
 def draw_quantised(draw):
@@ -325,16 +323,17 @@ def quantised_seconds(shape, config):
     steps = math.ceil(K / (k * split))
     step_bytes = (n / 2 + 2 * m) * k
     room = max(1, min(config.get("min_blocks", 1), math.ceil(blocks / speeds.sms)))
-    multiplying = 2.0 * max(m, 8) * n * k / arch.tensor_flop_per_clock("float16")
-    unpacking = n * k / UNPACKED_PER_CLOCK
+    busy = 2.0 * max(m, FEW_COLUMNS) * n * k / arch.tensor_flop_per_clock("float16")
+    busy += n * k / UNPACKED_PER_CLOCK
     reading = (2.0 * m * k * (n // 64) + n * k) / SHARED_BYTES_PER_CLOCK
-    # One part is unpacked while another one is multiplied, or another block's.
-    beside = room > 1 or config.get("parts", 1) > 1 or config["threads"] > 128
-    busy = together(multiplying, unpacking) if beside else multiplying + unpacking
+    arrival = step_bytes / L2_PORT_BYTES_PER_CLOCK
     ahead = max(config["num_stages"] - 1, 0.5) * room
-    step = together(busy, reading, (LATENCY_CLOCKS + HANDSHAKE_CLOCKS) / ahead)
+    waiting = (LATENCY_CLOCKS + HANDSHAKE_CLOCKS + arrival * room) / ahead
+    step = together(busy, reading, arrival, waiting)
     waves = math.ceil(blocks / speeds.sms)
-    fix_up = 4.0 * m * n * split / speeds.sms + 2 * LATENCY_CLOCKS if split > 1 else 0.0
+    # Of a share, and of those that the last block of a tile reads.
+    partial = 4.0 * m * n / L2_PORT_BYTES_PER_CLOCK
+    fix_up = partial * (1 + (split if split > 2 else 1)) + 2 * LATENCY_CLOCKS if split > 1 else 0.0
     clocks = waves * (steps * step + LATENCY_CLOCKS) + fix_up
     flight = min(blocks, speeds.sms * room) * min(config["num_stages"], steps) * step_bytes
     reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / (LATENCY_CLOCKS / speeds.clock))

@@ -99,6 +99,7 @@ def softmax(shape, dtype):
 
 
 def rms_norm(shape, dtype):
+    """A row in registers."""
     own, name = example("rms_norm"), str(dtype)
     rows, width = shape["rows"], shape["width"]
 
@@ -110,7 +111,7 @@ def rms_norm(shape, dtype):
 
     return {
         "program": own.rms_norm,
-        "arguments": {"M": rows, "N": width, "dtype": dtype},
+        "arguments": {"M": rows, "N": width, "dtype": dtype, "block_N": width},
         "inputs": lambda device: [
             torch.randn(size, device=device).to(dtype.as_torch()) for size in ((rows, width), width)
         ],

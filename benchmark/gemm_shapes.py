@@ -1,8 +1,7 @@
 """GEMM of any shape, B transposed, by the schedule that the cost model chooses, beside cuBLAS.
 
 With ``--top K`` the model's first K schedules are tried, and the table says what the fastest of
-them takes and how much slower the model's own choice is. With ``--draw SEED`` the shapes are drawn
-at random, as servers and training meet them, and the distribution of ours over torch follows.
+them takes and how much slower the model's own choice is. `draw.py` draws shapes at random.
 """
 
 import argparse
@@ -10,11 +9,9 @@ import dataclasses
 import functools
 import itertools
 import json
-import math
 import multiprocessing
 import os
 import pathlib
-import random
 import statistics
 from concurrent.futures import ProcessPoolExecutor
 
@@ -37,30 +34,7 @@ SIZES = [
     (32, 8192, 8192),
 ]
 SMALL = (24, 264, 520)
-DTYPES = (T.bfloat16, T.float16)
-MOST_WORK = 2**39
-"""Products of numbers in a drawn shape, so that a row takes milliseconds."""
 REP, ROUNDS = 20, 5
-
-
-def drawn(seed, count):
-    """Shapes and dtypes. Rows of A are few (decoding), or as many as in training; the others are
-    widths of layers. One size of eight is no multiple of anything, which TMA does not take."""
-    draw = random.Random(seed)
-
-    def size(low, high, step):
-        value = math.exp(draw.uniform(math.log(low), math.log(high)))
-        return round(value) if draw.random() < 1 / 8 else max(step, round(value / step) * step)
-
-    found = []
-    while len(found) < count:
-        M = size(1, 64, 1) if draw.random() < 1 / 3 else size(64, 16384, 8)
-        N, K = size(128, 32768, 64), size(128, 32768, 64)
-        if draw.random() < 1 / 8:
-            M = N = K = size(256, 8192, 64)
-        if M * N * K <= MOST_WORK:
-            found.append(((M, N, K), draw.choice(DTYPES)))
-    return found
 
 
 @functools.cache
@@ -202,8 +176,6 @@ def main():
     parser.add_argument("--top", type=int, default=1, help="schedules of each shape to try")
     parser.add_argument("--clusters", action="store_true", help="try clusters of two blocks, too")
     parser.add_argument("--panels", action="store_true", help="try other orders of tiles, too")
-    parser.add_argument("--draw", type=int, metavar="SEED", help="draw the shapes")
-    parser.add_argument("--count", type=int, default=16, help="of the shapes that are drawn")
     parser.add_argument("--size", type=int, nargs=3, action="append", help="M, N and K")
     parser.add_argument("--output", type=pathlib.Path, help="file for the details, as JSON")
     arguments = parser.parse_args()
@@ -215,8 +187,6 @@ def main():
     if not torch.cuda.is_available():
         raise SystemExit("found no GPU, wanted one to time kernels on; --emulate checks them")
     shapes = [(tuple(size), T.bfloat16) for size in arguments.size or SIZES]
-    if arguments.draw is not None:
-        shapes = drawn(arguments.draw, arguments.count)
     options = arguments.top, arguments.clusters, arguments.panels
     choices = [tried(*shape, *options) for shape in shapes]
     rows = [make_row(*shape, choice) for shape, choice in zip(shapes, choices, strict=True)]

@@ -345,29 +345,25 @@ def windows(backward: bool) -> Program:
         tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
         tensors.append(torch.randn(heads, device=device))
         d_out = torch.randn_like(tensors[0])
-        counter = own.new_counter(device)
-        forward = own.attention(batch, heads, length, dim, window, key_heads, **forward_tile)
+        forward = own.attention(batch, heads, length, dim, window, key_heads, **tile)
         if not backward:
             return Case(
-                lambda: [forward(*tensors, counter)[0]],
+                lambda: [forward(*tensors)[0]],
                 lambda: [own.reference(*(x.double() for x in tensors), window)],
             )
-        out, log_sum = forward(*tensors, counter)
+        out, log_sum = forward(*tensors)
 
         def slopes():
             leaves = [x.double().requires_grad_() for x in tensors]
             return torch.autograd.grad(own.reference(*leaves, window), leaves, d_out.double())
 
-        return Case(
-            lambda: own.backward(tensors, out, log_sum, d_out, window, **query_tile), slopes
-        )
+        return Case(lambda: own.backward(tensors, out, log_sum, d_out, window, **tile), slopes)
 
-    # All keys of a window of 128 and 16 positions.
-    forward_tile = {"block_N": 144}
-    query_tile = {"block_M": 192, "threads": 384, "per_processor": 1}
-    tiles = {own.attention: forward_tile}
+    # All keys of a window of 128 and 8 positions; two blocks on a multiprocessor.
+    tile = {"block_M": 64, "block_N": 144, "threads": 128, "per_processor": 2, "tiles_ahead": 1}
+    tiles = {own.attention: tile}
     if backward:
-        tiles = {own.gradient_of_queries: query_tile, own.gradients_of_keys: {}}
+        tiles = {own.gradient_of_queries: tile, own.gradients_of_keys: {}}
     programs = list(tiles)
 
     def part(program):
@@ -391,8 +387,9 @@ def windows(backward: bool) -> Program:
     )
 
 
-def prefill(dim: int, value_dim: int, block_N: int) -> Program:
+def prefill(dim: int, value_dim: int, block_N: int, out_parts: int = 1) -> Program:
     own, heads = example("flash_attention"), 64
+    tile = {"block_N": block_N, "out_parts": out_parts}
 
     def case(kernels, device, batch, length):
         q, k, v = own.inputs(batch, heads, length, dim, device=device, value_dim=value_dim)
@@ -419,7 +416,7 @@ def prefill(dim: int, value_dim: int, block_N: int) -> Program:
         [own.online_softmax, own.flash_attention],
         [
             lambda batch, length: own.flash_attention(
-                batch, heads, length, dim, True, value_dim=value_dim, block_N=block_N
+                batch, heads, length, dim, True, value_dim=value_dim, **tile
             )
         ],
         case,
@@ -664,8 +661,8 @@ PROGRAMS = {
     "sampling": sampling,
     "windows": functools.partial(windows, False),
     "windows_backward": functools.partial(windows, True),
-    "prefill_192": functools.partial(prefill, 192, 128, 96),
-    "prefill_256": functools.partial(prefill, 256, 256, 48),
+    "prefill_192": functools.partial(prefill, 192, 128, 128, 2),
+    "prefill_256": functools.partial(prefill, 256, 256, 64, 2),
     "gemm_int8": gemm_int8,
     "sparse_mla": sparse_mla,
     "indexer": indexer,

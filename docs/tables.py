@@ -245,6 +245,9 @@ _TYPES = [
     " (`float8_e4m3fn`, `float8_e5m2`, `float8_e8m0fnu`, on AMD `float8_e4m3fnuz`,"
     " `float8_e5m2fnuz`), and elements of 4 bits (`int4`, `uint4`, `float4_e2m1fn`), of which two"
     ' share a byte. Convert before you compute: `T.cast(x, "float32")`.',
+    "* Floats of 6 bits (`float6_e2m3fn`, `float6_e3m2fn`), of which four are three bytes, are"
+    " copied between tiles and multiplied by `T.gemm_blockscaled`. A tensor (.., n) of them is one"
+    " of `uint8` (.., 3 n / 4), which `tilelang.utils.float6` packs and unpacks.",
     "* `tfloat32` is float32 in memory; a product of two such tiles may use tensor cores, which"
     " keep 10 bits of each mantissa.",
 ]

@@ -32,6 +32,7 @@ __all__ = [
     "JITKernel",
     "Layout",
     "PassConfigKey",
+    "PerformanceWarning",
     "Profiler",
     "TensorSupplyType",
     "autotune",

@@ -30,6 +30,7 @@ from tilelang.engine.callback import register_c_postproc as register_c_postproc
 from tilelang.engine.callback import register_cuda_postproc as register_cuda_postproc
 from tilelang.engine.callback import register_hip_postproc as register_hip_postproc
 from tilelang.engine.lower import lower as lower
+from tilelang.engine.performance import PerformanceWarning as PerformanceWarning
 from tilelang.env import env as env
 from tilelang.jit import JITImpl as JITImpl
 from tilelang.jit import JITKernel as JITKernel

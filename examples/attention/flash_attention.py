@@ -62,6 +62,7 @@ def flash_attention(
     hold_Q=False,
     value_dim=None,
     causal_block=1,
+    out_parts=1,
 ):
     """softmax(Q K^T / sqrt(dim)) V of Q (batch, length, heads, dim); K and V have `key_heads`
     heads, each for as many neighbours of Q's; V's have dimension `value_dim`, if it is another.
@@ -69,7 +70,7 @@ def flash_attention(
     rows (block-causal attention: frames of a video, blocks of a diffusion model).
     With `log_sum` also log2 of each row's sum of exponentials, (batch, heads, length) in float32,
     from which gradients are computed. With `hold_Q` products read Q's tile from registers, where
-    these suffice.
+    these suffice. Results go through shared memory in `out_parts`, which leaves more of it to keys.
 
     A block for each multiprocessor fetches one tile of rows after the other from `counter`, so that
     the operands of the next one are loaded while this one ends, and none waits for a longer one.
@@ -80,6 +81,8 @@ def flash_attention(
     value_shape, out_shape = (*key_shape[:3], value_dim), (*shape[:3], value_dim)
     scale = LOG2_E / dim**0.5
     blocks, row_tiles = processors(), -(-length // block_M)
+    part = value_dim // out_parts
+    columns = [slice(first, first + part) for first in range(0, value_dim, part)]
 
     @T.prim_func
     def main(
@@ -94,7 +97,7 @@ def flash_attention(
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, value_dim), dtype)
-            out_shared = T.alloc_shared((block_M, value_dim), dtype)
+            out_shared = T.alloc_shared((block_M, value_dim // out_parts), dtype)
             Q_tile = T.alloc_fragment((block_M, dim), dtype) if hold_Q else Q_shared
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
@@ -142,8 +145,9 @@ def flash_attention(
                     T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
                 for i, j in T.Parallel(block_M, value_dim):
                     out[i, j] = out[i, j] / row_sum[i]
-                T.copy(out, out_shared)
-                T.copy(out_shared, Output[bz, first : first + block_M, by, :])
+                for here in columns:
+                    T.copy(out[:, here], out_shared)
+                    T.copy(out_shared, Output[bz, first : first + block_M, by, here])
                 if log_sum:
                     for i in T.Parallel(block_M):
                         row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale

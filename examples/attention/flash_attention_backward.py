@@ -15,16 +15,21 @@ import tilelang.language as T
 FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
 
+def padded(length):
+    """The length of a row of float32 that TMA loads: one of whole 16 bytes."""
+    return -(-length // 4) * 4
+
+
 @tilelang.jit(out_idx=[-1])
 def dot_of_rows(batch, heads, length, dim, dtype=T.float16, block=64):
-    """The sums of Out * dO over a head, (batch, heads, length)."""
+    """The sums of Out * dO over a head, (batch, heads, padded(length)): 0 behind `length`."""
     shape = (batch, length, heads, dim)
 
     @T.prim_func
     def main(
         Out: T.Tensor(shape, dtype),
         dO: T.Tensor(shape, dtype),
-        Delta: T.Tensor((batch, heads, length), T.float32),
+        Delta: T.Tensor((batch, heads, padded(length)), T.float32),
     ):
         with T.Kernel(T.ceildiv(length, block), heads, batch, threads=128) as (bx, by, bz):
             out = T.alloc_fragment((block, dim), dtype)
@@ -77,12 +82,13 @@ def gradients(
     overlap=False,
     by_tma=False,
 ):
-    """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. A block has `block_N`
+    """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. Rows of LogSum and Delta
+    are filled up to padded(length) with zeros. A block has `block_N`
     keys and goes through the queries. With S^T = K Q^T, P^T = exp(S^T - LogSum) and
     dS = P * (dO V^T - Delta): dV = P^T dO, dK = dS^T Q / sqrt(dim), dQ = dS K / sqrt(dim). With
     `overlap`, products of two iterations run at a time; with `by_tma`, which sm_90 has, a tile of
     dQ is added in one operation."""
-    shape, row_shape = (batch, length, heads, dim), (batch, heads, length)
+    shape, row_shape = (batch, length, heads, dim), (batch, heads, padded(length))
     scale = LOG2_E / dim**0.5
     schedule = OVERLAP if overlap else {}
 
@@ -161,6 +167,8 @@ def backward(q, k, v, out, log_sum, d_out, kernel, dtype=T.float16):
     batch, length, heads, dim = q.shape
     d_q = torch.zeros(q.shape, device=q.device)
     delta = dot_of_rows(batch, heads, length, dim, dtype)(out, d_out)
+    if padded(length) > length:
+        log_sum = torch.nn.functional.pad(log_sum, (0, padded(length) - length))
     d_k, d_v = kernel(q, k, v, d_out, log_sum, delta, d_q)
     return scaled(d_q.numel(), dim**-0.5, dtype)(d_q.view(-1)).view(q.shape), d_k, d_v
 

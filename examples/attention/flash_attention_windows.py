@@ -8,7 +8,7 @@ import argparse
 import math
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax, processors
+from flash_attention import LOG2_E, NO_KEY, inputs, online_softmax, processors
 from flash_attention_backward import FAST_MATH
 
 import tilelang
@@ -62,10 +62,12 @@ def attention(
     num_stages=2,
     threads=256,
     per_processor=1,
+    tiles_ahead=0,
 ):
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32. Blocks fetch tiles of rows from `counter`.
+    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn; the
+    queries of `tiles_ahead` of them are loaded ahead.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
     keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""
@@ -82,12 +84,13 @@ def attention(
         K: T.Tensor(key_shape, dtype),
         V: T.Tensor(key_shape, dtype),
         Sinks: T.Tensor((heads,), T.float32),
-        counter: T.Tensor((1,), T.int32),
     ):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         with T.Kernel(blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(per_processor)
             Q_shared = T.alloc_shared((rows, packed, dim), dtype)
+            if tiles_ahead:
+                T.annotate_ws_pipeline_depth({Q_shared: tiles_ahead + 1})
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             out_shared = T.alloc_shared((block_M, dim), dtype)
@@ -99,11 +102,14 @@ def attention(
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
+            sink = T.alloc_fragment((block_M,), T.float32)
 
             domain = [batch, heads // packed, row_tiles]
-            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, counter=counter):
+            for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles):
                 key_head = by * packed // (heads // key_heads)
                 first, head = bx * rows, by * packed
+                for i in T.Parallel(block_M):
+                    sink[i] = Sinks[head + i % packed] * LOG2_E
                 T.copy(Q[bz, first : first + rows, head : head + packed, :], Q_shared)
                 T.clear(out)
                 T.clear(row_sum)
@@ -122,7 +128,7 @@ def attention(
                     T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=ROWS)
                 for i in T.Parallel(block_M):
-                    row_sum[i] += T.exp2(Sinks[head + i % packed] * LOG2_E - row_max[i] * scale)
+                    row_sum[i] += T.exp2(sink[i] - row_max[i] * scale)
                 for i, j in T.Parallel(block_M, dim):
                     out[i, j] = out[i, j] / row_sum[i]
                 T.copy(out, out_shared)
@@ -151,10 +157,12 @@ def gradient_of_queries(
     num_stages=2,
     threads=128,
     per_processor=2,
+    tiles_ahead=0,
 ):
     """dQ, and Delta, the sums of Out * dO over a head, (batch, heads, length) in float32. A block
     has tiles of rows as in `attention` and goes through the keys that they see, so that dQ needs no
-    atomics: with short windows, weights computed twice cost less."""
+    atomics: with short windows, weights computed twice cost less. Q and dO of `tiles_ahead` tiles
+    are loaded ahead."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape = (batch, heads, length)
@@ -183,6 +191,9 @@ def gradient_of_queries(
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             log_sum_shared = T.alloc_shared((packed, rows), T.float32)
+            if tiles_ahead:  # Out is used in front of the loop alone.
+                depth = tiles_ahead + 1
+                T.annotate_ws_pipeline_depth({Q_shared: depth, dO_shared: depth})
             # Positions and heads are rows of products.
             Q_rows, dO_rows = (T.reshape(x, (block_M, dim)) for x in (Q_shared, dO_shared))
             dQ_tile = T.reshape(dQ_shared, tile)
@@ -252,7 +263,7 @@ def gradients_of_keys(
     dtype=T.float16,
     block_M=64,
     block_N=64,
-    num_stages=2,
+    num_stages=4,
     threads=128,
     per_processor=2,
 ):
@@ -339,7 +350,7 @@ def gradients_of_keys(
 
 
 @tilelang.jit(out_idx=[-1], pass_configs=FAST_MATH)
-def gradient_of_sinks(batch, heads, length, block=512):
+def gradient_of_sinks(batch, heads, length, block=4096, threads=1024):
     """(heads,): a sink of weight p has no value, so that its gradient is -p * Delta of each row."""
     row_shape = (batch, heads, length)
 
@@ -350,7 +361,7 @@ def gradient_of_sinks(batch, heads, length, block=512):
         Delta: T.Tensor(row_shape, T.float32),
         dSinks: T.Tensor((heads,), T.float32),
     ):
-        with T.Kernel(heads, threads=128) as head:
+        with T.Kernel(heads, threads=threads) as head:
             part = T.alloc_fragment((block,), T.float32)
             total = T.alloc_fragment((1,), T.float32)
             T.clear(part)
@@ -397,7 +408,7 @@ def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
     tensors.append(torch.randn(heads, device=device))
     d_out = torch.randn_like(tensors[0])
     forward = attention(batch, heads, length, dim, window, key_heads)
-    out, log_sum = forward(*tensors, new_counter(device))
+    out, log_sum = forward(*tensors)
     found = backward(tensors, out, log_sum, d_out, window)
     leaves = [x.double().requires_grad_() for x in tensors]
     wanted = reference(*leaves, window)

@@ -40,25 +40,34 @@ def online_softmax(scores, out, row_max, row_sum, scale):
 
 @T.macro
 def combine(partial, log_sums, Sinks, Output):
-    """Output (batch, heads, dim) from the results of splits, weighted by their sums."""
+    """Output (batch, heads, dim) from the results of splits, weighted by their sums: all are loaded
+    at a time."""
     batch, heads, splits, dim = partial.shape
-    with T.Kernel(heads, batch, threads=dim) as (h, b):
+    with T.Kernel(heads, batch, threads=128) as (h, b):
+        weights = T.alloc_fragment((splits,), T.float32)
+        weight = T.alloc_shared((splits,), T.float32)
+        top = T.alloc_fragment((1,), T.float32)
+        total = T.alloc_fragment((1,), T.float32)
+        values = T.alloc_fragment((splits, dim), T.float32)
         out = T.alloc_fragment((dim,), T.float32)
-        top = T.alloc_var(T.float32, init=NO_KEY)
-        total = T.alloc_var(T.float32, init=0.0)
+        for s in T.Parallel(splits):
+            weights[s] = log_sums[b, h, s]
+        T.reduce_max(weights, top, dim=0)
         if Sinks is not None:
-            top = Sinks[h] * LOG2_E
-        for s in T.serial(splits):
-            top = T.max(top, log_sums[b, h, s])
+            for i in T.Parallel(1):
+                top[i] = T.max(top[i], Sinks[h] * LOG2_E)
+        for s in T.Parallel(splits):
+            weights[s] = T.exp2(weights[s] - top[0])
+        T.reduce_sum(weights, total, dim=0)
         if Sinks is not None:
-            total = T.exp2(Sinks[h] * LOG2_E - top)
-        T.clear(out)
-        for s in T.serial(splits):
-            total += T.exp2(log_sums[b, h, s] - top)
-            for d in T.Parallel(dim):
-                out[d] += partial[b, h, s, d] * T.exp2(log_sums[b, h, s] - top)
+            for i in T.Parallel(1):
+                total[i] += T.exp2(Sinks[h] * LOG2_E - top[i])
+        T.copy(weights, weight)
+        for s, d in T.Parallel(splits, dim):
+            values[s, d] = partial[b, h, s, d] * weight[s]
+        T.reduce_sum(values, out, dim=0)
         for d in T.Parallel(dim):
-            Output[b, h, d] = out[d] / total
+            Output[b, h, d] = out[d] / total[0]
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -76,6 +85,7 @@ def gqa_decode(
     block_N=64,
     num_stages=3,
     threads=128,
+    least=1,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
@@ -84,7 +94,9 @@ def gqa_decode(
 
     Each head of keys is for heads / key_heads neighbours of q's, at most block_H. With `window` the
     last so many keys count. With `sinks` each head has a logit without a value. `splits` blocks
-    share the keys of a head; then their results are combined by a second kernel.
+    share the keys of a head, `least` tiles of block_N each or more, so that blocks of short
+    sequences have as much to do as those of long ones; then their results are combined by a second
+    kernel.
     """
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
@@ -131,7 +143,7 @@ def gqa_decode(
             T.assume(length >= 0 and length < 2**30)
             begin = T.max(length - window, 0) if window else 0
             tiles = T.ceildiv(length, block_N) - begin // block_N
-            share = T.ceildiv(tiles, splits)
+            share = T.max(T.ceildiv(tiles, splits), least)
             start = begin // block_N + s * share
             count = T.max(T.min(share, tiles - s * share), 0)
 
@@ -209,6 +221,17 @@ def splits_for(batch, key_heads, length, blocks=264, block_N=64):
     """How many blocks share the keys of a head, so that about `blocks` have work: two for each
     multiprocessor of an H200, whose loads hide each other's latency."""
     return max(1, min(blocks // (batch * key_heads), length // (2 * block_N), 64))
+
+
+def shares_for(lengths, key_heads, waves=1, blocks=264, block_N=64):
+    """`splits` and `least` with which blocks have equal shares of all sequences' keys, as many as
+    `waves` times `blocks` run, or fewer."""
+    tiles = [-(-length // block_N) for length in lengths]
+    least = max(1, sum(tiles) * key_heads // (waves * blocks), -(-max(tiles) // 64))
+    while sum(-(-n // least) for n in tiles) * key_heads > waves * blocks and least < max(tiles):
+        least += 1
+    splits = -(-max(tiles) // least)
+    return splits, least if splits > 1 else 1
 
 
 def inputs(lengths, heads, key_heads, dim, page=None, dtype=T.float16, device="cpu"):

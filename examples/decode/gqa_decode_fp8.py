@@ -33,13 +33,21 @@ def place_of_row(d, dim):
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def gqa_decode_fp8(
-    heads, key_heads, dim=128, splits=1, block_H=None, block_N=64, num_stages=4, threads=128
+    heads,
+    key_heads,
+    dim=128,
+    splits=1,
+    block_H=None,
+    block_N=64,
+    num_stages=4,
+    threads=128,
+    least=1,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
     a scale for each of their heads. Each is for heads / key_heads neighbours of q's, which are the
     first of the products' block_H columns, by default the least multiple of 8. `splits` blocks
-    share the keys of a head; a second kernel combines their results."""
+    share the keys of a head, `least` tiles each or more; a second kernel combines their results."""
     batch, longest = T.dynamic("batch, longest")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
     block_H = block_H or -(-per_group // 8) * 8
@@ -54,8 +62,9 @@ def gqa_decode_fp8(
         Lengths: T.Tensor((batch,), T.int32),
     ):
         Output = T.empty((batch, heads, dim), T.float16)
-        partial = T.alloc_global((batch, heads, splits, dim), T.float32)
-        log_sums = T.alloc_global((batch, heads, splits), T.float32)
+        if splits > 1:
+            partial = T.alloc_global((batch, heads, splits, dim), T.float32)
+            log_sums = T.alloc_global((batch, heads, splits), T.float32)
         with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
             # One widens while the other one waits for its products or loads.
             T.annotate_min_blocks_per_sm(2)
@@ -78,7 +87,7 @@ def gqa_decode_fp8(
             row_sum = T.alloc_fragment((block_H,), T.float32)
 
             length, scale = Lengths[b], scale_K[g] * (LOG2_E / dim**0.5)
-            share = T.ceildiv(T.ceildiv(length, block_N), splits)
+            share = T.max(T.ceildiv(T.ceildiv(length, block_N), splits), least)
             start = s * share
             count = T.max(T.min(share, T.ceildiv(length, block_N) - start), 0)
             for i, d in T.Parallel(block_H, dim):
@@ -114,18 +123,26 @@ def gqa_decode_fp8(
                     V_local[d, j] = V_wide[j, place_of_row(d, dim)]
                 T.gemm(V_local, weights, out)
             T.reduce_sum(sums, row_sum, dim=0)
-            for d, i in T.Parallel(dim, block_H):
-                if i < per_group:
-                    # No keys: 0, with a weight of 0.
-                    partial[b, g * per_group + i, s, place_of_row(d, dim)] = (
-                        out[d, i] * scale_V[g] / T.max(row_sum[i], 1e-30)
-                    )
-            for i in T.Parallel(block_H):
-                if i < per_group:
-                    log_sums[b, g * per_group + i, s] = T.if_then_else(
-                        row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
-                    )
-        combine(partial, log_sums, None, Output)
+            if splits == 1:
+                for d, i in T.Parallel(dim, block_H):
+                    if i < per_group:
+                        Output[b, g * per_group + i, place_of_row(d, dim)] = (
+                            out[d, i] * scale_V[g] / row_sum[i]
+                        )
+            else:
+                for d, i in T.Parallel(dim, block_H):
+                    if i < per_group:
+                        # No keys: 0, with a weight of 0.
+                        partial[b, g * per_group + i, s, place_of_row(d, dim)] = (
+                            out[d, i] * scale_V[g] / T.max(row_sum[i], 1e-30)
+                        )
+                for i in T.Parallel(block_H):
+                    if i < per_group:
+                        log_sums[b, g * per_group + i, s] = T.if_then_else(
+                            row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
+                        )
+        if splits > 1:
+            combine(partial, log_sums, None, Output)
         return Output
 
     return main

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from gemm_fp8 import scaled_matmul
+from gemm_fp8 import counters, scaled_matmul
 
 import tilelang
 import tilelang.language as T
@@ -77,7 +77,8 @@ def forward(x, w):
     (rows, inner), outputs = x.shape, w.shape[0]
     x8, x8_turned, scale_x, scale_x_turned = cast_transpose(rows, inner)(x)
     w8, w8_turned, scale_w, scale_w_turned = cast_transpose(outputs, inner, square=True)(w)
-    y = scaled_matmul(rows, outputs, inner)(x8, w8, scale_x, scale_w)
+    counts = counters(rows, outputs, x.device)
+    y = scaled_matmul(rows, outputs, inner)(x8, w8, scale_x, scale_w, counts)
     return y, (x8_turned, scale_x_turned, w8_turned, scale_w_turned)
 
 
@@ -86,9 +87,11 @@ def backward(d_y, saved):
     x8_turned, scale_x, w8_turned, scale_w = saved
     (rows, outputs), inner = d_y.shape, len(x8_turned)
     d8, d8_turned, scale_d, scale_d_turned = cast_transpose(rows, outputs)(d_y)
-    d_x = scaled_matmul(rows, inner, outputs)(d8, w8_turned, scale_d, scale_w)
+    counts = counters(rows, inner, d_y.device)
+    d_x = scaled_matmul(rows, inner, outputs)(d8, w8_turned, scale_d, scale_w, counts)
     kernel = scaled_matmul(outputs, inner, rows, rows_of_B=True, out_dtype=T.float32)
-    return d_x, kernel(d8_turned, x8_turned, scale_d_turned, scale_x)
+    counts = counters(outputs, inner, d_y.device)
+    return d_x, kernel(d8_turned, x8_turned, scale_d_turned, scale_x, counts)
 
 
 def inputs(rows, inner, outputs, device="cpu"):

@@ -10,12 +10,29 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
+import math
 
 import torch
 
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
+
+
+@T.macro
+def copy_rows(X, Y):
+    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
+    made of."""
+    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
+    word = math.gcd(int(given), int(wanted), 8)
+    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
+    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
+        x = T.view(X, (rows, given // word), kind)
+        y = T.view(Y, (rows, wanted // word), kind)
+        for i, j in T.Parallel(16, 256):
+            row, column = by * 16 + i, bx * 256 + j
+            if row < rows and column < wanted // word:
+                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
 
 
 @tilelang.jit
@@ -38,6 +55,7 @@ def matmul(
     shared_tiles=0,
     cluster=1,
     padded=False,
+    wide=False,
     fetch=False,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
@@ -50,6 +68,7 @@ def matmul(
     `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
     common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
+    `wide`: C is stored with such rows first, and copied.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
@@ -65,17 +84,11 @@ def matmul(
     units = shares + tiles - shared_tiles
     width = block_N // parts
     tall = min(panel, tile_rows)
-    multiple = 128 // T.dtype(dtype).bits
-    wide = -(-K // multiple) * multiple
 
-    @T.macro
-    def pad(X, copy):
-        """X with zeros at the ends of its rows."""
-        with T.Kernel(T.ceildiv(wide, 256), T.ceildiv(X.shape[0], 16), threads=256) as (bx, by):
-            for i, j in T.Parallel(16, 256):
-                row, column = by * 16 + i, bx * 256 + j
-                if row < X.shape[0] and column < wide:
-                    copy[row, column] = T.if_then_else(column < K, X[row, column], 0)
+    def aligned(extent, of):
+        """Of rows of whole 16 bytes."""
+        multiple = 128 // T.dtype(of).bits
+        return -(-extent // multiple) * multiple
 
     @T.macro
     def place(tile, rank):
@@ -143,11 +156,15 @@ def matmul(
             places = (shares + shared_tiles) * cluster
             partial = T.alloc_global((places, block_M, block_N), T.float32)
         if padded:
-            A_wide, B_wide = T.alloc_global((M, wide), dtype), T.alloc_global((N, wide), dtype)
-            pad(A, A_wide)
-            pad(B, B_wide)
+            A_wide = T.alloc_global((M, aligned(K, dtype)), dtype)
+            B_wide = T.alloc_global((N, aligned(K, dtype)), dtype)
+            copy_rows(A, A_wide)
+            copy_rows(B, B_wide)
         left, right = (A_wide, B_wide) if padded else (A, B)
         X, Y = (right, left) if swap else (left, right)
+        if wide:
+            C_wide = T.alloc_global((M, aligned(N, out_dtype)), out_dtype)
+        result = C_wide if wide else C
         with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
@@ -168,7 +185,7 @@ def matmul(
                     first = unit * share % steps
                     multiply(X, Y, X_shared, Y_shared, local, row, column, first, share)
                     if not shares or add_up(local, partial, arrivals, arrived, unit, tile, rank):
-                        store(local, C, C_shared, row, column)
+                        store(local, result, C_shared, row, column)
                 else:
                     begin = T.if_then_else(
                         unit < shares, unit * share, (unit - shares + shared_tiles) * steps
@@ -185,7 +202,9 @@ def matmul(
                         if count < steps:
                             complete = add_up(local, partial, arrivals, arrived, unit, tile, rank)
                         if complete:
-                            store(local, C, C_shared, row, column)
+                            store(local, result, C_shared, row, column)
+        if wide:
+            copy_rows(C_wide, C)
         return C
 
     return main

@@ -4,6 +4,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import itertools
 import math
 
 import torch
@@ -13,7 +14,7 @@ import tilelang
 import tilelang.language as T
 
 
-@tilelang.jit(out_idx=[-1])
+@tilelang.jit
 def scaled_matmul(
     M,
     N,
@@ -22,10 +23,13 @@ def scaled_matmul(
     block_M=128,
     block_N=128,
     num_stages=4,
-    threads=256,
     group=128,
     panel=8,
     parts=1,
+    results=1,
+    cluster=1,
+    split=1,
+    padded=False,
     out_dtype=T.bfloat16,
 ):
     """C (M, N) of A (M, K) with a scale for each `group` of a row, (K / group, M) of them, and B
@@ -35,12 +39,74 @@ def scaled_matmul(
     Blocks for all multiprocessors take the tiles in turn, so that the loads of one run during the
     end of another. `panel` tiles of rows go through the columns together. A tile has `parts` times
     `block_N` columns, one product after the other: the wider it is, the fewer bytes come from L2,
-    and the sums of all parts, but the product of one, are in registers.
+    and the sums of all parts, but the product of one, are in registers. They leave through
+    `results` tiles in turn. Blocks of a `cluster` work on neighbours in M, and each loads a part of
+    B's tile for all.
+
+    `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
+    them up. `arrivals` are zeros, and zeros again behind the kernel. `padded`: A and B are copied
+    first, to rows of whole 16 bytes, which TMA takes.
     """
-    groups, blocks = -(-K // group), processors()
-    rows, columns = -(-M // block_M), -(-N // (parts * block_N))
+    groups, clusters = -(-K // group), processors() // cluster
+    rows, columns = -(-M // (cluster * block_M)), -(-N // (parts * block_N))
     # Columns that share a scale of B, as those of a tile of 192 do in parts.
     shared = math.gcd(block_N, group)
+    squares = parts * block_N // shared
+    steps, tall = -(-groups // split), min(panel, rows)
+    wide = -(-K // 16) * 16
+    # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
+    in_front = M % 4 != 0
+
+    @T.macro
+    def copy_rows(X, copy, first, column):
+        """A part of X with zeros at the ends of its rows."""
+        for i, j in T.Parallel(16, 256):
+            if first + i < X.shape[0] and column + j < wide:
+                value = T.if_then_else(column + j < K, X[first + i, column + j], 0)
+                copy[first + i, column + j] = value
+
+    @T.macro
+    def pad(A, B, A_wide, B_wide):
+        """Both operands with zeros at the ends of their rows."""
+        below = -(-M // 16)
+        with T.Kernel(T.ceildiv(wide, 256), below + T.ceildiv(N, 16), threads=256) as (bx, by):
+            if by < below:
+                copy_rows(A, A_wide, by * 16, bx * 256)
+            else:
+                copy_rows(B, B_wide, (by - below) * 16, bx * 256)
+
+    @T.macro
+    def place(tile):
+        """Row and column of a tile."""
+        above = tile // (tall * columns) * tall
+        height = T.min(tall, rows - above) if rows % tall else tall
+        inside = tile % (tall * columns)
+        return above + inside % height, inside // height
+
+    @T.macro
+    def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
+        """Pass a share on; whether all of the tile's are there, and then `C_local` is their sum."""
+        for n, sums in enumerate(C_local):
+            at = left + n * block_N
+            T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
+        T.sync_threads()
+        if T.get_thread_binding() == 0:
+            arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
+        is_last = T.alloc_var(T.bool)
+        is_last = arrived[0] == split - 1
+        if is_last:
+            for n, sums in enumerate(C_local):
+                if split == 2:  # the sum of two does not depend on their order
+                    for i, j in T.Parallel(block_M, block_N):
+                        sums[i, j] += partial[1 - share, first + i, left + n * block_N + j]
+                else:
+                    T.clear(sums)
+                    for s in T.serial(split):
+                        for i, j in T.Parallel(block_M, block_N):
+                            sums[i, j] += partial[s, first + i, left + n * block_N + j]
+            if T.get_thread_binding() == 0:
+                arrivals[tile] = 0
+        return is_last
 
     @T.prim_func
     def main(
@@ -48,68 +114,153 @@ def scaled_matmul(
         B: T.Tensor((N, K), T.float8_e4m3fn),
         scale_A: T.Tensor((groups, M), T.float32),
         scale_B: T.Tensor((groups, N) if rows_of_B else (-(-N // group), groups), T.float32),
-        C: T.Tensor((M, N), out_dtype),
+        arrivals: T.Tensor((arrivals_of(M, N),), T.int32),
     ):
-        with T.Kernel(blocks, threads=threads) as block:
+        C = T.empty((M, N), out_dtype)
+        if split > 1:
+            partial = T.alloc_global((split, M, N), T.float32)
+        if padded:
+            A_wide = T.alloc_global((M, wide), T.float8_e4m3fn)
+            B_wide = T.alloc_global((N, wide), T.float8_e4m3fn)
+            pad(A, B, A_wide, B_wide)
+        left_operand, right_operand = (A_wide, B_wide) if padded else (A, B)
+        with T.Kernel(clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
-            B_shared = [T.alloc_shared((block_N, group), T.float8_e4m3fn) for _ in range(parts)]
-            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(parts)]
-            scale = T.alloc_shared((block_M,), T.float32)
+            B_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
+            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(results)]
             scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if rows_of_B else None
-            square = T.alloc_local((parts * block_N // shared,), T.float32)
+            scale = T.alloc_shared((block_M + 32 if in_front else block_M,), T.float32)
+            row = T.alloc_fragment((block_M,), T.float32)
+            square = T.alloc_local((squares,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
             C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
+            arrived = T.alloc_shared((1,), T.int32) if split > 1 else None
+            flat = T.reshape(scale_A, (groups * M,)) if in_front else None
 
-            for above, bx, y in T.Persistent([-(-rows // panel), columns, panel], blocks, block):
-                first, left = (above * panel + y) * block_M, bx * parts * block_N
-                if first < M:
-                    for sums in C_local:
-                        T.clear(sums)
-                    for k in T.Pipelined(groups, num_stages=num_stages):
-                        T.copy(A[first, k * group], A_shared)
-                        for n, tile in enumerate(B_shared):
-                            T.copy(B[left + n * block_N, k * group], tile)
-                        T.copy(scale_A[k, first], scale)
-                        if rows_of_B:
-                            T.copy(scale_B[k, left], scale_of_B)
-                        else:
-                            # Under way during the product.
-                            for p in T.unroll(parts * block_N // shared):
-                                square[p] = scale_B[(left + p * shared) // group, k]
-                        for n, tile in enumerate(B_shared):
-                            T.gemm(
-                                A_shared,
-                                tile,
-                                product,
-                                transpose_B=True,
-                                clear_accum=True,
-                                policy=T.GemmWarpPolicy.FullRow,
-                            )
-                            for p in T.unroll(block_N // shared):
-                                for i, j in T.Parallel(block_M, shared):
-                                    at = p * shared + j
-                                    of_B = square[n * (block_N // shared) + p]
-                                    if rows_of_B:
-                                        of_B = scale_of_B[n * block_N + at]
-                                    C_local[n][i, at] += product[i, at] * (scale[i] * of_B)
+            for unit in T.Persistent([rows * columns * split], clusters, block // cluster):
+                share = unit % split
+                by, bx = place(unit // split)
+                first, left = (by * cluster + block % cluster) * block_M, bx * parts * block_N
+                for sums in C_local:
+                    T.clear(sums)
+                begin = share * steps
+                count = T.min(steps, groups - begin) if groups % split else steps
+                for step in T.Pipelined(count, num_stages=num_stages):
+                    k = begin + step
+                    at = k * M + first
+                    T.copy(left_operand[first, k * group], A_shared)
+                    T.copy(right_operand[left, k * group], B_shared)
+                    if in_front:
+                        T.copy(flat[at // 4 * 4 : at // 4 * 4 + block_M + 32], scale)
+                    else:
+                        T.copy(scale_A[k, first : first + block_M], scale)
+                    if rows_of_B:
+                        T.copy(scale_B[k, left : left + parts * block_N], scale_of_B)
+                    else:
+                        # Under way during the product.
+                        for p in T.unroll(squares):
+                            square[p] = scale_B[(left + p * shared) // group, k]
                     for n, sums in enumerate(C_local):
-                        T.copy(sums, C_shared[n])
-                        T.copy(C_shared[n], C[first, left + n * block_N])
+                        T.gemm(
+                            A_shared,
+                            B_shared[n * block_N : (n + 1) * block_N, :],
+                            product,
+                            transpose_B=True,
+                            clear_accum=True,
+                            policy=T.GemmWarpPolicy.FullRow,
+                        )
+                        if n == 0:
+                            # Beside the product, as the fence for these reads is.
+                            for i in T.Parallel(block_M):
+                                row[i] = scale[at % 4 + i if in_front else i]
+                        for p in T.unroll(block_N // shared):
+                            for i, j in T.Parallel(block_M, shared):
+                                column = p * shared + j
+                                of_B = square[n * (block_N // shared) + p]
+                                if rows_of_B:
+                                    of_B = scale_of_B[n * block_N + column]
+                                sums[i, column] += product[i, column] * (row[i] * of_B)
+                tile = by * columns + bx
+                if split == 1 or add_up(
+                    C_local, partial, arrivals, arrived, tile, first, left, share
+                ):
+                    for n, sums in enumerate(C_local):
+                        T.copy(sums, C_shared[n % results])
+                        T.copy(C_shared[n % results], C[first, left + n * block_N])
+        return C
 
     return main
 
 
+def arrivals_of(M, N):
+    """Counters for the tiles of any configuration of `scaled_matmul`."""
+    return -(-M // 64) * -(-N // 64)
+
+
+def counters(M, N, device="cpu"):
+    """What `scaled_matmul` counts in; calls that may run at the same time need their own."""
+    return torch.zeros(arrivals_of(M, N), dtype=torch.int32, device=device)
+
+
+# Bytes a clock of an H200, from the memory to all multiprocessors and from L2 to one of them, and
+# bytes of shared memory of a block.
+MEMORY, L2, SHARED = 2200, 40, 227 * 1024
+
+
+def configurations(M, N, K):
+    """Configurations of `scaled_matmul`, the one that should be the fastest first, by counts of
+    clocks: a step of a warp group is a chain of its products (four m64nNk32 of N / 2 clocks), of
+    their additions and of waits; warp groups share tensor cores and shared memory."""
+    found, groups, blocks = [], -(-K // 128), processors()
+
+    def clocks(block_M, block_N, parts, split):
+        width = parts * block_N
+        steps, units = -(-groups // split), -(-M // block_M) * -(-N // width) * split
+        rows, columns = min(M, block_M), min(N, width)
+        chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110
+        products = 1.12 * (block_M // 64) * 2 * width
+        step = max(chain, products, (rows + columns) * 128 / L2)
+        end = 600 + 4 * width
+        if split > 1:  # a share is stored, and all shares of the last one's tile are loaded
+            end += 2500 + 2 * rows * columns * 4 / L2
+        # What a step loads from the memory, if each operand comes once.
+        bytes_of_step = (M + N) * K / (units * steps)
+
+        def wave(active):
+            return steps * max(step, active * bytes_of_step / MEMORY) + end if active else 0
+
+        return 2000 + units // blocks * wave(blocks) + wave(units % blocks)
+
+    for block_M, (block_N, parts), split in itertools.product(
+        (64, 128),
+        ((64, 1), (128, 1), (192, 1), (128, 2)),
+        (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32),
+    ):
+        if -(-groups // split) * (split - 1) >= groups:
+            continue  # the last share would have nothing
+        stage = (block_M + parts * block_N) * 128 + (block_M + 32) * 4
+        stages = min(8, (SHARED - block_M * block_N * 2 - 256) // stage)
+        config = {"block_M": block_M, "block_N": block_N, "parts": parts, "split": split}
+        config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0}
+        time = clocks(block_M, block_N, parts, split)
+        found.append((time, config))
+        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20:
+            # Less comes from L2 and the memory, but blocks wait for each other.
+            found.append((time * 1.001, {**config, "cluster": 2, "panel": 8}))
+    return [config for _, config in sorted(found, key=lambda entry: entry[0])]
+
+
 def scaled_inputs(M, N, K, device="cpu", group=128):
-    """A, B, and scales for each `group` of a row of A and each square of B."""
+    """A, B, scales for each `group` of a row of A and each square of B, and counters."""
     torch.manual_seed(0)
     a, b = inputs(M, N, K, T.float8_e4m3fn, True, device)
     blocks = -(-K // group)
     scale_a = torch.rand(blocks, M, device=device) + 0.5
     scale_b = torch.rand(-(-N // group), blocks, device=device) + 0.5
-    return a, b, scale_a, scale_b
+    return a, b, scale_a, scale_b, counters(M, N, device)
 
 
-def scaled_reference(a, b, scale_a, scale_b, group=128):
+def scaled_reference(a, b, scale_a, scale_b, *_, group=128):
     """The same product in float64."""
     (N, K) = b.shape
     x = a.double() * scale_a.double().T.repeat_interleave(group, 1)[:, :K]
@@ -121,7 +272,8 @@ def scaled_relative_error(M, N, K, device="cpu", group=128, **tile):
     """||ours - reference|| / ||reference|| of the product with scales."""
     tensors = scaled_inputs(M, N, K, device, group)
     found = scaled_matmul(M, N, K, group=group, **tile)(*tensors).double()
-    wanted = scaled_reference(*tensors, group)
+    wanted = scaled_reference(*tensors, group=group)
+    assert not tensors[-1].any(), "the counters of a kernel with split K are not 0 again"
     return float((found - wanted).norm() / wanted.norm())
 
 
@@ -135,7 +287,8 @@ if __name__ == "__main__":
     for name, error in [
         ("plain e4m3", relative_error(M, N, K, T.float8_e4m3fn, True, device, **tile)),
         ("plain e5m2", relative_error(M, N, K, T.float8_e5m2, True, device, **tile)),
-        ("scaled e4m3", scaled_relative_error(M, N, K, device)),
+        ("scaled e4m3", scaled_relative_error(M, N, K, device, **configurations(M, N, K)[0])),
+        ("scaled e4m3, split K", scaled_relative_error(M, N, K, device, block_M=64, split=2)),
     ]:
         # The tensor cores of some chips keep fewer bits of a sum of 8-bit products than float32.
         assert error < 1e-2, f"{name}: relative error {error:.1e}, wanted under 1e-2"

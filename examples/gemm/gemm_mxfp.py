@@ -1,4 +1,4 @@
-"""A @ B^T in MXFP4 or MXFP8, whose 32 elements of a row share a scale, on gfx950: check it.
+"""A @ B^T in MXFP4, MXFP6 or MXFP8, whose 32 elements of a row share a scale, on gfx950: check it.
 
 Runs in the emulator, which needs no GPU.
 """
@@ -9,15 +9,26 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.utils import float6
 
 GROUP = 32  # elements of a scale
+FORMATS = {
+    "MXFP4": T.float4_e2m1fn,
+    "MXFP6": T.float6_e2m3fn,
+    "MXFP6 E3M2": T.float6_e3m2fn,
+    "MXFP8": T.float8_e4m3fn,
+}
 
 
 @tilelang.jit(out_idx=[-1], target="hip -mcpu=gfx950", execution_backend="emulate")
 def matmul(
     M, N, K, dtype=T.float4_e2m1fn, block_M=128, block_N=128, block_K=256, num_stages=2, threads=256
 ):
-    """C (M, N) of A (M, K) and B (N, K), and a scale for each `GROUP` elements of their rows."""
+    """C (M, N) of A (M, K) and B (N, K), and a scale for each `GROUP` elements of their rows.
+
+    Elements of 4 bits are passed two to a byte, those of 6 bits as `tilelang.utils.float6` packs
+    them: (M, 3 K / 4) bytes.
+    """
 
     @T.prim_func
     def main(
@@ -58,6 +69,9 @@ def operand(rows, columns, dtype):
         values = E2M1[codes]
         # Two in a byte, the first one in its low half.
         stored = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8).view(dtype.as_torch())
+    elif dtype in (T.float6_e2m3fn, T.float6_e3m2fn):
+        stored = float6.pack(torch.randn(rows, columns), dtype)
+        values = float6.unpack(stored, dtype)
     else:
         stored = torch.randn(rows, columns).to(dtype.as_torch())
         values = stored
@@ -76,8 +90,10 @@ def relative_error(M, N, K, dtype, **tile):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, nargs=3, default=[256, 256, 512])
-    M, N, K = parser.parse_args().size
-    for name, dtype in [("MXFP4", T.float4_e2m1fn), ("MXFP8", T.float8_e4m3fn)]:
-        error = relative_error(M, N, K, dtype)
+    parser.add_argument("--format", choices=FORMATS, action="append")
+    options = parser.parse_args()
+    M, N, K = options.size
+    for name in options.format or FORMATS:
+        error = relative_error(M, N, K, FORMATS[name])
         assert error < 1e-6, f"{name}: relative error {error:.1e}, wanted under 1e-6"
         print(f"{M} x {N} x {K} {name}: relative error {error:.1e}")

@@ -100,9 +100,11 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
             state_shared = T.alloc_shared((d_key, columns), "bfloat16")
             decayed = T.alloc_shared((chunk, d_key), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            # In shared memory during the solution, which needs the registers.
+            system_shared = T.alloc_shared((chunk, chunk), "float32")
+            weights = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
             right = T.alloc_fragment((chunk, columns), "float32")
             updates = T.alloc_fragment((chunk, columns), "float32")
             state = T.alloc_fragment((d_key, columns), "float32")
@@ -125,6 +127,7 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
                     decay = T.if_then_else(i >= j, T.exp(log_decay[i] - log_decay[j]), 0)
                     system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
                     weights[i, j] = scores[i, j] * decay
+                T.copy(system, system_shared)
                 T.copy(state, state_shared)
                 T.gemm(k, state_shared, right, clear_accum=True)
                 T.gemm(q, state_shared, out, clear_accum=True)
@@ -137,7 +140,7 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
                     out[i, d] *= T.exp(log_decay[i])
                 for i, d in T.Parallel(d_key, columns):
                     state[i, d] *= T.exp(total)
-                solve(system, right, updates)
+                solve(system_shared, right, updates)
                 T.copy(updates, updates_shared)
                 T.gemm(weights, updates_shared, out)
                 T.gemm(decayed, updates_shared, state, transpose_A=True)

@@ -39,7 +39,9 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             scale = T.alloc_shared((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
             score = T.alloc_fragment((block_N,), T.float32)
-            first = bx * positions
+            of_tile = T.alloc_shared((positions, block_N), T.float32)
+            # Those that see most rows first: the last blocks to end are short.
+            first = (T.ceildiv(queries, positions) - 1 - bx) * positions
             for p, tile in enumerate(q):
                 T.copy(Q[first + p, :, :], tile)
             T.copy(Weights[first, 0], weight)
@@ -58,9 +60,12 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
                         products[j, h] = T.max(products[j, h], 0) * weight[p, h]
                     T.reduce_sum(products, score, dim=1)
                     for j in T.Parallel(block_N):
-                        row = n * block_N + j
-                        if row <= first + p + length - queries and first + p < queries:
-                            Scores[first + p, row] = score[j] * scale[j]
+                        of_tile[p, j] = score[j] * scale[j]
+                # In vectors, and once for all positions.
+                for p, j in T.Parallel(positions, block_N):
+                    row = n * block_N + j
+                    if row <= first + p + length - queries and first + p < queries:
+                        Scores[first + p, row] = of_tile[p, j]
 
     return main
 
@@ -76,44 +81,45 @@ def ordered(x):
 def find_digit(counts, wanted, found):
     """The digit of the `wanted`-th largest key, of how many keys have each digit: `found` becomes
     that digit, how many of it are wanted, and how many have it."""
-    # Sums from a digit to the end of its line, from a line to the end of its group, and of groups.
+    # Of four digits; from those to the end of their line, and from a line to the last one.
+    own = T.alloc_fragment((DIGITS // 4,), T.int32)
     lines = T.alloc_shared((DIGITS // (4 * LANES), LANES), T.int32)
     groups = T.alloc_shared((DIGITS // (4 * LANES),), T.int32)
-    T.cumsum(counts, dim=1, reverse=True)
     for i in T.Parallel(DIGITS // 4):
-        lines[i // LANES, i % LANES] = counts[i, 0]
+        own[i] = counts[i, 0] + counts[i, 1] + counts[i, 2] + counts[i, 3]
+    for i in T.Parallel(DIGITS // 4):
+        lines[i // LANES, i % LANES] = own[i]
     T.cumsum(lines, dim=1, reverse=True)
     for g in T.Parallel(DIGITS // (4 * LANES)):
         groups[g] = lines[g, 0]
     T.cumsum(groups, dim=0, reverse=True)
-    for i, digit in T.Parallel(DIGITS // 4, 4):
-        group, line = i // LANES, i % LANES
-        larger = T.alloc_var(T.int32, init=0)
-        if line + 1 < LANES:
-            larger = lines[group, line + 1]
+    for i in T.Parallel(DIGITS // 4):
+        group = i // LANES
+        larger = T.alloc_var(T.int32, init=lines[group, i % LANES] - own[i])
         if group + 1 < DIGITS // (4 * LANES):
             larger += groups[group + 1]
-        this = T.alloc_var(T.int32, init=counts[i, digit])
-        if digit < 3:
-            this -= counts[i, digit + 1]
-            larger += counts[i, digit + 1]
-        if larger < wanted and wanted <= larger + this:
+        if larger < wanted and wanted <= larger + own[i]:
+            digit = T.alloc_var(T.int32, init=3)
+            while larger + counts[i, digit] < wanted:
+                larger += counts[i, digit]
+                digit -= 1
             found[0] = i * 4 + digit
             found[1] = wanted - larger
-            found[2] = this
+            found[2] = counts[i, digit]
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=512, loads=2, listed=4096):
+def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. The upper 11 bits of the k-th largest score follow from how
-    many scores have each such digit. A second pass lists what is larger, and keeps what has that
-    digit, up to `listed` scores, of which the other bits are found likewise; all that are larger
-    are listed then, and as many equal ones as are missing. If more have that digit, a digit of 8
-    bits at a time is found by a pass over the row."""
+    many scores have each such digit. A second pass lists what has that digit or a larger one, up to
+    `listed` scores, of which the other bits are found likewise; all that are larger are chosen
+    then, and as many equal ones as are missing. If there are more, a digit of 8 bits at a time is
+    found by a pass over the row."""
     queries, length = T.dynamic("queries, length")
     block = 4 * threads
     tile = loads * block
+    warps = threads // LANES
 
     @T.macro
     def by_passes(Scores, Chosen, query, seen):
@@ -166,6 +172,19 @@ def top_k(k, threads=512, loads=2, listed=4096):
             inside = first + u * block + i * 4 + v < seen
             keys[u, i, v] = T.if_then_else(inside, ordered(scores[u, i, v]), T.uint32(0))
 
+    @T.macro
+    def take_places(number, prefix, firsts, end):
+        """The first of `number[i]` places of a list for thread i, in any order of warps; `end`
+        becomes the next one behind them all."""
+        for i in T.Parallel(threads):
+            prefix[i // LANES, i % LANES] = number[i]
+        T.cumsum(prefix, dim=1)
+        for w, lane in T.Parallel(warps, LANES):
+            if lane == LANES - 1:
+                firsts[w] = T.atomic_add(end[0], prefix[w, lane], return_prev=True)
+        for i in T.Parallel(threads):
+            number[i] = firsts[i // LANES] + prefix[i // LANES, i % LANES] - number[i]
+
     @T.prim_func
     def main(
         Scores: T.Tensor((queries, length), T.float32), Chosen: T.Tensor((queries, k), T.int32)
@@ -177,12 +196,12 @@ def top_k(k, threads=512, loads=2, listed=4096):
             keys = T.alloc_fragment((loads, threads, 4), T.uint32)
             kept = T.alloc_shared((listed,), T.uint32)
             rows = T.alloc_shared((listed,), T.int32)
-            # Of a tile: how many scores threads list and keep, in halves of a word.
+            # How many scores of a tile each thread takes, and takes before each of its scores.
             number = T.alloc_fragment((threads,), T.uint32)
             offsets = T.alloc_fragment((loads, threads, 4), T.uint32)
-            places = T.alloc_shared((threads // LANES, LANES), T.uint32)
-            warps = T.alloc_shared((threads // LANES,), T.uint32)
-            taken = T.alloc_shared((2,), T.int32)
+            prefix_sums = T.alloc_shared((warps, LANES), T.uint32)
+            firsts = T.alloc_shared((warps,), T.uint32)
+            ends = T.alloc_shared((1,), T.uint32)
             seen = query + 1 + length - queries
             if seen <= k:
                 for j in T.Parallel(k):
@@ -197,53 +216,28 @@ def top_k(k, threads=512, loads=2, listed=4096):
                 find_digit(counts, k, found)
                 prefix = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32))
                 wanted = T.alloc_var(T.int32, init=found[1])
-                size = T.alloc_var(T.int32, init=found[2])
+                size = T.alloc_var(T.int32, init=k - found[1] + found[2])
                 # Digit 0 is that of NaN alone, and of what is not seen.
                 if size > listed or found[0] == 0:
                     by_passes(Scores, Chosen, query, seen)
                 else:
-                    listed_before = T.alloc_var(T.uint32, init=T.uint32(0))
-                    kept_before = T.alloc_var(T.uint32, init=T.uint32(0))
-                    least = prefix << T.uint32(21)
-                    most = least | T.uint32(2**21 - 1)
+                    least = T.alloc_var(T.uint32, init=prefix << T.uint32(21))
+                    T.clear(ends)
                     for step in T.serial(T.ceildiv(seen, tile)):
                         load(Scores, query, seen, step * tile, scores, keys)
-                        # What a thread lists and keeps before each of its scores.
                         T.clear(number)
                         for u in T.unroll(loads, explicit=True):
                             for v in T.unroll(4, explicit=True):
                                 for i in T.Parallel(threads):
                                     offsets[u, i, v] = number[i]
-                                    if keys[u, i, v] > most:
+                                    if keys[u, i, v] >= least:
                                         number[i] += T.uint32(1)
-                                    elif keys[u, i, v] >= least:
-                                        number[i] += T.uint32(65536)
-                        for i in T.Parallel(threads):
-                            places[i // LANES, i % LANES] = number[i]
-                        T.cumsum(places, dim=1)
-                        for i in T.Parallel(threads // LANES):
-                            warps[i] = places[i, LANES - 1]
-                        T.cumsum(warps, dim=0)
-                        for i in T.Parallel(threads):
-                            number[i] = places[i // LANES, i % LANES] - number[i]
-                            if i >= LANES:
-                                number[i] += warps[i // LANES - 1]
+                        take_places(number, prefix_sums, firsts, ends)
                         for u, i, v in T.Parallel(loads, threads, 4):
                             if keys[u, i, v] >= least:
                                 at = number[i] + offsets[u, i, v]
-                                row = step * tile + u * block + i * 4 + v
-                                if keys[u, i, v] > most:
-                                    place = listed_before + (at & T.uint32(65535))
-                                    if place < T.uint32(k):
-                                        Chosen[query, place] = row
-                                else:
-                                    place = kept_before + (at >> T.uint32(16))
-                                    if place < T.uint32(listed):
-                                        kept[place] = keys[u, i, v]
-                                        rows[place] = row
-                        all_of_tile = warps[threads // LANES - 1]
-                        listed_before += all_of_tile & T.uint32(65535)
-                        kept_before += all_of_tile >> T.uint32(16)
+                                kept[at] = keys[u, i, v]
+                                rows[at] = step * tile + u * block + i * 4 + v
                     for shift, bits in ((10, 11), (0, 10)):
                         T.clear(counts)
                         for j in T.Parallel(listed):
@@ -255,18 +249,31 @@ def top_k(k, threads=512, loads=2, listed=4096):
                         find_digit(counts, wanted, found)
                         prefix = prefix << T.uint32(bits) | T.cast(found[0], T.uint32)
                         wanted = found[1]
-                    for j in T.Parallel(2):
-                        taken[j] = 0
-                    for j in T.Parallel(listed):
-                        if j < size and kept[j] >= prefix:
-                            at = T.alloc_var(T.int32, init=k)
-                            if kept[j] > prefix:
-                                at = T.atomic_add(taken[0], 1, return_prev=True)
-                                at += T.cast(listed_before, T.int32)
-                            else:
-                                at = k - wanted + T.atomic_add(taken[1], 1, return_prev=True)
-                            if at < k:
-                                Chosen[query, at] = rows[j]
+                    # The larger ones count 1, equal ones 65536.
+                    T.clear(ends)
+                    for step in T.serial(T.ceildiv(size, tile)):
+                        for u, i, v in T.Parallel(loads, threads, 4):
+                            j = step * tile + u * block + i * 4 + v
+                            keys[u, i, v] = T.if_then_else(j < size, kept[j], T.uint32(0))
+                        T.clear(number)
+                        for u in T.unroll(loads, explicit=True):
+                            for v in T.unroll(4, explicit=True):
+                                for i in T.Parallel(threads):
+                                    offsets[u, i, v] = number[i]
+                                    if keys[u, i, v] > prefix:
+                                        number[i] += T.uint32(1)
+                                    if keys[u, i, v] == prefix:
+                                        number[i] += T.uint32(65536)
+                        take_places(number, prefix_sums, firsts, ends)
+                        for u, i, v in T.Parallel(loads, threads, 4):
+                            at = number[i] + offsets[u, i, v]
+                            place = T.alloc_var(T.int32, init=k)
+                            if keys[u, i, v] > prefix:
+                                place = T.cast(at & T.uint32(65535), T.int32)
+                            if keys[u, i, v] == prefix:
+                                place = k - wanted + T.cast(at >> T.uint32(16), T.int32)
+                            if place < k:
+                                Chosen[query, place] = rows[step * tile + u * block + i * 4 + v]
 
     return main
 

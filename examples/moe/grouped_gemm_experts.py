@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 
@@ -60,6 +61,22 @@ def store_rows(C_local, C_shared, C, first, end, column):
             C[first + i, column + j] = C_shared[i, j]
 
 
+@T.macro
+def copy_rows(X, Y):
+    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
+    made of."""
+    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
+    word = math.gcd(int(given), int(wanted), 8)
+    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
+    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
+        x = T.view(X, (rows, given // word), kind)
+        y = T.view(Y, (rows, wanted // word), kind)
+        for i, j in T.Parallel(16, 256):
+            row, column = by * 16 + i, bx * 256 + j
+            if row < rows and column < wanted // word:
+                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
+
+
 @tilelang.jit
 def grouped_matmul(
     groups,
@@ -78,9 +95,12 @@ def grouped_matmul(
     of its group g, Ends[g - 1] <= i < Ends[g].
 
     A block for each multiprocessor fetches one tile after the other from `counter`. `panel` tiles
-    of rows go through the columns together, so that operands are in the L2 cache.
+    of rows go through the columns together, so that operands are in the L2 cache. Rows of A and B
+    that are no multiple of 16 bytes, which TMA does not take, are copied to longer ones first.
     """
     blocks, columns = processors(), -(-N // block_N)
+    multiple = 128 // T.dtype(dtype).bits
+    depth = -(-K // multiple) * multiple
     # Each group may end in a tile that is not full.
     most = -(-(-(-rows // block_M) + groups) // panel) * panel
 
@@ -94,6 +114,13 @@ def grouped_matmul(
         C = T.empty((rows, N), dtype)
         Tiles = T.alloc_global((most, 3), T.int32)
         list_tiles(Ends, Tiles, block_M)
+        left, right = A, B
+        if depth > K:
+            A_wide = T.alloc_global((rows, depth), dtype)
+            B_wide = T.alloc_global((groups, N, depth), dtype)
+            copy_rows(A, A_wide)
+            copy_rows(B, B_wide)
+            left, right = A_wide, B_wide
         with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared((block_N, block_K), dtype)
@@ -106,8 +133,9 @@ def grouped_matmul(
                 if first < end:
                     T.clear(C_local)
                     for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                        T.copy(A[first, k * block_K], A_shared)
-                        T.copy(B[group, bx * block_N : (bx + 1) * block_N, k * block_K], B_shared)
+                        T.copy(left[first, k * block_K], A_shared)
+                        here = bx * block_N
+                        T.copy(right[group, here : here + block_N, k * block_K], B_shared)
                         # A warp group has all columns, so that its instructions read less of A.
                         by_rows = T.GemmWarpPolicy.FullRow
                         T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
@@ -119,7 +147,7 @@ def grouped_matmul(
 
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=3, threads=256, panel=8, block=128, parts=2
+    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
@@ -145,9 +173,10 @@ def grouped_matmul_fp8(
         list_tiles(Ends, Tiles, block_M)
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
-            B_shared = [T.alloc_shared((block, block), T.float8_e4m3fn) for _ in range(parts)]
-            row_scale = T.alloc_shared((block_M + 32,), T.float32)
-            block_scale = T.alloc_shared((parts, steps), T.float32)
+            B_shared = T.alloc_shared((parts * block, block), T.float8_e4m3fn)
+            scales = T.alloc_shared((block_M + 32,), T.float32)
+            row = T.alloc_fragment((block_M,), T.float32)
+            square = T.alloc_local((parts,), T.float32)
             product = T.alloc_fragment((block_M, block), T.float32)
             C_local = [T.alloc_fragment((block_M, block), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
@@ -156,31 +185,32 @@ def grouped_matmul_fp8(
                 by = above * panel + y
                 group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
                 if first < end:
-                    T.copy(scale_B[group, bx * parts : (bx + 1) * parts, :], block_scale)
-                    for part in C_local:
-                        T.clear(part)
+                    for sums in C_local:
+                        T.clear(sums)
                     for k in T.Pipelined(steps, num_stages=num_stages):
+                        left, behind = bx * parts * block, (bx + 1) * parts * block
                         T.copy(A[first, k * block], A_shared)
-                        for p, tile in enumerate(B_shared):
-                            left = (bx * parts + p) * block
-                            T.copy(B[group, left : left + block, k * block], tile)
-                        T.copy(
-                            scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], row_scale
-                        )
-                        for p, tile in enumerate(B_shared):
+                        T.copy(B[group, left:behind, k * block], B_shared)
+                        T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
+                        # Under way during the product, as are those of the rows.
+                        for p in T.unroll(parts):
+                            square[p] = scale_B[group, bx * parts + p, k]
+                        for p, sums in enumerate(C_local):
                             T.gemm(
                                 A_shared,
-                                tile,
+                                B_shared[p * block : (p + 1) * block, :],
                                 product,
                                 transpose_B=True,
                                 clear_accum=True,
                                 policy=T.GemmWarpPolicy.FullRow,
                             )
+                            if p == 0:
+                                for i in T.Parallel(block_M):
+                                    row[i] = scales[first % 4 + i]
                             for i, j in T.Parallel(block_M, block):
-                                scale = row_scale[first % 4 + i] * block_scale[p, k]
-                                C_local[p][i, j] += product[i, j] * scale
-                    for p, part in enumerate(C_local):
-                        store_rows(part, C_shared, C, first, end, (bx * parts + p) * block)
+                                sums[i, j] += product[i, j] * (row[i] * square[p])
+                    for p, sums in enumerate(C_local):
+                        store_rows(sums, C_shared, C, first, end, (bx * parts + p) * block)
         return C
 
     return main

@@ -13,10 +13,14 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.layout import make_fully_replicated_layout_fragment
 
 LOG2_E = 1.44269504
-PIVOTS = 3
+PIVOTS = 3  # of a pass over the row
+LIST_PIVOTS = 7
 LANES = 32
+VECTOR = 4
+PARTS = 8  # threads that share a sum over a list
 SMALL = {"threads": 32, "loads": 1, "listed": 96, "ranked": 64}  # for a few hundred tokens
 LOWEST = 0x007FFFFF  # the key of -inf
 BEHIND = 0xFF800001  # behind that of inf
@@ -50,17 +54,18 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, spare, state
     `by_weight`, their weight; or to one with no more than `spare` logits between the two. There is
     enough from `low` on, not from `high` on."""
     pivots, weights, numbers = state
+    count = pivots.shape[0]
     behind = T.alloc_var(T.uint32, init=high)
     from_low = T.alloc_var(T.int32, init=2147483647)
     from_behind = T.alloc_var(T.int32, init=0)
     while behind - low > T.uint32(1) and from_low - from_behind > spare:
         begin = T.alloc_var(T.uint32, init=low)
         end = T.alloc_var(T.uint32, init=behind)
-        step = T.max((end - begin) // T.uint32(PIVOTS + 1), T.uint32(1))
-        for p in T.Parallel(PIVOTS):
+        step = T.max((end - begin) // T.uint32(count + 1), T.uint32(1))
+        for p in T.Parallel(count):
             pivots[p] = number_of(T.min(begin + T.cast(p + 1, T.uint32) * step, end))
         measure(source, by_weight, state)
-        for p in T.unroll(PIVOTS, explicit=True):
+        for p in T.unroll(count, explicit=True):
             pivot = T.min(begin + T.uint32(p + 1) * step, end)
             enough = (weights if by_weight else numbers)[p] >= wanted
             if enough:
@@ -80,11 +85,14 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
     Uniform[row], 0 to 1, times all of it. A thread has `loads` vectors of a row in flight; up to
     `listed` logits are listed, up to `ranked` of them ordered."""
     batch = T.dynamic("batch")
-    block = 4 * threads
+    block = VECTOR * threads
     blocks = -(-vocabulary // block)
     tiles = -(-blocks // loads)
     apart = max(1, blocks // loads)  # blocks of the sample
     lines = ranked // LANES
+    warps, width = threads // LANES, VECTOR * LANES
+    chunks = listed // threads
+    apiece = threads // PARTS
 
     @T.macro
     def load(Logits, row, first, apart, logits):
@@ -118,21 +126,37 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         """The same of a list, of which the first `size` are logits: their number alone."""
         values, size, number = source
         pivots, _, numbers = state
-        for p, j in T.Parallel(PIVOTS, values.shape[0]):
-            number[p, j] = T.if_then_else(values[j] >= pivots[p] and j < size, 1, 0)
+        T.clear(number)
+        for c in T.unroll(values.shape[0], explicit=True):
+            if c * threads < size:
+                for p, j in T.Parallel(LIST_PIVOTS, threads):
+                    if values[c, j] >= pivots[p] and c * threads + j < size:
+                        number[p, j] += 1
         T.reduce_sum(number, numbers, dim=1)
 
     @T.macro
-    def weight_from(Logits, row, low, top, logits, sums, total):
-        """The weight of all logits from `low` on."""
-        T.clear(sums)
+    def weight_from(Logits, row, low, top, logits, total: T.Ref, weights):
+        """The weights of all logits from `low` on, of the whole row and of each of its tiles."""
+        of_tiles, of_warps = weights
+        line = T.alloc_fragment((warps, width), T.float32)
+        line_sums = T.alloc_fragment((warps,), T.float32)
+        tile_lines = T.alloc_fragment((tiles, warps), T.float32)
         for tile in T.serial(tiles):
             load(Logits, row, tile * loads, 1, logits)
+            T.clear(line)
             for u in T.unroll(loads, explicit=True):
-                for j in T.Parallel(block):
+                for w, i in T.Parallel(warps, width):
+                    j = w * width + i
                     if logits[u, j] >= low and (tile * loads + u) * block + j < vocabulary:
-                        sums[j] += weight_of(logits[u, j], top)
-        T.reduce_sum(sums, total, dim=0)
+                        line[w, i] += weight_of(logits[u, j], top)
+            # Within a warp, so that none waits for another one before the next tile.
+            T.reduce_sum(line, line_sums, dim=1)
+            T.copy(line_sums, of_warps[tile, :])
+        T.copy(of_warps, tile_lines)
+        T.reduce_sum(tile_lines, of_tiles, dim=1)
+        total = 0.0
+        for tile in T.serial(tiles):
+            total += of_tiles[tile]
 
     @T.macro
     def by_passes(Logits, row, k, p, uniform, Token, logits, sums, state):
@@ -140,13 +164,15 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         weight = T.alloc_fragment((PIVOTS, block), T.float32)
         number = T.alloc_fragment((PIVOTS, block), T.int32)
         largest = T.alloc_shared((1,), T.float32)
-        total = T.alloc_shared((1,), T.float32)
-        prefix = T.alloc_shared((threads // LANES, block * LANES // threads), T.float32)
-        line_sums = T.alloc_shared((threads // LANES,), T.float32)
+        block_sum = T.alloc_shared((1,), T.float32)
+        prefix = T.alloc_shared((warps, width), T.float32)
+        line_sums = T.alloc_shared((warps,), T.float32)
         one = T.alloc_fragment((1, block), T.float32)
         where = T.alloc_fragment((block,), T.int32)
         first = T.alloc_shared((1,), T.int32)
-        line = block * LANES // threads
+        total = T.alloc_var(T.float32, init=0.0)
+        of_tiles = T.alloc_shared((tiles,), T.float32)
+        weights_of = (of_tiles, T.alloc_shared((tiles, warps), T.float32))
 
         T.fill(sums, -T.infinity(T.float32))
         for tile in T.serial(tiles):
@@ -159,44 +185,52 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
         if k < vocabulary:
             threshold(measure_row, source, k, False, low, high, 1, state)
-        weight_from(Logits, row, number_of(low), top, logits, sums, total)
+        weight_from(Logits, row, number_of(low), top, logits, total, weights_of)
         # All weights together are all of them, however sums are rounded.
         if p < 1:
-            threshold(measure_row, source, p * total[0], True, low, high, 1, state)
-            weight_from(Logits, row, number_of(low), top, logits, sums, total)
+            threshold(measure_row, source, p * total, True, low, high, 1, state)
+            weight_from(Logits, row, number_of(low), top, logits, total, weights_of)
 
-        target = uniform * total[0]
+        target = T.alloc_var(T.float32, init=uniform * total)
+        # The tile in which the sum exceeds the target, or the last one that adds to it.
+        begin = T.alloc_var(T.int32, init=0)
         before = T.alloc_var(T.float32, init=0.0)
+        until = T.alloc_var(T.float32, init=0.0)
+        for tile in T.serial(tiles):
+            if until <= target and of_tiles[tile] > 0:
+                begin = tile * loads
+                before = until
+                until += of_tiles[tile]
         token = T.alloc_var(T.int32, init=-1)
         last = T.alloc_var(T.int32, init=0)  # of them all, where sums are rounded down
         for b in T.serial(blocks):
-            if token < 0:
+            if token < 0 and b >= begin:
                 load(Logits, row, b, 1, one)
                 for j in T.Parallel(block):
                     inside = one[0, j] >= number_of(low) and b * block + j < vocabulary
                     sums[j] = T.if_then_else(inside, weight_of(one[0, j], top), 0)
-                T.reduce_sum(sums, total, dim=0)
-                if total[0] > 0:
+                T.reduce_sum(sums, block_sum, dim=0)
+                if block_sum[0] > 0:
                     for j in T.Parallel(block):
                         where[j] = T.if_then_else(sums[j] > 0, j, -1)
                     T.reduce_max(where, first, dim=0)
                     last = b * block + first[0]
-                if before + total[0] > target:
+                if before + block_sum[0] > target:
                     for j in T.Parallel(block):
-                        prefix[j // line, j % line] = sums[j]
+                        prefix[j // width, j % width] = sums[j]
                     T.cumsum(prefix, dim=1)
-                    for i in T.Parallel(threads // LANES):
-                        line_sums[i] = prefix[i, line - 1]
+                    for i in T.Parallel(warps):
+                        line_sums[i] = prefix[i, width - 1]
                     T.cumsum(line_sums, dim=0)
                     for j in T.Parallel(block):
                         lines_before = T.if_then_else(
-                            j < line, 0, line_sums[T.max(j // line - 1, 0)]
+                            j < width, 0, line_sums[T.max(j // width - 1, 0)]
                         )
-                        exceeds = before + lines_before + prefix[j // line, j % line] > target
+                        exceeds = before + lines_before + prefix[j // width, j % width] > target
                         where[j] = T.if_then_else(sums[j] > 0 and exceeds, j, block)
                     T.reduce_min(where, first, dim=0)
                     token = T.if_then_else(first[0] < block, b * block + first[0], last)
-                before = before + total[0]
+                before = before + block_sum[0]
         Token[row] = T.if_then_else(token < 0, last, token)
 
     @T.macro
@@ -211,16 +245,30 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         first = T.alloc_shared((1,), T.int32)
         count = T.alloc_shared((1,), T.int32)
 
+        larger = T.alloc_fragment((apiece, PARTS), T.int32)
+        rank = T.alloc_fragment((apiece,), T.int32)
+        # Of weights: of those up to a token in the vocabulary, and of all.
+        up_to = T.alloc_fragment((apiece, PARTS), T.float32)
+        of_all = T.alloc_fragment((apiece, PARTS), T.float32)
+        until = T.alloc_fragment((apiece,), T.float32)
+        total = T.alloc_fragment((apiece,), T.float32)
+
         # Largest first; of equals, the first in the vocabulary. So sums do not depend on the order
         # in which threads found the logits.
-        for j in T.Parallel(ranked, coalesced_width=1):
-            if j < kept:
-                rank = T.alloc_var(T.int32, init=0)
-                for other in T.serial(kept):
-                    if order[other] > order[j]:
-                        rank += 1
-                value[rank] = number_of(T.cast(order[j] >> T.uint64(32), T.uint32))
-                place[rank] = T.cast(~T.cast(order[j], T.uint32), T.int32)
+        for step in T.serial(T.ceildiv(kept, apiece)):
+            T.clear(larger)
+            for i, part in T.Parallel(apiece, PARTS):
+                j = step * apiece + i
+                if j < kept:
+                    for n in T.serial(T.ceildiv(kept - part, PARTS)):
+                        if order[n * PARTS + part] > order[j]:
+                            larger[i, part] += 1
+            T.reduce_sum(larger, rank, dim=1)
+            for i in T.Parallel(apiece):
+                j = step * apiece + i
+                if j < kept:
+                    value[rank[i]] = number_of(T.cast(order[j] >> T.uint64(32), T.uint32))
+                    place[rank[i]] = T.cast(~T.cast(order[j], T.uint32), T.int32)
         for j in T.Parallel(ranked, coalesced_width=1):
             weight[j] = 0
             if j < kept:
@@ -238,19 +286,27 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         for j in T.Parallel(ranked, coalesced_width=1):
             where[j] = T.if_then_else(j < kept and value[j] >= value[first[0]], 1, 0)
         T.reduce_sum(where, count, dim=0)
-        for j in T.Parallel(ranked, coalesced_width=1):
-            where[j] = 2147483647
-            if j < count[0]:
-                total = T.alloc_var(T.float32, init=0.0)
-                until = T.alloc_var(T.float32, init=0.0)
-                for other in T.serial(count[0]):
-                    total += weight[other]
-                    if place[other] <= place[j]:
-                        until += weight[other]
+        size = T.alloc_var(T.int32, init=count[0])
+        for i in T.Parallel(1):
+            first[i] = 2147483647
+        for step in T.serial(T.ceildiv(size, apiece)):
+            T.clear(up_to)
+            T.clear(of_all)
+            for i, part in T.Parallel(apiece, PARTS):
+                j = step * apiece + i
+                if j < size:
+                    for n in T.serial(T.ceildiv(size - part, PARTS)):
+                        of_all[i, part] += weight[n * PARTS + part]
+                        if place[n * PARTS + part] <= place[j]:
+                            up_to[i, part] += weight[n * PARTS + part]
+            T.reduce_sum(of_all, total, dim=1)
+            T.reduce_sum(up_to, until, dim=1)
+            for i in T.Parallel(apiece):
+                j = step * apiece + i
                 # The last one of the vocabulary has until == total.
-                if until > uniform * total or (until == total and weight[j] > 0):
-                    where[j] = place[j]
-        T.reduce_min(where, first, dim=0)
+                is_last = until[i] == total[i] and weight[j] > 0
+                if j < size and (until[i] > uniform * total[i] or is_last):
+                    T.atomic_min(first[0], place[j])
         Token[row] = first[0]
 
     @T.prim_func
@@ -269,13 +325,21 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
             weights = T.alloc_shared((PIVOTS,), T.float32)
             numbers = T.alloc_shared((PIVOTS,), T.int32)
             state = (pivots, weights, numbers)
-            sample = T.alloc_fragment((PIVOTS, block), T.int32)
+            # The same for lists.
+            list_pivots = T.alloc_fragment((LIST_PIVOTS,), T.float32)
+            list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.int32))
+            # Each thread compares with all of them.
+            T.annotate_layout(
+                {list_pivots: make_fully_replicated_layout_fragment(list_pivots, threads)}
+            )
+            number = T.alloc_fragment((LIST_PIVOTS, threads), T.int32)
+            maxima = T.alloc_fragment((1, threads), T.float32)
+            smallest = T.alloc_shared((1,), T.float32)
             largest = T.alloc_shared((1,), T.float32)
             values = T.alloc_shared((listed,), T.float32)
             places = T.alloc_shared((listed,), T.int32)
             found = T.alloc_shared((2,), T.int32)
-            inside = T.alloc_fragment((listed,), T.float32)
-            flags = T.alloc_fragment((PIVOTS, listed), T.int32)
+            inside = T.alloc_fragment((chunks, threads), T.float32)
             order = T.alloc_shared((ranked,), T.uint64)
 
             k = T.min(K[row], vocabulary)
@@ -291,11 +355,21 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                 for tile in T.serial(T.if_then_else(whole, tiles, 1)):
                     load(Logits, row, tile * loads, stride, logits)
                     T.reduce_max(logits, sums, dim=0, clear=False)
+                for i in T.Parallel(threads):
+                    maxima[0, i] = T.max(
+                        T.max(sums[i * VECTOR], sums[i * VECTOR + 1]),
+                        T.max(sums[i * VECTOR + 2], sums[i * VECTOR + 3]),
+                    )
+                T.reduce_min(maxima, smallest, dim=1)
+                T.reduce_max(maxima, largest, dim=1)
                 # At least k maxima reach it, and no more than a quarter more.
                 floor = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
+                if k <= threads:
+                    floor = ordered(smallest[0])
+                behind_all = ordered(largest[0]) + T.uint32(1)
                 spare = T.max(k // 4, 4)
-                found_in = (sums, block, sample)
-                threshold(measure_list, found_in, k, False, floor, T.uint32(BEHIND), spare, state)
+                found_in = (maxima, threads, number)
+                threshold(measure_list, found_in, k, False, floor, behind_all, spare, list_state)
                 for i in T.Parallel(2):
                     found[i] = 0
                 lowest = number_of(floor)
@@ -310,21 +384,25 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                 size = found[0]
                 # -inf is also what stands behind the end of the row.
                 if lowest > -T.infinity(T.float32) and size >= k and size <= listed:
-                    for j in T.Parallel(listed):
-                        inside[j] = T.if_then_else(j < size, values[j], -T.infinity(T.float32))
-                    T.reduce_max(inside, largest, dim=0)
+                    T.fill(maxima, -T.infinity(T.float32))
+                    for c in T.unroll(chunks, explicit=True):
+                        for j in T.Parallel(threads):
+                            if c * threads + j < size:
+                                inside[c, j] = values[c * threads + j]
+                                maxima[0, j] = T.max(maxima[0, j], inside[c, j])
+                    T.reduce_max(maxima, largest, dim=1)
                     cut = T.alloc_var(T.uint32, init=floor)
                     behind = ordered(largest[0]) + T.uint32(1)
-                    found_in = (inside, size, flags)
-                    threshold(measure_list, found_in, k, False, cut, behind, 1, state)
+                    found_in = (inside, size, number)
+                    threshold(measure_list, found_in, k, False, cut, behind, 1, list_state)
                     least = number_of(cut)
-                    for j in T.Parallel(listed):
-                        if j < size and inside[j] >= least:
+                    for c, j in T.Parallel(chunks, threads):
+                        if c * threads + j < size and inside[c, j] >= least:
                             at = T.atomic_add(found[1], 1, return_prev=True)
                             if at < ranked:
-                                key = T.cast(ordered(inside[j]), T.uint64) << T.uint64(32)
-                                place = T.cast(~T.cast(places[j], T.uint32), T.uint64)
-                                order[at] = key | place
+                                key = T.cast(ordered(inside[c, j]), T.uint64) << T.uint64(32)
+                                place = ~T.cast(places[c * threads + j], T.uint32)
+                                order[at] = key | T.cast(place, T.uint64)
                     if found[1] <= ranked:
                         by_ranks(order, found[1], P[row], Uniform[row], row, Token)
                         done = True

@@ -246,11 +246,42 @@ class Dataflow {
 
  private:
   void Nodes(const std::vector<std::unique_ptr<CfgNode>>& nodes, InFlight* state) {
-    for (const auto& n : nodes) Visit(n.get(), state);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      CfgNode* node = nodes[i].get();
+      node->before.clear();
+      if (node->kind == CfgNode::Kind::kIf) {
+        Wait(&node->before, state, [&](const Operation& o) { return OfBranch(nodes, i, o); });
+      }
+      Visit(node, state);
+    }
+  }
+
+  /*! What a branch needs of an MMA whose accumulators one of its statements uses, and a statement
+   * behind it, too, in front of any other MMA. If the wait stood in the branch, the ways would meet
+   * with the MMA complete on one and in flight on the other, and ptxas may then let no MMA of the
+   * kernel run beside another one (C7514). */
+  Need OfBranch(const std::vector<std::unique_ptr<CfgNode>>& nodes, size_t branch,
+                const Operation& operation) const {
+    if (!operation.issue->result.defined()) return {};
+    const Need need = OfResult(*nodes[branch], operation);
+    for (size_t i = branch; need.of_result && i < nodes.size(); ++i) {
+      if (HasIssue(*nodes[i])) break;
+      if (i > branch && conflicts_.Of(*nodes[i], operation).of_result) return need;
+    }
+    return {};
+  }
+  /*! The need of the first statement, in a node or below it, that uses the operation's result. */
+  Need OfResult(const CfgNode& node, const Operation& operation) const {
+    Need need = conflicts_.Of(node, operation);
+    for (const auto* way : {&node.body, &node.otherwise}) {
+      for (auto n = way->begin(); !need.of_result && n != way->end(); ++n) {
+        need = OfResult(**n, operation);
+      }
+    }
+    return need.of_result ? need : Need();
   }
 
   void Visit(CfgNode* node, InFlight* state) {
-    node->before.clear();
     node->at_end.clear();
     node->behind.clear();
     if (node->kind != CfgNode::Kind::kSequence) Before(node, state);

@@ -23,10 +23,11 @@
  * at once, unless arrivals inside the block are signals to the queue: the ranges order their
  * accesses by means that are not seen here.
  *
- * Four waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
+ * Five waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
  * another one (docs/measurements.md):
  *  - registers that a statement writes while later MMAs run: right behind the next MMA (C7513);
  *  - accumulators of an earlier iteration: one wait for all that are in flight (C7514);
+ *  - accumulators that a branch uses, and what follows it, too: in front of the branch (C7514);
  *  - what an iteration would begin with: at the end of the iteration before (C7515);
  *  - MMAs of a loop that may run no iteration: right behind it, in a branch that such a loop does
  *    not take, where the program has set the accumulators in front of the loop (C7515).

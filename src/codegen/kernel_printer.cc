@@ -184,7 +184,8 @@ void KernelPrinter::Visit_(const ForNode* op) {
   // NVVM would copy the body. MMAs of warp groups run beside the few instructions of the loop
   // itself, so that copies gain nothing, and compilers take as long for each of them. ptxas also
   // keeps what describes their operands for the next copy.
-  if (!factor && op->kind == ForKind::kSerial && HasWgmmas(op->body)) factor = 1;
+  const bool has_wgmmas = op->kind == ForKind::kSerial && HasWgmmas(op->body);
+  if (!factor && has_wgmmas) factor = 1;
   if (factor) {
     Line("#pragma unroll " + std::to_string(*factor));
   } else if (op->kind == ForKind::kUnrolled) {
@@ -196,8 +197,12 @@ void KernelPrinter::Visit_(const ForNode* op) {
   const std::string v = names_.Declare(op->loop_var);
   const bool one = !op->step.has_value() || IsConst(*op->step, 1);
   const std::string next = one ? "++" + v : v + " += " + Print(*op->step);
-  Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + v + " < " +
-             end + "; " + next + ")",
+  // Unless ptxas sees that such a loop has an iteration, accumulators that are set in front of it
+  // meet those in flight behind it, and it awaits each MMA of the kernel by itself (C7515).
+  const bool runs = has_wgmmas && !AsInt(op->extent) && analyzer_.ConstBound(op->extent).min > 0;
+  const std::string begins = runs ? v + " == " + first + " || " : "";
+  Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + begins + v +
+             " < " + end + "; " + next + ")",
          op->body);
   names_.Leave();
   Line("}");

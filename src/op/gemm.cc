@@ -45,6 +45,8 @@ GemmOp ParseGemm(const CallNode* call, const Span& span) {
   GemmOp op = ParseOperands(call);
   op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
   op.asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+  const Any packed = TileOpAttr(call, kPackedOperand);
+  if (packed != nullptr) op.packed = StringToDLDataType(packed.cast<String>());
   op.span = span;
   return op;
 }
@@ -163,7 +165,7 @@ class GemmOperator : public TileOperator {
     for (const TileRegion* r : {&op_.a, &op_.b}) {
       if (IsShared(r->buffer)) {
         scope->SetLayout(r->buffer,
-                         MakeSwizzledLayout(ConstShape(r->buffer), op_.OperandType().bits, true,
+                         MakeSwizzledLayout(ConstShape(r->buffer), op_.StoredType().bits, true,
                                             scope->target->banks),
                          span);
       }

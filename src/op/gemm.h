@@ -18,6 +18,8 @@ namespace tl {
 inline constexpr const char* kGemm = "tl.tileop.gemm";
 inline constexpr const char* kGemmSp = "tl.tileop.gemm_sp";
 inline constexpr const char* kGemmScaled = "tl.tileop.gemm_blockscaled";
+/*! Attribute of kGemmScaled: the type of A and B that bytes hold. */
+inline constexpr const char* kPackedOperand = "packed_operand";
 
 /*! Operands and options of one T.gemm, T.gemm_sp or T.gemm_blockscaled. */
 struct GemmOp {
@@ -29,6 +31,8 @@ struct GemmOp {
   bool trans_metadata = false;
   /*! In shared memory: a scale for each row of A, and column of B, and block along K. */
   std::optional<TileRegion> scales_a, scales_b;
+  /*! The type of A and B where these are bytes that hold it (PackFloat6). */
+  std::optional<DLDataType> packed;
   GemmWarpPolicy policy;
   Expr clear_accum;
   bool allow_tf32;
@@ -38,7 +42,10 @@ struct GemmOp {
 
   int64_t M() const { return Extent(c, 1); }
   int64_t N() const { return Extent(c, 0); }
-  int64_t K() const { return Extent(b, trans_b ? 0 : 1); }
+  int64_t K() const {
+    const int64_t stored = Extent(b, trans_b ? 0 : 1);
+    return packed ? stored * StoredType().bits / packed->bits : stored;
+  }
   bool IsSparse() const { return metadata.has_value(); }
   bool IsScaled() const { return scales_a.has_value(); }
   const char* Name() const {
@@ -46,7 +53,9 @@ struct GemmOp {
     if (IsScaled()) return "T.gemm_blockscaled";
     return IsSparse() ? "T.gemm_sp" : "T.gemm";
   }
-  DLDataType OperandType() const { return BufferOf(a.buffer)->dtype->dtype; }
+  /*! Of the numbers that are multiplied, and of the elements of A and B in memory. */
+  DLDataType OperandType() const { return packed ? *packed : StoredType(); }
+  DLDataType StoredType() const { return BufferOf(a.buffer)->dtype->dtype; }
   DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
 
  private:
@@ -89,6 +98,8 @@ struct GemmPlan {
   WarpPartition warps{0, 0};
   /*! Why no instruction does the whole, empty if one does. */
   std::string why_fma;
+  /*! The device's compiler is told to put the reads of A and B between the instructions. */
+  bool interleaves_reads = false;
 
   bool UsesWgmma() const { return wgmma.instruction != nullptr; }
   bool UsesMma() const { return !mma.empty(); }

@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kWarps = "warps";
 constexpr const char* kArithmetic = "multiply-add";
+constexpr const char* kInterleaveReads = "interleave_reads";
 
 Array<Any> RowOf(const std::string& name, int64_t begin, int64_t end) {
   return {String(name), begin, end};
@@ -49,6 +50,7 @@ Call WithInstruction(const CallNode* gemm, const GemmOp& op, const GemmPlan& pla
   if (plan.UsesTensorCores()) {
     attrs.Set(kWarps, Array<int64_t>{plan.warps.m_warps, plan.warps.n_warps});
   }
+  if (plan.interleaves_reads) attrs.Set(kInterleaveReads, MakeInt(1));
   Map<String, String> rejected;
   if (!plan.why_no_wgmma.empty()) rejected.Set("wgmma", plan.why_no_wgmma);
   if (!plan.why_fma.empty()) rejected.Set("mma", plan.why_fma);
@@ -72,6 +74,7 @@ GemmPlan PlanOf(const CallNode* gemm, const Span& span) {
     const auto warps = attrs.at(kWarps).cast<Array<int64_t>>();
     plan.warps = plan.wgmma.warps = {warps[0], warps[1]};
   }
+  plan.interleaves_reads = TileOpIntAttr(gemm, kInterleaveReads, 0) != 0;
   if (attrs.count(kRejected)) {
     for (const auto& [family, why] : attrs.at(kRejected).cast<Map<String, String>>()) {
       (family == "wgmma" ? plan.why_no_wgmma : plan.why_fma) = why;

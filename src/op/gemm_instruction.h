@@ -6,7 +6,8 @@
  *     with the part of K that it multiplies, in order; "multiply-add" is ordinary arithmetic;
  *   "warps": [8, 1]: the warps along M and N, absent where all of it is multiply-add;
  *   "rejected": {"wgmma": "M must be a multiple of 64, found 32"}: the families of better rows,
- *     "wgmma" and "mma", and why none of theirs makes the MMA, or all of it.
+ *     "wgmma" and "mma", and why none of theirs makes the MMA, or all of it;
+ *   "interleave_reads": 1: reads of A and B stand between the instructions.
  */
 #pragma once
 #include "gemm.h"

@@ -12,11 +12,15 @@
 namespace tl {
 namespace {
 
-/*! Emits the steps of one instruction. */
 /*! Scales in the register that an instruction takes its scale from. */
 constexpr int64_t kScalesOfWord = 4;
 constexpr const char* kMfmaScaleOfWord = "tl.mfma_scale_of_word";
+constexpr const char* kScheduleReads = "tl.schedule_reads";
+/*! Matrix instructions whose operands are read before the first one begins: in the cycles of three
+ * of them the four wavefronts of a block get what they have asked LDS for. */
+constexpr int64_t kReadAhead = 4;
 
+/*! Emits the steps of one instruction. */
 class MmaEmitter {
  public:
   MmaEmitter(const GemmOp& op, const GemmPlan& plan, const MmaSteps& steps, const GemmOperand& a,
@@ -32,6 +36,7 @@ class MmaEmitter {
         n_warps_(plan.warps.n_warps),
         m_tiles_(op.M() / (mma_.m * m_warps_)),
         n_tiles_(op.N() / (mma_.n * n_warps_)),
+        interleaves_reads_(plan.interleaves_reads),
         lane_(FloorModOf(scope->thread, scope->target->warp_threads)),
         row_warp_(FloorModOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
         col_warp_(FloorDivOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
@@ -39,6 +44,7 @@ class MmaEmitter {
                           steps.steps % kScalesOfWord == 0
                       ? kScalesOfWord
                       : 1),
+        at_once_(mma_.operand.bits == 6 ? together_ : 1),
         a_(FragmentOf(a, op.a.buffer, together_ * m_tiles_ * mma_.ElementsA())),
         b_(FragmentOf(b, op.b.buffer, together_ * n_tiles_ * mma_.ElementsB())) {}
 
@@ -51,8 +57,9 @@ class MmaEmitter {
     if (together_ > 1) LoadScales(group, &body);
     for (int64_t step = 0; step < together_; ++step) {
       const Expr k = together_ == 1 ? Expr(group) : Expr(group) * together_ + step;
-      if (operand_a_.shared.defined()) LoadA(k, step, &body);
-      if (operand_b_.shared.defined()) LoadB(k, step, &body);
+      const bool loads = step % at_once_ == 0;
+      if (loads && operand_a_.shared.defined()) LoadA(k, step, &body);
+      if (loads && operand_b_.shared.defined()) LoadB(k, step, &body);
       if (op_.metadata) LoadMetadata(k, &body);
       if (op_.scales_a && together_ == 1) LoadScales(group, &body);
       Var i = MakeVar("i"), j = MakeVar("j");
@@ -61,7 +68,7 @@ class MmaEmitter {
     }
     Stmt main = UnrolledFor(group, steps_.steps / together_, MakeSeq(body), op_.span);
     const int64_t computing = scope_->target->warp_threads * m_warps_ * n_warps_;
-    if (computing == scope_->num_threads) return main;
+    if (computing == scope_->num_threads) return WithSchedule(main);
     return MakeIf(scope_->thread < MakeInt(computing), main, op_.span);
   }
 
@@ -74,7 +81,7 @@ class MmaEmitter {
 
   Var FragmentOf(const GemmOperand& operand, const Var& buffer, int64_t elements) const {
     if (operand.registers.defined()) return operand.registers;
-    return MakeBuffer(std::string(buffer->name) + "_frag", op_.OperandType(), {MakeInt(elements)},
+    return MakeBuffer(std::string(buffer->name) + "_frag", op_.StoredType(), {MakeInt(elements)},
                       "local");
   }
 
@@ -138,6 +145,53 @@ class MmaEmitter {
     return LoadElements(from, fragment, row, k, to, reg);
   }
 
+  /*! Instructions that read a fragment from shared memory, nullopt where it takes one for a few
+   * bytes: what VectorizeLoop makes of LoadElements. */
+  std::optional<int64_t> ReadsOf(const GemmOperand& from, const Fragment& fragment) const {
+    if (const LaneMatrix* matrix = MatricesOf(from, fragment)) {
+      return fragment->RegisterExtent() / matrix->Registers();
+    }
+    const int bits = mma_.Stored().bits;
+    const int64_t run = ContiguousRegisters(fragment) * bits / 8;
+    const int64_t width = std::min(run, from.vector_bytes);
+    if (from.transposed || width < 8) return std::nullopt;
+    return fragment->RegisterExtent() * bits / 8 / width;
+  }
+
+  /*!
+   * With the order of reads and matrix instructions for the device's compiler: first what the first
+   * kReadAhead of them want, then behind each as many reads as most want: tiles of a row follow
+   * each other, so that is a fragment of B.
+   */
+  Stmt WithSchedule(const Stmt& main) const {
+    // LDS is busy for as long as MFMA with operands of 6 bits: no order made the loop faster.
+    // Scales of one step are read byte by byte.
+    const bool scales_alone = op_.IsScaled() && together_ == 1;
+    if (!interleaves_reads_ || mma_.operand.bits == 6 || scales_alone) return main;
+    const auto a = ReadsOf(operand_a_, mma_.a), b = ReadsOf(operand_b_, mma_.b);
+    if (!a || !b) return main;
+    const int64_t scales = op_.IsScaled() ? m_tiles_ + n_tiles_ : 0;
+    const int64_t products = steps_.steps * m_tiles_ * n_tiles_;
+    const int64_t all =
+        steps_.steps * (m_tiles_ * *a + n_tiles_ * *b) + steps_.steps / together_ * scales;
+    int64_t first = scales;
+    for (int64_t p = 0; p < std::min(kReadAhead, products); ++p) {
+      const int64_t in_step = p % (m_tiles_ * n_tiles_);
+      if (in_step % n_tiles_ == 0) first += *a;
+      if (in_step < n_tiles_) first += *b;
+    }
+    const int64_t left = all - first;
+    const int64_t wanted = n_tiles_ > 1 ? *b : m_tiles_ > 1 ? *a : *a + *b;
+    const int64_t each = std::max(wanted, (left + products - 1) / products);
+    const int64_t times = (left + each - 1) / each;
+    if (times <= 0) return main;
+    scope_->Note(op_.span, "reads of shared memory between matrix instructions: " +
+                               std::to_string(first) + " in front, then " + std::to_string(each) +
+                               " behind each of " + std::to_string(times));
+    const Call call = CallOp(kScheduleReads, {MakeInt(first), MakeInt(each), MakeInt(times)});
+    return MakeSeq({main, MakeEvaluate(call, op_.span)});
+  }
+
   /*! The elements of `fragment` one by one, those along K of consecutive registers together. */
   Stmt LoadElements(const GemmOperand& from, const Fragment& fragment, const Expr& row,
                     const Expr& k, const Var& to, const Expr& reg) const {
@@ -161,18 +215,29 @@ class MmaEmitter {
   Expr Matrix(int64_t bit) const { return FloorModOf(FloorDivOf(lane_, 8 * bit), 2); }
 
   /*! Number of a tile's fragment among those of the steps that are together. */
-  static Expr InStep(int64_t step, int64_t tiles, const Expr& tile) {
+  Expr InStep(int64_t step, int64_t tiles, const Expr& tile) const {
+    if (at_once_ > 1) return tile * at_once_ + step;
     return step == 0 ? tile : tile + step * tiles;
+  }
+
+  /*! What is loaded of an operand for a step, or for the steps that are loaded at once: a lane's
+   * bytes of these follow each other in memory (Spread), so they are one run of registers, too. */
+  Fragment Loaded(const Fragment& fragment) const {
+    if (at_once_ == 1) return fragment;
+    const int64_t rows = fragment->Shape()[0], run = at_once_ * fragment->RegisterExtent();
+    return MakeWarpFragment({{0, rows, 1}, {1, scope_->target->warp_threads / rows, run}},
+                            {{1, run, 1}});
   }
 
   /*! Where step k begins, in elements that are stored of A or of B. */
   Expr DepthOfA(const Expr& k) const {
-    return together_ == 1 ? k * mma_.StoredK() + steps_.begin : DepthOfB(k);
+    return mma_.sparse ? k * mma_.StoredK() + steps_.begin : DepthOfB(k);
   }
   Expr DepthOfB(const Expr& k) const {
-    if (together_ == 1) return k * mma_.k + steps_.begin;
-    return FloorDivOf(k, together_) * (together_ * mma_.k) +
-           FloorModOf(k, together_) * mma_.scale_k + steps_.begin;
+    const int64_t begin = mma_.StoredOf(steps_.begin), depth = mma_.StoredOf(mma_.k);
+    if (together_ == 1) return k * depth + begin;
+    return FloorDivOf(k, together_) * (together_ * depth) +
+           FloorModOf(k, together_) * mma_.StoredOf(mma_.scale_k) + begin;
   }
   /*!
    * Where element `k` along K of an instruction is behind the step's beginning. Steps whose scales
@@ -181,7 +246,7 @@ class MmaEmitter {
    * scales, too. A sum is the same in any order of its blocks, and A and B have the same.
    */
   Expr Spread(const Expr& k) const {
-    if (together_ == 1) return k;
+    if (together_ == 1 || at_once_ > 1) return k;
     return FloorDivOf(k, mma_.scale_k) * (together_ * mma_.scale_k) + FloorModOf(k, mma_.scale_k);
   }
 
@@ -196,7 +261,7 @@ class MmaEmitter {
     const Expr row0 = (row_warp_ + i * m_warps_) * mma_.m;
     const Expr reg = InStep(step, m_tiles_, i) * mma_.ElementsA();
     if (!UsesLdmatrix(operand_a_)) {
-      return LoadFragment(operand_a_, mma_.a, row0, DepthOfA(k), a_, reg);
+      return LoadFragment(operand_a_, Loaded(mma_.a), row0, DepthOfA(k), a_, reg);
     }
     const int64_t rows = mma_.m / 8, depths = mma_.StoredK() / mma_.BlockDepth();
     Expr k0 = DepthOfA(k);
@@ -215,7 +280,7 @@ class MmaEmitter {
     if (!UsesLdmatrix(operand_b_)) {
       const Expr col0 = (col_warp_ + Expr(j) * n_warps_) * mma_.n;
       const Expr reg = InStep(step, n_tiles_, j) * mma_.ElementsB();
-      Stmt load = LoadFragment(operand_b_, mma_.b, col0, DepthOfB(k), b_, reg);
+      Stmt load = LoadFragment(operand_b_, Loaded(mma_.b), col0, DepthOfB(k), b_, reg);
       body->push_back(UnrolledFor(j, n_tiles_, load, op_.span));
       return;
     }
@@ -316,9 +381,13 @@ class MmaEmitter {
   LoweringScope* scope_;
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
+  bool interleaves_reads_;
   Expr lane_, row_warp_, col_warp_;
   /*! Steps along K whose scales a lane loads at once. */
   int64_t together_;
+  /*! Those whose elements it loads at once: 24 bytes of 6-bit floats are no vector, four times as
+   * many are six. */
+  int64_t at_once_;
   Var a_, b_, metadata_, scales_a_, scales_b_;
 };
 

@@ -22,7 +22,7 @@ bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 void CheckTypes(const GemmOp& op) {
   const DLDataType a = op.OperandType(), c = op.AccumulatorType();
   auto is_number = [&](DLDataType t) {
-    if (t.code == kDLFloat4_e2m1fn) return op.IsScaled();
+    if (t.code == kDLFloat4_e2m1fn || op.packed) return op.IsScaled();
     const bool is_float = t.code == kDLFloat || t.code == kDLBfloat || t.code == kDLFloat8_e4m3 ||
                           t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e5m2 ||
                           t.code == kDLFloat8_e4m3fnuz || t.code == kDLFloat8_e5m2fnuz;
@@ -192,14 +192,15 @@ Fragment GemmPlan::LayoutOfA(const GemmOp& op) const {
                                               wgmma.instruction->PerRegister(), op.trans_a),
                            op.a.buffer);
   }
-  const OperandTile tile{op.M(), op.IsSparse() ? op.K() / 2 : op.K(), warps.m_warps, warps.n_warps,
-                         true};
+  const int64_t k = mma[0].instruction->StoredOf(op.IsSparse() ? op.K() / 2 : op.K());
+  const OperandTile tile{op.M(), k, warps.m_warps, warps.n_warps, true};
   return WithLeadingDims(MakeGemmFragmentOperand(mma[0].instruction->a, tile, op.trans_a),
                          op.a.buffer);
 }
 
 Fragment GemmPlan::LayoutOfB(const GemmOp& op) const {
-  const OperandTile tile{op.N(), op.K(), warps.n_warps, warps.m_warps, false};
+  const int64_t k = mma[0].instruction->StoredOf(op.K());
+  const OperandTile tile{op.N(), k, warps.n_warps, warps.m_warps, false};
   return WithLeadingDims(MakeGemmFragmentOperand(mma[0].instruction->b, tile, !op.trans_b),
                          op.b.buffer);
 }
@@ -245,7 +246,7 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
                  op.N(),
                  op.K(),
                  op.OperandType(),
-                 BufferOf(op.b.buffer)->dtype->dtype,
+                 op.packed ? *op.packed : BufferOf(op.b.buffer)->dtype->dtype,
                  op.AccumulatorType(),
                  context.target,
                  context.num_threads,

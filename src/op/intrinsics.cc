@@ -107,6 +107,9 @@ std::vector<Intrinsic> TileIntrinsics() {
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}, kAtomicUpdate},
       // schedule_barrier(): the device's compiler moves none of the thread's instructions over it
       {"tl.schedule_barrier", "tl::schedule_barrier", "tl/vmem.h", 0, {}, kPure},
+      // schedule_reads<first, each, times>(): of the block of instructions around, `first` reads of
+      // shared memory come first, and `each` behind each of `times` matrix instructions
+      {"tl.schedule_reads", "tl::schedule_reads", "tl/mfma.h", 3, {}, kPure, false, Feature::kMfma},
       // buffer_load<lanes>(tensor, bytes, offset, uniform): the elements from offset + uniform on;
       // buffer_load_if(.., condition): zeros where it is false
       {"tl.buffer_load",

@@ -11,7 +11,8 @@ namespace {
 constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
     kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kS32{kDLInt, 32, 1}, kE4M3{kDLFloat8_e4m3fn, 8, 1},
     kE5M2{kDLFloat8_e5m2, 8, 1}, kE4M3Fnuz{kDLFloat8_e4m3fnuz, 8, 1},
-    kE5M2Fnuz{kDLFloat8_e5m2fnuz, 8, 1}, kE2M1{kDLFloat4_e2m1fn, 4, 1};
+    kE5M2Fnuz{kDLFloat8_e5m2fnuz, 8, 1}, kE2M1{kDLFloat4_e2m1fn, 4, 1},
+    kE2M3{kDLFloat6_e2m3fn, 6, 1}, kE3M2{kDLFloat6_e3m2fn, 6, 1};
 
 constexpr int kLanes = 64;
 
@@ -61,9 +62,11 @@ MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator,
   return i;
 }
 
-/*! The same with scales of 32 elements. */
+/*! The same with scales of 32 elements. Those of 6 bits are 24 bytes side by side in six registers
+ * of a lane. */
 MatrixInstruction ScaledMfma(int m, int k, DLDataType operand, const char* operand_name) {
   MatrixInstruction i = Mfma(m, k, operand, kF32, Feature::kMfmaOcp, operand_name, "float");
+  if (operand.bits == 6) i.a = i.b = Operand(m, i.StoredK(), i.Stored().bits, 192);
   i.name = "mfma_scale" + i.name.substr(i.name.find('.'));
   i.intrinsic = "tl.mfma_scale";
   i.template_args[4] = operand_name;
@@ -151,6 +154,8 @@ std::vector<MatrixInstruction> Rows() {
     rows.push_back(ScaledMfma(m, k, kE4M3, "fp8_e4_t"));
     rows.push_back(ScaledMfma(m, k, kE5M2, "fp8_e5_t"));
     rows.push_back(ScaledMfma(m, k, kE2M1, "fp4_e2_t"));
+    rows.push_back(ScaledMfma(m, k, kE2M3, "fp6_e2_t"));
+    rows.push_back(ScaledMfma(m, k, kE3M2, "fp6_e3_t"));
   }
   return rows;
 }

@@ -67,8 +67,13 @@ struct MatrixInstruction {
   int64_t ElementsA() const { return a->RegisterExtent(); }
   int64_t ElementsB() const { return b->RegisterExtent(); }
   int64_t ElementsC() const { return c->RegisterExtent(); }
+  /*! The elements that A and B are made of in memory and registers, and that fragments count:
+   * bytes of 6-bit floats, of which three have four floats. */
+  DLDataType Stored() const { return operand.bits == 6 ? DLDataType{kDLUInt, 8, 1} : operand; }
+  /*! `elements` along K, a multiple of four of 6 bits, as stored. */
+  int64_t StoredOf(int64_t elements) const { return elements * operand.bits / Stored().bits; }
   /*! Extent along K of what is stored of A. */
-  int StoredK() const { return sparse ? k / 2 : k; }
+  int StoredK() const { return static_cast<int>(StoredOf(sparse ? k / 2 : k)); }
   /*! Elements along K that one 32-bit register holds. */
   int PerRegister() const { return operand.bits < 32 ? 32 / operand.bits : 1; }
   /*! Extent along K of a matrix that ldmatrix loads. */

@@ -8,12 +8,19 @@ namespace {
 
 enum Kind : uint8_t {
   kNone = 0,
+  kNoParts,
 #define X(N) k##N,
   TL_FOR_EACH_STMT(X) TL_FOR_EACH_EXPR(X)
 #undef X
 };
 
-/*! Kind by type index; kNone for classes without a Visit_ of their own. */
+/*! Numbers and texts: the one thing in them is their type. */
+template <typename T>
+constexpr bool kIsLeaf = std::is_same_v<T, IntImmNode> || std::is_same_v<T, FloatImmNode> ||
+                         std::is_same_v<T, StringImmNode>;
+
+/*! Kind by type index; kNone for classes without a Visit_ of their own, kNoParts for what has
+ * nothing in it: most of what is visited is a number, or the type of one. */
 uint8_t KindOf(int32_t type_index) {
   static const std::vector<uint8_t> table = [] {
     std::vector<uint8_t> t;
@@ -26,6 +33,8 @@ uint8_t KindOf(int32_t type_index) {
     TL_FOR_EACH_STMT(X)
     TL_FOR_EACH_EXPR(X)
 #undef X
+    put(PrimTypeNode::_type_index, kNoParts);
+    put(kTVMFFINone, kNoParts);
     return t;
   }();
   return type_index >= 0 && static_cast<size_t>(type_index) < table.size() ? table[type_index]
@@ -75,6 +84,8 @@ class StmtExprVisitor::Engine : public ffi::StructuralVisitorObj {
       TL_FOR_EACH_STMT(X)
       TL_FOR_EACH_EXPR(X)
 #undef X
+      case kNoParts:
+        return Optional<ffi::VisitInterrupt>(std::nullopt);
       default:
         return DefaultVisitExpected(v);
     }
@@ -90,8 +101,10 @@ void StmtExprVisitor::Visit(const ObjectRef& n) {
 void StmtExprVisitor::Default(const Object* op) {
   engine_->DefaultVisitExpected(AnyView(op)).value();
 }
-#define X(N) \
-  void StmtExprVisitor::Visit_(const N##Node* op) { Default(op); }
+#define X(N)                                        \
+  void StmtExprVisitor::Visit_(const N##Node* op) { \
+    if constexpr (!kIsLeaf<N##Node>) Default(op);   \
+  }
 TL_FOR_EACH_STMT(X)
 TL_FOR_EACH_EXPR(X)
 #undef X
@@ -127,6 +140,8 @@ class StmtExprMutator::Engine : public ffi::StructuralMapEngineBase {
       TL_FOR_EACH_STMT(X)
       TL_FOR_EACH_EXPR(X)
 #undef X
+      case kNoParts:
+        return ffi::Unchanged();
       default:
         return DefaultMutateExpected(v, ffi::InplaceMode::kDisallow);
     }
@@ -146,8 +161,10 @@ Any StmtExprMutator::DefaultAny(const Object* op) {
   Stmt StmtExprMutator::Mutate_(const N##Node* op) { return Default<Stmt>(op); }
 TL_FOR_EACH_STMT(X)
 #undef X
-#define X(N) \
-  Expr StmtExprMutator::Mutate_(const N##Node* op) { return Default<Expr>(op); }
+#define X(N)                                                        \
+  Expr StmtExprMutator::Mutate_(const N##Node* op) {                \
+    return kIsLeaf<N##Node> ? GetRef<Expr>(op) : Default<Expr>(op); \
+  }
 TL_FOR_EACH_EXPR(X)
 #undef X
 

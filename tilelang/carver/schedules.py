@@ -49,6 +49,11 @@ WORD_COPY_BYTES_PER_CLOCK = 32
 Assumed."""
 ELEMENTS_PER_CLOCK = 6
 """That threads copy where they are not, through registers, one at a time. Assumed."""
+ELEMENT_STORE_CLOCKS = 470
+"""Of a thread for each element of a result whose rows TMA does not take: of products of
+1752 x 16807 x 384 and 3155 x 3155 x 3155 on an H200."""
+STORE_CLOCKS = 60
+"""The same for words of more elements. Assumed."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
 MIN_STEPS = 4
@@ -92,6 +97,7 @@ class Schedule:
         cluster: blocks that load what they have in common once; the model suggests none, since L2
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
         padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
+        wide: whether the result is stored with such rows first, and copied.
         seconds: what the model expects.
     """
 
@@ -108,6 +114,7 @@ class Schedule:
     shared_tiles: int = 0
     cluster: int = 1
     padded: bool = False
+    wide: bool = False
     seconds: float = math.inf
 
     @property
@@ -120,7 +127,7 @@ class Schedule:
         else:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
-        padded = ", padded" if self.padded else ""
+        padded = (", padded" if self.padded else "") + (", wide" if self.wide else "")
         return text + (", swapped" if self.swap else "") + clusters + padded
 
 
@@ -161,6 +168,8 @@ def _ranked(
             found += _shared_out(arch, product, tiling, parts, swap)
         if K * width % ROW_BYTES:
             found += _padded(arch, product, swap)
+    if N * result % ROW_BYTES:
+        found = list(_of_ragged_results(arch, M, N, result, found))
     return tuple(sorted(found, key=lambda schedule: schedule.seconds))
 
 
@@ -170,10 +179,31 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     wide = replace(product, k=-(-product.k // multiple) * multiple)
     elements = (product.m + product.n) * (product.k + wide.k)
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
-    copies = elements * product.operand / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
+    word = math.gcd(int(product.k * product.operand), 8) / product.operand
+    clocks = elements / 2 / word / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
+    copies = max(elements * product.operand / bandwidth, clocks / arch.speeds.clock)
+    copies += LAUNCH_CLOCKS / arch.speeds.clock
     for tiling, parts in _tilings(arch, wide, swap):
         for schedule in _shared_out(arch, wide, tiling, parts, swap):
             yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
+
+
+def _of_ragged_results(
+    arch: CUDA, M: int, N: int, result: float, schedules: list[Schedule]
+) -> Iterator[Schedule]:
+    """Each with what threads take to store it, and with a copy of the result behind it."""
+    bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
+    together = math.gcd(int(N * result), ROW_BYTES) / result  # elements that a thread stores
+    copied = M * N / together / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
+    copy = max(2 * M * N * result / bandwidth, copied / arch.speeds.clock)
+    copy += LAUNCH_CLOCKS / arch.speeds.clock
+    clocks = ELEMENT_STORE_CLOCKS if together == 1 else STORE_CLOCKS
+    for s in schedules:
+        rows, columns = (N, M) if s.swap else (M, N)
+        tiles = math.ceil(rows / s.block_M) * math.ceil(columns / s.block_N)
+        stores = math.ceil(tiles / s.blocks) * s.block_M * s.block_N / s.threads / together
+        yield replace(s, seconds=s.seconds + stores * clocks / arch.speeds.clock)
+        yield replace(s, wide=True, seconds=s.seconds + copy)
 
 
 def _way(product: Product) -> float:
@@ -297,6 +327,9 @@ def _seconds(
 
     busy, ends, sharers = min(sms, tiles * split), 0, 0
     if split > 1:
+        # Blocks of different shares want different steps: L2 serves each by itself. Of 328 x 832 x
+        # 26752, three splits received 35 to 42 bytes a clock on an H200.
+        step = step_clocks(arch, product, tiling, way=min(way, L2_BYTES_PER_CLOCK / busy))
         # Who is last of two has its own share, else it reads all of them in their order.
         ends, sharers = 1, split if split > 2 else 1
         clocks = part(math.ceil(steps / split), step, busy / sms)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
 from tilelang._paths import device_include_dirs
 from tilelang.compat.nvcc_flags import to_nvrtc
-from tilelang.engine.resource_usage import ResourceUsage, select
+from tilelang.cuda.machine_code import spills_in_loops
+from tilelang.engine.resource_usage import Advisory, ResourceUsage, select
 
 
 class Cubin:
@@ -23,7 +24,7 @@ class Cubin:
     Attributes:
         arch: the architecture.
         cubin: the binary.
-        log: what the compilers said; nothing of ptxas where the driver's cache had the binary.
+        log: what the compilers said.
     """
 
     def __init__(
@@ -37,19 +38,21 @@ class Cubin:
     ):
         """Compiles, unless the binary and the log are `compiled` already."""
         self.arch = arch
-        self._source, self._kernel_names, self._flags = source, kernel_names, flags
-        self._location = location
+        self._kernel_names = kernel_names
         self.cubin, self.log = compiled or _run(source, flags, location)
 
     @cached_property
     def resource_usage(self) -> dict[str, ResourceUsage]:
         """Resources by kernel. Raises `RuntimeError` where the program lacks one of the kernels."""
-        usage = parse_resource_usage(self.log)
-        if not usage:
-            # The driver's cache had the binary, so ptxas did not run and said nothing.
-            flags = [*self._flags, "--no-cache"]
-            usage = parse_resource_usage(_run(self._source, flags, self._location)[1])
-        return select(usage, self._kernel_names)
+        found = select(parse_resource_usage(self.log), self._kernel_names)
+        return {name: self._with_places(name, usage) for name, usage in found.items()}
+
+    def _with_places(self, name: str, usage: ResourceUsage) -> ResourceUsage:
+        """With the spills that are in loops, which ptxas does not tell."""
+        if not usage.spill_stores + usage.spill_loads:
+            return usage
+        spills, count = spills_in_loops(self.cubin, name, self.arch)
+        return replace(usage, spills_in_loops=spills, instructions_in_loops=count)
 
 
 def compile_cubin(
@@ -135,6 +138,8 @@ def nvrtc_flags(arch: str, options: Sequence[str], fast_math: bool) -> list[str]
         "--std=c++17",
         "--generate-line-info",
         "--ptxas-options=--verbose",
+        # Of a binary that the driver keeps, ptxas says nothing; ours is kept with what it has said.
+        "--no-cache",
         *(f"--include-path={path}" for path in device_include_dirs("cuda")),
         *(["--use_fast_math"] if fast_math else []),
         *to_nvrtc(options),
@@ -146,16 +151,24 @@ _PROPERTIES = re.compile(r"Function properties for (\w+)")
 _MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
+_ADVISORY = re.compile(
+    r"\((C\d+)\) Potential Performance Loss: (.*?)(?: (?:in|for) the function '(\w+)'.*)?$"
+)
 
 
 def parse_resource_usage(log: str) -> dict[str, ResourceUsage]:
     """Resources by kernel from the text of ``ptxas --verbose``."""
     found: dict[str, dict[str, int]] = {}
+    advisories: dict[str, list[Advisory]] = {}
     entry = function = ""
     for line in log.splitlines():
         if match := _ENTRY.search(line):
             entry = match[1]
-            found[entry] = {field.name: 0 for field in fields(ResourceUsage)}
+            found[entry] = {field.name: 0 for field in fields(ResourceUsage) if field.type == "int"}
+        elif match := _ADVISORY.search(line):
+            # What it advises about a function stands in front of what it says of its registers.
+            text = " ".join(match[2].split())
+            advisories.setdefault(match[3] or entry, []).append(Advisory(match[1], text))
         elif match := _PROPERTIES.search(line):
             function = match[1]
         elif (match := _MEMORY.search(line)) and function == entry:
@@ -165,4 +178,7 @@ def parse_resource_usage(log: str) -> dict[str, ResourceUsage]:
             found[entry]["registers"] = int(match[1])
             if shared := _SHARED.search(line):
                 found[entry]["static_shared"] = int(shared[1])
-    return {name: ResourceUsage(**values) for name, values in found.items()}
+    return {
+        name: ResourceUsage(**values, advisories=tuple(advisories.get(name, ())))
+        for name, values in found.items()
+    }

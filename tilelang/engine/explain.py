@@ -16,6 +16,7 @@ from tvm import ir, tirx
 from tvm_ffi import structural_walk
 
 from tilelang.engine.explain_roles import roles_text, source_line
+from tilelang.engine.performance import facts
 from tilelang.utils import dtypes
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Explanation:
                 kernel.head,
                 f"  registers: {of_kernel.registers} of each thread, "
                 f"{of_kernel.spill_stores} bytes spilled",
+                *(f"    {line}" for line in facts(of_kernel)),
                 f"  shared memory: {kernel.shared(of_kernel.static_shared)}",
                 *kernel.lines,
             ]

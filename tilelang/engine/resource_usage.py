@@ -7,6 +7,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Advisory:
+    """What ptxas says that costs time, as of products that it does not let run beside each other.
+
+    Attributes:
+        code: ptxas's number of it, such as ``"C7514"``.
+        text: its words, without the function's name.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
 class ResourceUsage:
     """What one thread or block of a kernel needs, as ptxas reports it, or the metadata of AMD's
     code objects.
@@ -20,6 +33,10 @@ class ResourceUsage:
         stack: bytes of local memory of a thread, spills included.
         static_shared: bytes of a block's shared memory that the kernel declares; dynamic shared
             memory is chosen at launch.
+        advisories: what ptxas advises; of AMD's compiler nothing is known.
+        spills_in_loops: instructions that move spilled registers in the kernel's loops, all of the
+            kernel if it has none; 0 without spills, and on AMD.
+        instructions_in_loops: all instructions there; 0 where `spills_in_loops` is.
     """
 
     registers: int
@@ -27,6 +44,9 @@ class ResourceUsage:
     spill_loads: int
     stack: int
     static_shared: int
+    advisories: tuple[Advisory, ...] = ()
+    spills_in_loops: int = 0
+    instructions_in_loops: int = 0
 
 
 def select(usage: dict[str, ResourceUsage], names: Sequence[str]) -> dict[str, ResourceUsage]:

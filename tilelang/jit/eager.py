@@ -142,11 +142,11 @@ class _Variant(Version):
                 f"parameter {parameter!r}: its {what} at index {dim} is {value}, wanted an int: it "
                 "is constant at compile time"
             )
-        # Two elements of 4 bits share one of torch's.
+        # Elements of 4 and 6 bits share those of torch.
         is_last = dim == len(kind.shape) - 1
         dtype = _dtype_of(argument.dtype) if kind.dtype is Any else kind.dtype
-        packing = dtypes.packing(str(dtype))
-        return value * packing if is_torch and is_last == (what == "shape") else value
+        is_packed = is_torch and is_last == (what == "shape")
+        return dtypes.elements(str(dtype), value) if is_packed else value
 
     def constants(self, read: tuple[Any, ...]) -> dict[str, Any]:
         """The values of all constants by name."""

@@ -19,6 +19,7 @@ from tilelang.emulator.checks import Checks, resolve_checks
 from tilelang.engine.explain import Explanation
 from tilelang.engine.launch_plan import Condition, LaunchPlan
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
+from tilelang.engine.performance import warn
 from tilelang.engine.target_compiler import compiler_keywords
 from tilelang.engine.variants import condition_of, variants_of
 from tilelang.env import env
@@ -29,6 +30,7 @@ from tilelang.jit.backend import (
     resolve_backend,
     why_not_here,
 )
+from tilelang.jit.second_choice import Tried, choices_text, choose
 from tilelang.runtime.adapter import cuda_adapter, emulated_adapter, fitted, hip_adapter
 from tilelang.runtime.adapter.cython._adapter import Callee, Launcher
 from tilelang.transform import PassContext, normalize_pass_configs
@@ -93,9 +95,10 @@ class JITKernel(Callee):
         checks: Checks | None = None,
         first: JITKernel | None = None,
         number: int = 0,
+        second_choice: str = "",
     ):
         """As `tilelang.compile`; `first` and `number` are those of a variant that is not the
-        first."""
+        first, and `second_choice` is a key of `tilelang.jit.second_choice`."""
         self.prim_func = func
         self._programs: list[tvm.tirx.PrimFunc] = (
             variants_of(func) if first is None else first._programs
@@ -118,10 +121,11 @@ class JITKernel(Callee):
         self.verbose = verbose
         self._lock = threading.Lock()
         self._adapter: Any = None  # a Launcher, or the TeamLauncher around it
+        self._second_choice = second_choice
         name = func.attrs["global_symbol"]
-        parts = program_parts(self._program, self.target, self.pass_configs)
+        parts = program_parts(self._program, self.target, self._lowering_configs)
         self._kept = None if parts is None else find_program(parts)
-        printed = env.TILELANG_PRINT_ON_COMPILATION and self._kept is None
+        printed = env.TILELANG_PRINT_ON_COMPILATION and self._kept is None and not second_choice
         if printed:
             logger.info("TileLang begins to compile kernel `%s` with `out_idx=%s`", name, out_idx)
         if self._kept is None:
@@ -129,6 +133,7 @@ class JITKernel(Callee):
         else:
             self._take(self._kept)
         if self.execution_backend != EMULATE and not self._why_not_here:
+            self._settle()
             self._build_adapter()
         if printed:
             logger.info("TileLang completes to compile kernel `%s`", name)
@@ -159,11 +164,56 @@ class JITKernel(Callee):
         if self.verbose:
             logger.info("kernel cache: `%s` was lowered before", kept.plan.name)
 
+    @property
+    def _lowering_configs(self) -> dict[str, Any]:
+        second = {self._second_choice: True} if self._second_choice else {}
+        return {**self.pass_configs, **second}
+
+    @cached_property
+    def _choices(self) -> tuple[int, list[Tried[JITKernel]]]:
+        """The choices of the compiler that were compiled, and the number of the best."""
+        return choose(
+            self,
+            self._with_choice,
+            lambda kernel: kernel.kernel_source,
+            lambda kernel: kernel.resource_usage,
+        )
+
+    def _with_choice(self, key: str) -> JITKernel:
+        """This kernel with another choice of the compiler's, for the emulator, which builds
+        nothing."""
+        with quiet():
+            return type(self)(
+                self.prim_func,
+                out_idx=self.out_idx,
+                execution_backend=EMULATE,
+                target=self.target,
+                target_host=self.target_host,
+                pass_configs=self.pass_configs,
+                compile_flags=self.compile_flags,
+                first=self._first or self,
+                number=self._number,
+                second_choice=key,
+            )
+
+    def _settle(self) -> None:
+        """Takes the best of the compiler's choices, and warns where that is bad, too."""
+        number, tried = self._choices
+        best = tried[number].lowered
+        if best is not self:
+            for name in ("artifact", "_compiled"):
+                self.__dict__.pop(name, None)
+                if name in best.__dict__:
+                    self.__dict__[name] = best.__dict__[name]
+            self._second_choice, self._kept = best._second_choice, best._kept
+            self.launch_plan, self.kernel_source = best.launch_plan, best.kernel_source
+        warn(self.launch_plan, tried[number].usage)
+
     def _lower(self) -> CompiledArtifact:
         from tilelang.engine.lower import lower
 
         start = time.perf_counter()
-        with PassContext(opt_level=3, config=self.pass_configs), self.target:
+        with PassContext(opt_level=3, config=self._lowering_configs), self.target:
             artifact = lower(self._program, target=self.target, target_host=self.target_host)
         if self.verbose:
             seconds = time.perf_counter() - start
@@ -493,14 +543,15 @@ class JITKernel(Callee):
         kept = self._kept
         found = Explanation.of(self.artifact.device_mod) if kept is None else kept.explanation
         conditions = [condition_of(program) for program in self._programs]
+        text = "\n".join([found.text(self.resource_usage), *choices_text(*self._choices)])
         if not any(condition.guards for condition in conditions):
-            return found.text(self.resource_usage)
+            return text
         lines = [
             f"variant {number} of {len(conditions)}: {condition.script()}"
             + (", which is this one" if number == self._number + 1 else "")
             for number, condition in enumerate(conditions, 1)
         ]
-        return "\n".join([found.text(self.resource_usage).rstrip("\n"), *lines])
+        return "\n".join([text.rstrip("\n"), *lines])
 
     # Sources.
 

@@ -155,9 +155,9 @@ class dtype(tvm_ffi.dtype):
     def as_torch(self) -> Any:
         """Return the torch dtype of a tensor of this type, None for ``handle``.
 
-        Types that torch lacks map to what holds their bits: ``int4`` and 4-bit floats to a byte
-        type. ``float8_e4m3`` and ``float8_e5m2`` are the variant that the device of this torch
-        build computes with.
+        Types that torch lacks map to what holds their bits: ``int4``, 4-bit floats and 6-bit ones
+        (`tilelang.utils.float6`) to a byte type. ``float8_e4m3`` and ``float8_e5m2`` are the
+        variant that the device of this torch build computes with.
 
         Raises
         ------
@@ -172,6 +172,8 @@ class dtype(tvm_ffi.dtype):
             return torch.int8 if self == "int4" else torch.uint8
         if self == "float4_e2m1fn":
             return getattr(torch, "float4_e2m1fn_x2", torch.int8)
+        if self in ("float6_e2m3fn", "float6_e3m2fn"):
+            return torch.uint8
         name = builtins.str(self)
         if self in ("float8_e4m3", "float8_e5m2") and torch.version.hip:
             name += "fnuz"

@@ -148,8 +148,9 @@ def gemm_blockscaled(
     Parameters
     ----------
     A, B, transpose_A, transpose_B
-        As in `gemm`, of dtype float8_e4m3fn, float8_e5m2 or float4_e2m1fn (OCP Microscaling
-        Formats: MXFP8, MXFP4).
+        As in `gemm`, of dtype float8_e4m3fn, float8_e5m2, float6_e2m3fn, float6_e3m2fn or
+        float4_e2m1fn (OCP Microscaling Formats: MXFP8, MXFP6, MXFP4). Those of 6 bits have their
+        elements along K side by side.
     C
         As in `gemm`, of dtype float32.
     SFA, SFB
@@ -161,8 +162,7 @@ def gemm_blockscaled(
     sf_a_granularity_k, sf_b_granularity_k
         Elements along K of a scale: 32.
 
-    Only matrix instructions of gfx950 multiply so (CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4);
-    MXFP6 has no dtype.
+    Only matrix instructions of gfx950 multiply so (CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4).
 
     Raises
     ------

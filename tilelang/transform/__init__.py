@@ -41,6 +41,11 @@ def VerifyParallelLoop() -> Pass:
     return get_function("transform.VerifyParallelLoop")()
 
 
+def PackFloat6() -> Pass:
+    """Tensors and tiles of 6-bit floats become bytes."""
+    return get_function("transform.PackFloat6")()
+
+
 def HoistViews() -> Pass:
     """Declares views of buffers in front of a kernel's statements."""
     return get_function("transform.HoistViews")()
@@ -278,6 +283,7 @@ __all__ = [
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
     "NarrowThreads",
+    "PackFloat6",
     "Pass",
     "PassConfigKey",
     "PassContext",

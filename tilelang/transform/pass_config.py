@@ -117,6 +117,8 @@ class PassConfigKey(str, Enum):
 
 # TVM renamed tir to tirx; scripts use both spellings.
 _RENAMED = {"tirx.Simplify": "tirx.StmtSimplify"}
+# What the compiler sets itself (tilelang/jit/second_choice.py).
+_OF_COMPILER = ("tl.second_choice.",)
 _TVM_PREFIXES = ("tirx.", "tir.", "s_tir.", "relax.", "te.", "testing.", "instrument.")
 
 
@@ -138,7 +140,7 @@ def normalize_pass_configs(configs: Mapping[Any, Any] | None) -> dict[str, Any]:
             continue
         if name == PassConfigKey.TL_DISABLE_TMA_LOWER.value:
             warnings.warn(f"pass config {name} is deprecated", DeprecationWarning, stacklevel=2)
-        if name not in own and not name.startswith(_TVM_PREFIXES):
+        if name not in own and not name.startswith((*_TVM_PREFIXES, *_OF_COMPILER)):
             raise ValueError(
                 f"pass config: found unknown key {name!r}, wanted one of {', '.join(sorted(own))}"
             )

@@ -65,6 +65,15 @@ def packing(dtype: str) -> int:
     return 2 if dtype in _HALF_BYTES else 1
 
 
+def elements(dtype: str, stored: int) -> int:
+    """How many elements of `dtype` a row of a torch tensor has whose extent, or stride, is
+    `stored`: twice as many of 4 bits, four in three bytes of 6 bits (`tilelang.utils.float6`).
+
+    Example: ``elements("float6_e2m3fn", 96) == 128``
+    """
+    return stored * 4 // 3 if dtype.startswith("float6_") else stored * packing(dtype)
+
+
 def accepted_types(dtype: str) -> list[DataType]:
     """What a tensor passed for a parameter of `dtype` may have; empty where no tensor can be
     passed.

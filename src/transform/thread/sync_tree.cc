@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
 #include "../../analysis/effects.h"
 #include "../../analysis/structured_cfg.h"
@@ -514,6 +515,15 @@ Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   return MakeSeq(stmts);
 }
 
+/*! A wait for products of wgmma, or a call that fences their registers, with no barrier. */
+bool IsAboutProducts(const SyncNode& node) {
+  const auto* op = node.stmt.as<EvaluateNode>();
+  const auto* call = op ? op->value.as<CallNode>() : nullptr;
+  const IntrinsicEffects* e = call ? EffectsOf(call) : nullptr;
+  return e && e->queue == AsyncQueue::kWgmma && node.mark == SyncNode::Mark::kNone &&
+         node.accesses.empty() && (e->step == QueueStep::kWait || e->step == QueueStep::kFence);
+}
+
 bool HasMarks(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   for (const auto& n : nodes) {
     if (n->mark != SyncNode::Mark::kNone || n->fence) return true;
@@ -578,6 +588,24 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
                  return IsPureInteger(e) && is_known(e, end.inner);
                });
   return end;
+}
+
+void MoveFencesBeforeWaits(SyncNode* root) {
+  for (auto* nodes : {&root->body, &root->otherwise}) {
+    for (size_t i = 0; i < nodes->size(); ++i) {
+      SyncNode* node = (*nodes)[i].get();
+      MoveFencesBeforeWaits(node);
+      if (!node->fence || node->mark != SyncNode::Mark::kNone) continue;
+      SyncNode* place = node;
+      for (size_t k = i; k-- > 0 && IsAboutProducts(*(*nodes)[k]);) {
+        if ((*nodes)[k]->kind == Kind::kWait) place = (*nodes)[k].get();
+      }
+      if (place == node) continue;
+      place->fence = true;
+      place->tensor_fence |= std::exchange(node->tensor_fence, false);
+      node->fence = false;
+    }
+  }
 }
 
 Stmt WithBarriers(const SyncNode& root) { return Rebuild(root); }

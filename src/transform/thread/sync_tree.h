@@ -147,6 +147,11 @@ SyncTree BuildSyncTree(const Stmt& body);
  * there, where threads and constant loops around the copy alone decide that, else any element. */
 SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait);
 
+/*! Moves fences in front of waits for products of wgmma that stand directly in front of them: then
+ * a thread waits for its own accesses while the tensor cores work. Nothing is between that a fence
+ * would have to follow, since the tensor cores are the async proxy themselves. */
+void MoveFencesBeforeWaits(SyncNode* root);
+
 /*! The statements again, with the barriers and fences that the nodes are marked with. */
 Stmt WithBarriers(const SyncNode& root);
 

@@ -23,7 +23,7 @@
  * stands in front of the async proxy's access. An arrival at an mbarrier or at a cluster's barrier
  * may permit the async proxy to overwrite what the threads have read. So if the async proxy writes
  * the buffer, a fence stands in front of the arrival, or of the `sync_warp` after which one lane
- * arrives for its warp.
+ * arrives for its warp. If waits for wgmma stand in front of the arrival, it stands before them.
  *
  * The async proxy. A bulk copy or a wgmma may read its sources until the wait for its group. A
  * write that an mbarrier signals is ordered by the program with accesses of the same buffer, and by
@@ -99,6 +99,7 @@ class SyncPlanner {
       // An arrival may tell other threads of a write that stands later in the program, or in the
       // other branch. So the accesses are walked once more when all such writes are known.
       if (!told_.empty()) Walk();
+      MoveFencesBeforeWaits(tree_.root.get());
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
     MarkBarriersOfRoles(tree_.root.get());

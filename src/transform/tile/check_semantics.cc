@@ -4,11 +4,13 @@
  * In:  a tile program as traced.   Out: the same program.
  * Establishes: parallel loops are perfectly nested, hold no tile operator and no pipelined loop; a
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
- * one thread; every buffer is in a memory that targets have; nothing loads or stores an mbarrier;
- * tiles whose extents the launch decides are
- * operands of what threads do element by element. Refuses: anything else (ValueError, "[Tilelang
- * Semantic Check]").
+ * one thread; every buffer is in a memory that targets have, and by itself fits there, since passes
+ * go over its elements; nothing loads or stores an mbarrier; tiles whose extents the launch decides
+ * are operands of what threads do element by element. Refuses: anything else (ValueError,
+ * "[Tilelang Semantic Check]").
  */
+#include <cstdio>
+
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
 #include "../../op/tma_reduce.h"
@@ -31,7 +33,26 @@ std::string OperatorName(const CallNode* call) {
   return "T." + name.substr(name.rfind('.') + 1);
 }
 
+/*! Bytes of local memory of a thread (CUDA C++ Programming Guide, "Compute Capabilities"). */
+constexpr int64_t kMostBytesOfThread = 512 << 10;
+
+/*! PlanSharedMemory says more of shared memory that is short by less: which buffers share bytes. */
+constexpr int kManyBlocks = 16;
+
+/*! Bytes of a buffer, rounded down; 0 if the launch decides. They may be more than 64 bits count.
+ */
+double BytesOf(const Var& buffer) {
+  const BufferTypeNode* type = BufferOf(buffer);
+  const DLDataType t = type->dtype->dtype;
+  double bytes = double(t.bits) * t.lanes / 8;
+  for (const Expr& extent : type->shape) bytes *= double(AsInt(extent).value_or(0));
+  return bytes;
+}
+
 class Checker : public StmtExprVisitor {
+ public:
+  explicit Checker(const Target& target) : target_(target) {}
+
  protected:
   using StmtExprVisitor::Visit_;
 
@@ -40,6 +61,7 @@ class Checker : public StmtExprVisitor {
       Refuse(op->span,
              "found T.Pipelined inside T.Parallel; wanted it outside: swap the two loops");
     }
+    if (op->kind == ForKind::kThreadBinding) CountThreads(op);
     if (op->kind != ForKind::kParallel) return Default(op);
     if (!parallel_.empty() && !perfectly_nested_) {
       Refuse(op->span,
@@ -77,7 +99,10 @@ class Checker : public StmtExprVisitor {
 
   void Visit_(const SBlockNode* op) final {
     for (const Var& buffer : op->alloc_buffers) {
-      if (FindMemorySpace(ScopeOf(buffer))) continue;
+      if (const MemorySpaceRow* row = FindMemorySpace(ScopeOf(buffer))) {
+        CheckSize(buffer, row->owner);
+        continue;
+      }
       Refuse(op->span, "found " + std::string(buffer->name) + " in memory '" + ScopeOf(buffer) +
                            "', which no target has; allocate it by T.alloc_shared, "
                            "T.alloc_fragment or T.alloc_local");
@@ -109,6 +134,27 @@ class Checker : public StmtExprVisitor {
   }
 
  private:
+  void CountThreads(const ForNode* op) {
+    const std::string tag = op->thread_binding.value()->thread_tag;
+    if (tag == "threadIdx.x") threads_ = 1;
+    kernel_ = op->span;
+    if (tag.rfind("threadIdx", 0) == 0) threads_ *= ToInt(op->extent);
+  }
+  void CheckSize(const Var& buffer, MemoryOwner owner) const {
+    if (owner == MemoryOwner::kLaunch) return;
+    const bool is_shared = owner == MemoryOwner::kBlock || owner == MemoryOwner::kBarriers;
+    const int64_t most = is_shared                       ? target_.limits.shared_bytes_per_block
+                         : owner == MemoryOwner::kThread ? kMostBytesOfThread
+                                                         : kMostBytesOfThread * threads_;
+    const double found = BytesOf(buffer);
+    if (found <= double(most) * (is_shared ? kManyBlocks : 1)) return;
+    char text[32];
+    snprintf(text, sizeof(text), "%.0f", found);
+    Refuse(kernel_, "found " + std::string(text) + " bytes of " + std::string(buffer->name) +
+                        " in " + (is_shared ? "shared memory" : "registers and local memory") +
+                        ", wanted at most " + std::to_string(most) + " (" + target_.arch +
+                        "); make the tile smaller");
+  }
   [[noreturn]] void RefuseValue(const Var& barrier) const {
     Refuse(span_, "found " + std::string(barrier->name) +
                       ", an mbarrier, as a value; wanted an operand of T.mbarrier_arrive, "
@@ -160,10 +206,13 @@ class Checker : public StmtExprVisitor {
   bool perfectly_nested_ = false;
   bool takes_barrier_ = false;  // the tile operator around
   Span span_;
+  const Target& target_;
+  int64_t threads_ = 1;
+  Span kernel_;  // of T.Kernel
 };
 
 PrimFunc CheckSemantics(PrimFunc f) {
-  Checker()(f->body);
+  Checker(TargetOf(f))(f->body);
   return f;
 }
 

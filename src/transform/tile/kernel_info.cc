@@ -29,6 +29,8 @@ class KernelReader : public StmtExprVisitor {
       NoteCluster(op->node.cast<Array<Expr>>());
     } else if (op->attr_key == kMinBlocks) {
       info.min_blocks = ToInt(op->value);
+    } else if (op->attr_key == kProducerRegisters || op->attr_key == kConsumerRegisters) {
+      info.gives_registers = true;
     } else if (op->attr_key == kSwizzle) {
       info.is_swizzled = true;
     } else if (op->attr_key == kAliased) {

@@ -108,9 +108,35 @@ class Selector : public StmtExprMutator {
   std::string name_;
 };
 
+/*! The gemms that are the only one of their innermost loop. */
+class LoneGemms : public StmtExprVisitor {
+ public:
+  explicit LoneGemms(const Stmt& kernel) { Visit(kernel); }
+  bool Has(const CallNode* gemm) const { return lone_.count(gemm) != 0; }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    std::vector<const CallNode*> own;
+    std::swap(own, of_loop_);
+    Default(op);
+    std::swap(own, of_loop_);
+    if (own.size() == 1) lone_.insert(own[0]);
+  }
+  void Visit_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (call && IsGemm(call)) of_loop_.push_back(call);
+  }
+
+ private:
+  std::vector<const CallNode*> of_loop_;
+  std::unordered_set<const CallNode*> lone_;
+};
+
 class GemmSelector : public Selector {
  public:
-  GemmSelector(const Views& views, const Target& target) : Selector(target), views_(views) {}
+  GemmSelector(const Views& views, const Target& target, const Stmt& kernel)
+      : Selector(target), views_(views), lone_(kernel) {}
 
  protected:
   Call Selected(const CallNode* call, const Stmt& s) const final {
@@ -123,7 +149,9 @@ class GemmSelector : public Selector {
                               AnnotatedOf(gemm.b.buffer),
                               OfAnotherType(gemm.a.buffer) || OfAnotherType(gemm.b.buffer),
                               threads.first};
-    return WithInstruction(call, gemm, PlanGemm(gemm, context));
+    GemmPlan plan = PlanGemm(gemm, context);
+    plan.interleaves_reads = InterleavesReads(gemm, plan) && lone_.Has(call);
+    return WithInstruction(call, gemm, plan);
   }
 
  private:
@@ -132,7 +160,15 @@ class GemmSelector : public Selector {
     return BufferOf(buffer)->dtype->dtype != BufferOf(views_.RootOf(buffer))->dtype->dtype;
   }
 
+  /*! LLVM's order has each step's reads behind the MFMA of the step before: one waits for the
+   * other. Two products of a loop have other work between them, which a pattern would not know. */
+  bool InterleavesReads(const GemmOp& gemm, const GemmPlan& plan) const {
+    return target_.Has(Feature::kMfma) && plan.mma.size() == 1 && plan.why_fma.empty() &&
+           IsShared(gemm.a.buffer) && IsShared(gemm.b.buffer);
+  }
+
   const Views& views_;
+  const LoneGemms lone_;
 };
 
 /*! Whether the program asks for an instruction of a copy. */
@@ -337,7 +373,7 @@ PrimFunc SelectInstructions(PrimFunc f) {
       threads && threads->in_lane_order ? FunctionFacts(f) : FunctionFacts();
   const auto select = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Views views(GetRef<Stmt>(op));
-    const Stmt kernel = GemmSelector(views, target).Mutate(GetRef<Stmt>(op));
+    const Stmt kernel = GemmSelector(views, target, GetRef<Stmt>(op)).Mutate(GetRef<Stmt>(op));
     const KernelInfo info = ReadKernelInfo(kernel, f);
     return info.block ? CopySelector(facts, info, kernel, views).Mutate(kernel) : kernel;
   };

@@ -74,6 +74,10 @@ class Planner {
     for (const char* key : {"tl.disable_warp_specialized", "tl.disable_tma_lower"}) {
       if (PassConfigFlag(key, false)) return Refuse(key, span);
     }
+    // Set by tilelang/jit/second_choice.py.
+    if (PassConfigFlag("tl.second_choice.without_roles", false) && !kernel_.gives_registers) {
+      return Refuse("ptxas serialises or spills the kernel with them", span);
+    }
     if (!kernel_.is_flat) return Refuse("its threads have two dimensions", span);
     if (kernel_.threads % kWarpGroupThreads) {
       return Refuse("its " + std::to_string(kernel_.threads) + " threads are not whole warp groups",

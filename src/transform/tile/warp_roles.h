@@ -182,6 +182,8 @@ struct KernelInfo {
   const Target* target = nullptr;
   /*! Blocks that the program wants on one multiprocessor. */
   int64_t min_blocks = 1;
+  /*! The program says how many registers producers or consumers have. */
+  bool gives_registers = false;
   /*! Blocks of a cluster, and the axes of the grid in which it has several, with their number. */
   int64_t cluster_blocks = 1;
   std::vector<std::pair<Var, int64_t>> cluster;

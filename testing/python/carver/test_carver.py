@@ -361,3 +361,18 @@ def test_attention_fits_and_keeps_the_tensor_cores_busy(hopper):
         assert hint.pipeline_stage > 1
     causal = FlashAttentionTemplate(8, 16, 128, 4096, is_causal=True).with_arch(hopper)
     assert 0.5 < causal.recommend_hints(1)[0].seconds / hints[0].seconds < 0.65
+
+
+def test_persistent_attention_has_tiles_of_its_own(hopper):
+    """One block a multiprocessor: groups of 64 rows that take turns, and room for the result."""
+    for dim, causal in ((64, False), (128, True), (256, False)):
+        template = FlashAttentionTemplate(8, 32, dim, 4096, is_causal=causal, persistent=True)
+        found = template.with_arch(hopper).recommend_hints(3)
+        assert found[0].threads >= 256
+        for hint in found:
+            rows, keys = hint.block[0], hint.rstep[0]
+            assert rows == hint.threads // 2
+            assert (2 * rows + 2 * hint.pipeline_stage * keys) * dim * 2 <= hopper.smem_cap
+    tiles = FlashAttentionTemplate(8, 32, 128, 4096, persistent=True).with_arch(hopper)
+    first = tiles.recommend_hints(1)[0]
+    assert (first.block[0], first.rstep[0], first.pipeline_stage) == (128, 128, 2)

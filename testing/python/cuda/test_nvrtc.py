@@ -7,7 +7,8 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tilelang.cuda import nvrtc_library
-from tilelang.cuda.nvrtc import ResourceUsage, compile_cubin, parse_resource_usage
+from tilelang.cuda.nvrtc import compile_cubin, parse_resource_usage
+from tilelang.engine.resource_usage import Advisory, ResourceUsage
 
 SOURCE = """#include <tl/common.h>
 extern "C" __global__ void add_kernel(const float* a, float* b) { b[0] += a[threadIdx.x]; }
@@ -46,6 +47,26 @@ ptxas info    : Function properties for a_kernel
 ptxas info    : Used 255 registers, used 1 barriers, 49152 bytes smem, 380 bytes cmem[0]
 """
     assert parse_resource_usage(log) == {"a_kernel": ResourceUsage(255, 52, 60, 96, 49152)}
+
+
+def test_advisories_are_read():
+    """Each belongs to the function that it names, in front of that function or behind it."""
+    about = "wgmma.mma_async instructions are serialized due to"
+    few = f"{about} insufficient register resources"
+    log = f"""ptxas info    : (C7514) Potential Performance Loss: {about} reading of  a wgmma in the function 'b' in line 0
+ptxas info    : Compiling entry function 'a' for 'sm_90a'
+ptxas info    : (C7511) Potential Performance Loss: {few} for the wgmma pipeline in the function 'a' in line 12
+ptxas info    : Used 168 registers, used 1 barriers
+ptxas info    : Compiling entry function 'b' for 'sm_90a'
+ptxas info    : (C7512) Potential Performance Loss: {few} for the function 'b'
+ptxas info    : Used 168 registers, used 1 barriers
+"""  # noqa: E501
+    found = parse_resource_usage(log)
+    assert found["a"].advisories == (Advisory("C7511", f"{few} for the wgmma pipeline"),)
+    assert found["b"].advisories == (
+        Advisory("C7514", f"{about} reading of a wgmma"),
+        Advisory("C7512", few),
+    )
 
 
 def test_options_reach_the_compiler():

@@ -159,17 +159,6 @@ def test_tuning_is_emulated(name, options, said):
     assert said in done.stdout
 
 
-def test_drawn_shapes_are_those_of_the_seed(common):
-    shapes = importlib.import_module("gemm_shapes")
-    drawn = shapes.drawn(1, 40)
-    assert drawn == shapes.drawn(1, 40) != shapes.drawn(2, 40)
-    sizes = [size for size, _ in drawn]
-    assert all(M * N * K <= shapes.MOST_WORK for M, N, K in sizes)
-    assert {dtype for _, dtype in drawn} == set(shapes.DTYPES)
-    assert any(M <= 64 for M, _, _ in sizes)
-    assert any(N % 8 or K % 8 for _, N, K in sizes)
-
-
 def test_a_second_process_is_measured():
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "shipping.py"), "--only", "second", "--repeat", "1"],

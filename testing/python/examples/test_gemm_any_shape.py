@@ -41,6 +41,12 @@ def example():
         pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),
+        pytest.param((40, 131, 200), {"wide": True}, id="a wide result"),
+        pytest.param(
+            (21, 131, 195),
+            {"padded": True, "wide": True, "swap": True, "block_N": 32},
+            id="padded and wide, swapped",
+        ),
     ],
 )
 def test_schedules(example, monkeypatch, device, size, schedule):

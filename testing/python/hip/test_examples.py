@@ -28,11 +28,12 @@ def names():
     collected."""
     all_archs = ("gfx90a", "gfx942", "gfx950")
     only = {"gemm float8 fnuz": ("gfx942",), "gemm float8": ("gfx950",), "gemm mxfp4": ("gfx950",)}
+    only["gemm mxfp6"] = ("gfx950",)
     only |= {f"gemm {dtype} NN": ("gfx950",) for dtype in ("float16", "int8")}
     listed = (
         *("gemm float16", "gemm float16 NN", "gemm bfloat16", "gemm float8 fnuz", "gemm float8"),
-        *("gemm int8", "gemm int8 NN", "gemm mxfp4", "int4 gemm", "attention 64", "attention 128"),
-        *("attention backward", "mla decode", "softmax", "rms_norm"),
+        *("gemm int8", "gemm int8 NN", "gemm mxfp4", "gemm mxfp6", "int4 gemm", "attention 64"),
+        *("attention 128", "attention backward", "mla decode", "softmax", "rms_norm"),
     )
     return [(name, arch) for name in listed for arch in only.get(name, all_archs)]
 
@@ -88,6 +89,7 @@ def test_every_example_is_right_under_twenty_schedules(benchmark, name, arch):
         ("gemm float16", "gfx942", 0.8),
         ("gemm float16", "gfx950", 0.8),
         ("gemm mxfp4", "gfx950", 0.8),
+        ("gemm mxfp6", "gfx950", 0.55),
         # B is read by ds_read_tr.
         ("gemm float16 NN", "gfx950", 0.75),
         ("gemm int8 NN", "gfx950", 0.75),
@@ -123,3 +125,15 @@ def test_loops_are_counted(benchmark):
     (loop,) = benchmark("amd_code").loops(LOOP, "gfx950")
     assert (loop.mfma, loop.other, loop.cycles) == (3, 5, 32 + 32 + 32)
     assert loop.bound == 96 / (96 + 5 * 4 + 12)
+
+
+def test_the_order_of_a_loop_counts(benchmark):
+    """A read of 64 lanes by four wavefronts takes 32 cycles, and arrives 64 later; each of two MFMA
+    takes 32."""
+    read, wait = "\tds_read_b128 v[0:3], v4", "\ts_waitcnt lgkmcnt(0)"
+    mfma = ["\tv_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"] * 2
+    in_order = benchmark("amd_code").in_order
+    assert in_order([read, wait, *mfma], "gfx942") == 96 + 32 + 4
+    assert in_order([read, *mfma, wait], "gfx942") == 96
+    # One may be on its way: that of the iteration before.
+    assert in_order([read, "\ts_waitcnt lgkmcnt(1)", *mfma], "gfx942") == 2 * 32

@@ -133,23 +133,19 @@ def test_as_torch():
     assert all(T.dtype(name).as_torch() is getattr(torch, name) for name in same)
     assert T.float8_e4m3fn.as_torch() is torch.float8_e4m3fn
     assert T.int4.as_torch() is torch.int8
+    assert T.float6_e2m3fn.as_torch() is T.float6_e3m2fn.as_torch() is torch.uint8
     assert T.dtype("handle").as_torch() is None
     with pytest.raises(ValueError, match="torch has no dtype for float16x2"):
         T.float16x2.as_torch()
 
 
 # As many bits as their names say; the GPU has no arithmetic for them, nor have our headers.
-STORED = [
-    T.float8_e4m3b11fnuz,
-    T.float8_e3m4,
-    T.float6_e2m3fn,
-    T.float6_e3m2fn,
-]
+STORED = [T.float8_e4m3b11fnuz, T.float8_e3m4]
 
 
 @pytest.mark.parametrize("dtype", STORED, ids=str)
 def test_types_that_the_target_does_not_have(dtype):
-    assert dtype.bits == int(str(dtype)[5])
+    assert dtype.bits == 8
 
     @T.prim_func
     def main(A: T.Tensor((8,), dtype), B: T.Tensor((8,), "float32")):

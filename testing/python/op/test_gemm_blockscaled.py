@@ -9,6 +9,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang.hip.compile import compile_code_object
+from tilelang.utils import float6
 
 GFX950 = "hip -mcpu=gfx950"
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
@@ -82,6 +83,9 @@ def operand(rows, k, dtype, transposed=False):
         values, codes = E2M1[codes], codes.T if transposed else codes
         stored = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8)
         stored = stored.contiguous().view(T.dtype(dtype).as_torch())
+    elif dtype.startswith("float6"):
+        codes = torch.randint(0, 64, (rows, k))
+        values, stored = float6.values(dtype)[codes], float6.pack_codes(codes)
     else:
         values = torch.randn(rows, k).to(T.dtype(dtype).as_torch())
         stored = values.T.contiguous() if transposed else values
@@ -106,6 +110,10 @@ def check(kernel, m, n, k, dtype, transpose=(False, True), start=0.0):
         ((48, 16, 128), "float8_e4m3fn", 64, "mfma_scale<16, 16, 128, fp8_e4_t, fp8_e4_t>"),
         ((32, 64, 192), "float8_e5m2", 64, "mfma_scale<32, 32, 64, fp8_e5_t, fp8_e5_t>"),
         ((16, 16, 128), "float8_e5m2", 64, "mfma_scale<16, 16, 128, fp8_e5_t, fp8_e5_t>"),
+        ((64, 32, 64), "float6_e2m3fn", 128, "mfma_scale<32, 32, 64, fp6_e2_t, fp6_e2_t>"),
+        ((48, 16, 128), "float6_e2m3fn", 64, "mfma_scale<16, 16, 128, fp6_e2_t, fp6_e2_t>"),
+        ((32, 64, 192), "float6_e3m2fn", 64, "mfma_scale<32, 32, 64, fp6_e3_t, fp6_e3_t>"),
+        ((16, 16, 128), "float6_e3m2fn", 64, "mfma_scale<16, 16, 128, fp6_e3_t, fp6_e3_t>"),
     ],
 )
 def test_types_and_tiles(tile, dtype, threads, instruction):
@@ -121,6 +129,8 @@ def test_types_and_tiles(tile, dtype, threads, instruction):
         ((16, 32, 512), "float4_e2m1fn", (False, True)),
         ((32, 32, 512), "float4_e2m1fn", (True, False)),
         ((64, 32, 256), "float8_e4m3fn", (False, True)),
+        ((64, 32, 256), "float6_e2m3fn", (False, True)),
+        ((32, 16, 512), "float6_e3m2fn", (False, True)),
         ((16, 16, 512), "float8_e5m2", (True, False)),
     ],
 )
@@ -158,6 +168,7 @@ def test_scales_are_those_of_the_lane_s_elements():
         ("float8_e4m3fn", (True, False), False),
         ("float8_e4m3fn", (False, True), True),
         ("float4_e2m1fn", (False, True), True),
+        ("float6_e3m2fn", (False, True), True),
         ("float4_e2m1fn", (True, False), False),
     ],
 )
@@ -169,7 +180,12 @@ def test_orders_and_memories(dtype, transpose, a_in_registers):
 
 @pytest.mark.parametrize(
     ("dtype", "block", "stages"),
-    [("float4_e2m1fn", (64, 64, 256), 2), ("float8_e4m3fn", (64, 32, 128), 3)],
+    [
+        ("float4_e2m1fn", (64, 64, 256), 2),
+        ("float8_e4m3fn", (64, 32, 128), 3),
+        ("float6_e2m3fn", (64, 64, 256), 2),
+        ("float6_e3m2fn", (64, 32, 128), 3),
+    ],
 )
 def test_pipelines(dtype, block, stages):
     """With a part of a tile behind the end of C."""
@@ -184,7 +200,7 @@ def test_clear_accum_overwrites():
     check(tilelang.compile(program, out_idx=-1, target=GFX950), 32, 32, 64, "float8_e4m3fn")
 
 
-@pytest.mark.parametrize("dtype", ["float4_e2m1fn", "float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", ["float4_e2m1fn", "float6_e2m3fn", "float8_e4m3fn"])
 def test_it_is_compiled_to_the_scaled_mfma_without_spills(dtype):
     program = pipelined(4096, 4096, 4096, dtype, (128, 128, 256), 2, 256)
     source = tilelang.lower(program, target=GFX950).kernel_source

@@ -38,6 +38,8 @@ TYPES = {
     "float8_e5m2": "fp8_e5_t",
     "float8_e4m3fnuz": "fp8_e4_fnuz_t",
     "float8_e5m2fnuz": "fp8_e5_fnuz_t",
+    "float6_e2m3fn": "fp6_e2_t",
+    "float6_e3m2fn": "fp6_e3_t",
     "float4_e2m1fn": "fp4_e2_t",
     "float32": "float",
     "float64": "double",
@@ -63,6 +65,15 @@ def documented_of(row):
     return found[:1]
 
 
+def check_bytes(found, documented, m, k):
+    """A fragment of 6-bit floats counts bytes: each is where the bits of its elements are."""
+    assert len(found) == m * k * 6 // 8
+    for (i, byte), (lane, register) in found.items():
+        first = 8 * byte // 6
+        at, element = documented.place(np.int64(i), np.int64(first))
+        assert (lane, 8 * register) == (at, 6 * element + 8 * byte - 6 * first)
+
+
 @pytest.mark.parametrize(
     ("arch", "row"), all_mfma(), ids=lambda x: x if isinstance(x, str) else x["name"]
 )
@@ -75,6 +86,9 @@ def test_fragments_of_mfma(arch, row):
     (documented,) = documented_of(row)
     for name in "AB":
         found = elements(row, name)
+        if row["operand"].startswith("float6_"):
+            check_bytes(found, documented, m, k)
+            continue
         assert len(found) == m * k
         indices, depths = np.indices((m, k))
         lanes, registers = documented.place(indices, depths % documented.k)
@@ -169,6 +183,9 @@ def test_fragments_of_mma_sync():
         ),
         ("gfx950", "float4_e2m1fn", ["mfma_scale.32x32x64", "mfma_scale.16x16x128"]),
         ("gfx942", "float4_e2m1fn", []),
+        ("gfx950", "float6_e2m3fn", ["mfma_scale.32x32x64", "mfma_scale.16x16x128"]),
+        ("gfx950", "float6_e3m2fn", ["mfma_scale.32x32x64", "mfma_scale.16x16x128"]),
+        ("gfx942", "float6_e2m3fn", []),
         (
             "gfx950",
             "float16",

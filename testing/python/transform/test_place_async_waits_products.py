@@ -266,6 +266,56 @@ def test_branches():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_loop_that_is_known_to_run(runs):
+    """Nor does it, unless it sees that a loop has an iteration, where accumulators that the program
+    has set in front of the loop are in flight behind it (C7515)."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 64, 64), F16), C: T.Tensor((8, 64, 64))):
+        with T.Kernel(8, threads=128) as bx:
+            a = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined((16 if runs else 7) - bx, num_stages=3):
+                T.copy(A[k, :, :], a)
+                T.gemm(a, a, c)
+            T.copy(c, C[bx, :, :])
+
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert ("k == 0 || k < 16 - bx" in source) == runs
+    assert ("if (bx < 7)" in source or "if (bx <= 6)" in source) != runs
+    assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"]).log
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_accumulators_that_a_branch_uses(beside):
+    """The wait stands in front of the branch: ptxas lets no product of a kernel run beside another
+    one if it is in flight on one way to a statement and complete on the other (C7514)."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.clear(c)
+        for k in T.serial(16):
+            T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True, clear_accum=True)
+            if k > n:
+                if beside:
+                    T.copy(A, a[1, :, :])
+                for i, j in T.Parallel(64, 64):
+                    d[i, j] = T.if_then_else(i > j, d[i, j], 0)
+            for i, j in T.Parallel(64, 64):
+                p[i, j] = d[i, j]
+            T.gemm(p, b[1, :, :], c)
+            for i, j in T.Parallel(64, 64):
+                c[i, j] = c[i, j] * 0.5
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    first = lines.index("gemm")
+    assert lines[first : first + 3] == ["gemm", "wait 0 d", "if"]
+    assert lines.count("wait 0 d") == 1
+
+
 @pytest.mark.parametrize("varies", [False, True])
 def test_loop_up_to_a_variable(varies):
     """Which all threads give the same value: they run the iterations together."""

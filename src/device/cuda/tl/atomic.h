@@ -22,26 +22,44 @@ TL_DEVICE void fence_before() {
   if constexpr (order == seq_cst_system) asm volatile("fence.sc.sys;" ::: "memory");
 }
 
-#define TL_ORDER(TL_INSTRUCTION, ...)                \
-  if constexpr (is_system(order)) {                  \
-    TL_ORDER_AT(".sys", TL_INSTRUCTION, __VA_ARGS__) \
-  } else {                                           \
-    TL_ORDER_AT(".gpu", TL_INSTRUCTION, __VA_ARGS__) \
-  }
-#define TL_ORDER_AT(scope, TL_INSTRUCTION, ...)                              \
-  if constexpr (plain(order) == relaxed) {                                   \
-    TL_INSTRUCTION("relaxed" scope, __VA_ARGS__);                            \
-  } else if constexpr (plain(order) == consume || plain(order) == acquire) { \
-    TL_INSTRUCTION("acquire" scope, __VA_ARGS__);                            \
-  } else if constexpr (plain(order) == release) {                            \
-    TL_INSTRUCTION("release" scope, __VA_ARGS__);                            \
-  } else {                                                                   \
-    TL_INSTRUCTION("acq_rel" scope, __VA_ARGS__);                            \
-  }
-#define TL_CAS(order, type, letter)                            \
-  asm volatile("atom." order ".cas." type " %0, [%1], %2, %3;" \
-               : "=" letter(found)                             \
-               : "l"(at), letter(expected), letter(wanted)     \
+/*! How PTX writes an order and its scope. The compiler pays for each assembly statement that it
+ * parses, used or not, so that text stands in for the orders and operations ("C": NVRTC, constant
+ * text in assembly). Each text is that of a template, since those of classes are data of every
+ * program. */
+template <MemoryOrder order, int unused = 0>
+struct PtxOrder;
+#define TL_PTX_ORDER(order, words)        \
+  template <int unused>                   \
+  struct PtxOrder<order, unused> {        \
+    static constexpr char text[] = words; \
+  };
+TL_PTX_ORDER(relaxed, "relaxed.gpu")
+TL_PTX_ORDER(acquire, "acquire.gpu")
+TL_PTX_ORDER(release, "release.gpu")
+TL_PTX_ORDER(acq_rel, "acq_rel.gpu")
+TL_PTX_ORDER(relaxed_system, "relaxed.sys")
+TL_PTX_ORDER(acquire_system, "acquire.sys")
+TL_PTX_ORDER(release_system, "release.sys")
+TL_PTX_ORDER(acq_rel_system, "acq_rel.sys")
+#undef TL_PTX_ORDER
+
+/*! `order`, which is one of the device, at the scope of another one. */
+TL_DEVICE constexpr MemoryOrder at_scope_of(MemoryOrder scope, MemoryOrder order) {
+  return is_system(scope) ? MemoryOrder(order + relaxed_system) : order;
+}
+/*! That of an instruction that loads and stores. */
+template <MemoryOrder order>
+using UpdateOrder = PtxOrder<plain(order) == consume   ? at_scope_of(order, acquire)
+                             : plain(order) == seq_cst ? at_scope_of(order, acq_rel)
+                                                       : order>;
+/*! That of one that does one of them: relaxed, or `ordered`. */
+template <MemoryOrder order, MemoryOrder ordered>
+using AccessOrder = PtxOrder<plain(order) == relaxed ? order : at_scope_of(order, ordered)>;
+
+#define TL_CAS(type, letter)                                                              \
+  asm volatile("atom.%4.cas." type " %0, [%1], %2, %3;"                                   \
+               : "=" letter(found)                                                        \
+               : "l"(at), letter(expected), letter(wanted), "C"(UpdateOrder<order>::text) \
                : "memory")
 
 /*! Writes `wanted` where `expected` is; returns what was there. */
@@ -49,11 +67,11 @@ template <MemoryOrder order, typename Word>
 TL_DEVICE Word compare_and_swap(void* at, Word expected, Word wanted) {
   Word found;
   if constexpr (sizeof(Word) == 2) {
-    TL_ORDER(TL_CAS, "b16", "h")
+    TL_CAS("b16", "h");
   } else if constexpr (sizeof(Word) == 4) {
-    TL_ORDER(TL_CAS, "b32", "r")
+    TL_CAS("b32", "r");
   } else {
-    TL_ORDER(TL_CAS, "b64", "l")
+    TL_CAS("b64", "l");
   }
   return found;
 }
@@ -75,148 +93,164 @@ __device__ __noinline__ T update(T* at, Change change) {
   }
 }
 
+/*! TL_SPACED(TL_INSTRUCTION, letter): by the instruction of the state space that `at` is in. NVVM
+ * knows the spaces of a kernel's arguments and tiles. An instruction on a generic address goes the
+ * long way of all spaces. */
+#define TL_SPACED(TL_INSTRUCTION, letter)                                 \
+  if (__isShared(at)) {                                                   \
+    TL_INSTRUCTION(".shared", "r"(shared_address(at)), letter);           \
+  } else if (__isGlobal(at)) {                                            \
+    TL_INSTRUCTION(".global", "l"(__cvta_generic_to_global(at)), letter); \
+  } else {                                                                \
+    TL_INSTRUCTION("", "l"(at), letter);                                  \
+  }
+#define TL_ATOM_AT(space, address, letter)                                        \
+  asm volatile("atom.%3" space ".%4 %0, [%1], %2;"                                \
+               : "=" letter(old)                                                  \
+               : address, letter(operand), "C"(Order::text), "C"(Operation::text) \
+               : "memory")
+#define TL_RED_AT(space, address, letter)                                                   \
+  asm volatile("red.%2" space ".%3 [%0], %1;" ::address, letter(operand), "C"(Order::text), \
+               "C"(Operation::text)                                                         \
+               : "memory")
+
+/*! An operation that is one instruction, on what holds a value in PTX; `atom` gives the old one. */
+#define TL_RED(Register, letter)                   \
+  template <typename Order, typename Operation>    \
+  TL_DEVICE void red(void* at, Register operand) { \
+    TL_SPACED(TL_RED_AT, letter)                   \
+  }
+#define TL_ATOM(Register, letter)                       \
+  template <typename Order, typename Operation>         \
+  TL_DEVICE Register atom(void* at, Register operand) { \
+    Register old;                                       \
+    TL_SPACED(TL_ATOM_AT, letter)                       \
+    return old;                                         \
+  }                                                     \
+  TL_RED(Register, letter)
+TL_ATOM(uint32_t, "r")
+TL_ATOM(uint64_t, "l")
+TL_ATOM(float, "f")
+TL_ATOM(double, "d")
+TL_RED(uint16_t, "h")
+#undef TL_ATOM
+#undef TL_RED
+#undef TL_RED_AT
+#undef TL_ATOM_AT
+#undef TL_SPACED
+
+/*! Of 16-bit floats. */
+template <typename Order, typename Operation>
+TL_DEVICE uint16_t atom(void* at, uint16_t operand) {
+  uint16_t old;
+  asm volatile(TL_FLOAT16_RESULT("atom.%3.%4", "[%1], %2")
+               : "=h"(old)
+               : "l"(at), "h"(operand), "C"(Order::text), "C"(Operation::text)
+               : "memory");
+  return old;
+}
+
 }  // namespace detail
 
-/*! TL_SPACED(TL_INSTRUCTION, order, ..): by the instruction of the state space that `at` is in.
- * NVVM knows the spaces of a kernel's arguments and tiles. An instruction on a generic address goes
- * the long way of all spaces. */
-#define TL_SPACED(TL_INSTRUCTION, order, ...)                                        \
-  if (__isShared(at)) {                                                              \
-    TL_INSTRUCTION(order ".shared", "r"(detail::shared_address(at)), __VA_ARGS__);   \
-  } else if (__isGlobal(at)) {                                                       \
-    TL_INSTRUCTION(order ".global", "l"(__cvta_generic_to_global(at)), __VA_ARGS__); \
-  } else {                                                                           \
-    TL_INSTRUCTION(order, "l"(at), __VA_ARGS__);                                     \
-  }
-#define TL_ATOM_AT(order, address, operation, letter)       \
-  asm volatile("atom." order "." operation " %0, [%1], %2;" \
-               : "=" letter(old)                            \
-               : address, letter(operand)                   \
-               : "memory")
-#define TL_ATOM(order, operation, letter) TL_SPACED(TL_ATOM_AT, order, operation, letter)
-#define TL_ATOM_FLOAT16(order, operation, letter)                         \
-  asm volatile(TL_FLOAT16_RESULT("atom." order "." operation, "[%1], %2") \
-               : "=" letter(old)                                          \
-               : "l"(at), letter(operand)                                 \
-               : "memory")
-#define TL_RED_AT(order, address, operation, letter) \
-  asm volatile("red." order "." operation " [%0], %1;" ::address, letter(operand) : "memory")
-#define TL_RED(order, operation, letter) TL_SPACED(TL_RED_AT, order, operation, letter)
-
-#define TL_RED_ORDER(operation, letter)           \
-  if constexpr (order == relaxed) {               \
-    TL_RED("relaxed.gpu", operation, letter);     \
-  } else if constexpr (order == release) {        \
-    TL_RED("release.gpu", operation, letter);     \
-  } else if constexpr (order == relaxed_system) { \
-    TL_RED("relaxed.sys", operation, letter);     \
-  } else {                                        \
-    TL_RED("release.sys", operation, letter);     \
+/*! An operation that is one instruction; `Register` is what holds a T in PTX. */
+#define TL_NATIVE(name, T, Register, words)                                                  \
+  namespace detail {                                                                         \
+  template <typename Value>                                                                  \
+  struct Operation_##name##_##T {                                                            \
+    static constexpr char text[] = words;                                                    \
+  };                                                                                         \
+  }                                                                                          \
+  template <MemoryOrder order>                                                               \
+  TL_DEVICE T fetch_##name(T* at, T value) {                                                 \
+    using Operation = detail::Operation_##name##_##T<T>;                                     \
+    detail::fence_before<order>();                                                           \
+    return bit_cast<T>(                                                                      \
+        detail::atom<detail::UpdateOrder<order>, Operation>(at, bit_cast<Register>(value))); \
+  }                                                                                          \
+  template <MemoryOrder order>                                                               \
+  TL_DEVICE void atomic_##name(T* at, T value) {                                             \
+    if constexpr (plain(order) == relaxed || plain(order) == release) {                      \
+      using Operation = detail::Operation_##name##_##T<T>;                                   \
+      detail::red<detail::PtxOrder<order>, Operation>(at, bit_cast<Register>(value));        \
+    } else {                                                                                 \
+      fetch_##name<order>(at, value);                                                        \
+    }                                                                                        \
   }
 
-/*! An operation that is one instruction, fetched by `atom`; `Register` is what holds a T in PTX. */
-#define TL_NATIVE_BY(atom, name, T, Register, operation, letter)        \
-  template <MemoryOrder order>                                          \
-  TL_DEVICE T fetch_##name(T* at, T value) {                            \
-    const Register operand = bit_cast<Register>(value);                 \
-    Register old;                                                       \
-    detail::fence_before<order>();                                      \
-    TL_ORDER(atom, operation, letter)                                   \
-    return bit_cast<T>(old);                                            \
-  }                                                                     \
-  template <MemoryOrder order>                                          \
-  TL_DEVICE void atomic_##name(T* at, T value) {                        \
-    if constexpr (plain(order) == relaxed || plain(order) == release) { \
-      const Register operand = bit_cast<Register>(value);               \
-      TL_RED_ORDER(operation, letter)                                   \
-    } else {                                                            \
-      fetch_##name<order>(at, value);                                   \
-    }                                                                   \
-  }
-#define TL_NATIVE(name, T, Register, operation, letter) \
-  TL_NATIVE_BY(TL_ATOM, name, T, Register, operation, letter)
-#define TL_NATIVE_FLOAT16(name, T, operation) \
-  TL_NATIVE_BY(TL_ATOM_FLOAT16, name, T, uint16_t, operation, "h")
-
-TL_NATIVE(add, int32_t, uint32_t, "add.u32", "r")
-TL_NATIVE(add, uint32_t, uint32_t, "add.u32", "r")
-TL_NATIVE(add, int64_t, uint64_t, "add.u64", "l")
-TL_NATIVE(add, uint64_t, uint64_t, "add.u64", "l")
-TL_NATIVE(add, float, float, "add.f32", "f")
-TL_NATIVE(add, double, double, "add.f64", "d")
-TL_NATIVE_FLOAT16(add, half_t, "add.noftz.f16")
+TL_NATIVE(add, int32_t, uint32_t, "add.u32")
+TL_NATIVE(add, uint32_t, uint32_t, "add.u32")
+TL_NATIVE(add, int64_t, uint64_t, "add.u64")
+TL_NATIVE(add, uint64_t, uint64_t, "add.u64")
+TL_NATIVE(add, float, float, "add.f32")
+TL_NATIVE(add, double, double, "add.f64")
+TL_NATIVE(add, half_t, uint16_t, "add.noftz.f16")
 using half2 = vec<half_t, 2>;
 using bfloat2 = vec<bfloat16_t, 2>;
-TL_NATIVE(add, half2, uint32_t, "add.noftz.f16x2", "r")
+TL_NATIVE(add, half2, uint32_t, "add.noftz.f16x2")
 #if __CUDA_ARCH__ >= 900
-TL_NATIVE_FLOAT16(add, bfloat16_t, "add.noftz.bf16")
-TL_NATIVE(add, bfloat2, uint32_t, "add.noftz.bf16x2", "r")
+TL_NATIVE(add, bfloat16_t, uint16_t, "add.noftz.bf16")
+TL_NATIVE(add, bfloat2, uint32_t, "add.noftz.bf16x2")
 #else
 TL_LOOP(add, bfloat16_t, old + value)
 TL_LOOP(add, bfloat2, old + value)
 #endif
-TL_NATIVE(max, int32_t, int32_t, "max.s32", "r")
-TL_NATIVE(max, uint32_t, uint32_t, "max.u32", "r")
-TL_NATIVE(max, int64_t, int64_t, "max.s64", "l")
-TL_NATIVE(max, uint64_t, uint64_t, "max.u64", "l")
-TL_NATIVE(min, int32_t, int32_t, "min.s32", "r")
-TL_NATIVE(min, uint32_t, uint32_t, "min.u32", "r")
-TL_NATIVE(min, int64_t, int64_t, "min.s64", "l")
-TL_NATIVE(min, uint64_t, uint64_t, "min.u64", "l")
+TL_NATIVE(max, int32_t, uint32_t, "max.s32")
+TL_NATIVE(max, uint32_t, uint32_t, "max.u32")
+TL_NATIVE(max, int64_t, uint64_t, "max.s64")
+TL_NATIVE(max, uint64_t, uint64_t, "max.u64")
+TL_NATIVE(min, int32_t, uint32_t, "min.s32")
+TL_NATIVE(min, uint32_t, uint32_t, "min.u32")
+TL_NATIVE(min, int64_t, uint64_t, "min.s64")
+TL_NATIVE(min, uint64_t, uint64_t, "min.u64")
 TL_FLOAT_EXTREMA(float)
 TL_FLOAT_EXTREMA(double)
 TL_FLOAT_EXTREMA(half_t)
 TL_FLOAT_EXTREMA(bfloat16_t)
-TL_NATIVE(or, int32_t, uint32_t, "or.b32", "r")
-TL_NATIVE(or, uint32_t, uint32_t, "or.b32", "r")
-TL_NATIVE(or, int64_t, uint64_t, "or.b64", "l")
-TL_NATIVE(or, uint64_t, uint64_t, "or.b64", "l")
+TL_NATIVE(or, int32_t, uint32_t, "or.b32")
+TL_NATIVE(or, uint32_t, uint32_t, "or.b32")
+TL_NATIVE(or, int64_t, uint64_t, "or.b64")
+TL_NATIVE(or, uint64_t, uint64_t, "or.b64")
 
+namespace detail {
+template <typename Value>
+struct Operation_inc {
+  static constexpr char text[] = "inc.u32";
+};
+}  // namespace detail
 /*! Counts up, from `last` on to 0 (PTX ISA, atom, inc). */
 template <MemoryOrder order, typename T>
 TL_DEVICE T fetch_inc(T* at, T last) {
   static_assert(sizeof(T) == 4, "tl::fetch_inc counts in 32 bits");
-  const uint32_t operand = bit_cast<uint32_t>(last);
-  uint32_t old;
   detail::fence_before<order>();
-  TL_ORDER(TL_ATOM, "inc.u32", "r")
-  return bit_cast<T>(old);
+  return bit_cast<T>(detail::atom<detail::UpdateOrder<order>, detail::Operation_inc<T>>(
+      at, bit_cast<uint32_t>(last)));
 }
 
-#undef TL_NATIVE_FLOAT16
 #undef TL_NATIVE
-#undef TL_NATIVE_BY
 #undef TL_LOOP
 #undef TL_WITHOUT_RESULT
 #undef TL_FLOAT_EXTREMA
-#undef TL_RED_ORDER
-#undef TL_RED
-#undef TL_RED_AT
-#undef TL_ATOM_FLOAT16
-#undef TL_ATOM
-#undef TL_ATOM_AT
-#undef TL_SPACED
 
 #if __CUDA_ARCH__ >= 900
 namespace detail {
 
-#define TL_ATOM_V2(order, operation, letter)                                   \
-  asm volatile("atom." order ".global." operation " {%0, %1}, [%2], {%3, %4};" \
-               : "=" letter(old[0]), "=" letter(old[1])                        \
-               : "l"(at), letter(operand[0]), letter(operand[1])               \
+#define TL_ATOM_V2(operation, letter)                                                           \
+  asm volatile("atom.%5.global." operation " {%0, %1}, [%2], {%3, %4};"                         \
+               : "=" letter(old[0]), "=" letter(old[1])                                         \
+               : "l"(at), letter(operand[0]), letter(operand[1]), "C"(UpdateOrder<order>::text) \
                : "memory")
-#define TL_ATOM_V4(order, operation, letter)                                                    \
-  asm volatile("atom." order ".global." operation " {%0, %1, %2, %3}, [%4], {%5, %6, %7, %8};"  \
+#define TL_ATOM_V4(operation, letter)                                                           \
+  asm volatile("atom.%9.global." operation " {%0, %1, %2, %3}, [%4], {%5, %6, %7, %8};"         \
                : "=" letter(old[0]), "=" letter(old[1]), "=" letter(old[2]), "=" letter(old[3]) \
                : "l"(at), letter(operand[0]), letter(operand[1]), letter(operand[2]),           \
-                 letter(operand[3])                                                             \
+                 letter(operand[3]), "C"(UpdateOrder<order>::text)                              \
                : "memory")
 #define TL_VECTOR(T, N, Register, TL_INSTRUCTION, operation, letter)                           \
   template <MemoryOrder order>                                                                 \
   TL_DEVICE vec<T, N> fetch_add_global(void* at, const vec<T, N>& value) {                     \
     Register operand[sizeof(value) / sizeof(Register)], old[sizeof(value) / sizeof(Register)]; \
     memcpy(operand, &value, sizeof(value));                                                    \
-    TL_ORDER(TL_INSTRUCTION, operation, letter)                                                \
+    TL_INSTRUCTION(operation, letter);                                                         \
     vec<T, N> result;                                                                          \
     memcpy(&result, old, sizeof(result));                                                      \
     return result;                                                                             \
@@ -231,8 +265,6 @@ TL_VECTOR(bfloat16_t, 4, uint32_t, TL_ATOM_V2, "add.noftz.v2.bf16x2", "r")
 
 }  // namespace detail
 #endif
-#undef TL_ORDER
-#undef TL_ORDER_AT
 
 /*! Adds N elements at `at`, which is aligned as the vector is. */
 template <MemoryOrder order, typename T, int N>
@@ -265,47 +297,42 @@ TL_DEVICE void atomic_add(T* at, const vec<T, N>& value) {
   }
 }
 
-#define TL_LOAD(order, type, letter) \
-  asm volatile("ld." order "." type " %0, [%1];" : "=" letter(word) : "l"(at) : "memory")
-#define TL_STORE(order, type, letter) \
-  asm volatile("st." order "." type " [%0], %1;" ::"l"(at), letter(word) : "memory")
-#define TL_BY_SIZE(TL_ACCESS, order)     \
+#define TL_LOAD(type, letter)              \
+  asm volatile("ld.%2." type " %0, [%1];"  \
+               : "=" letter(word)          \
+               : "l"(at), "C"(Order::text) \
+               : "memor"                   \
+                 "y")
+#define TL_STORE(type, letter) \
+  asm volatile("st.%2." type " [%0], %1;" ::"l"(at), letter(word), "C"(Order::text) : "memory")
+#define TL_BY_SIZE(TL_ACCESS)            \
   if constexpr (sizeof(T) == 2) {        \
-    TL_ACCESS(order, "b16", "h");        \
+    TL_ACCESS("b16", "h");               \
   } else if constexpr (sizeof(T) == 4) { \
-    TL_ACCESS(order, "b32", "r");        \
+    TL_ACCESS("b32", "r");               \
   } else {                               \
-    TL_ACCESS(order, "b64", "l");        \
-  }
-#define TL_ACCESS_IN(TL_ACCESS, ordered)          \
-  if constexpr (order == relaxed) {               \
-    TL_BY_SIZE(TL_ACCESS, "relaxed.gpu")          \
-  } else if constexpr (order == relaxed_system) { \
-    TL_BY_SIZE(TL_ACCESS, "relaxed.sys")          \
-  } else if constexpr (is_system(order)) {        \
-    TL_BY_SIZE(TL_ACCESS, ordered ".sys")         \
-  } else {                                        \
-    TL_BY_SIZE(TL_ACCESS, ordered ".gpu")         \
+    TL_ACCESS("b64", "l");               \
   }
 
 /*! PTX ISA, ld. */
 template <MemoryOrder order, typename T>
 TL_DEVICE T atomic_load(const T* at) {
+  using Order = detail::AccessOrder<order, acquire>;
   typename detail::AtomicWord<sizeof(T)>::type word;
   detail::fence_before<order>();
-  TL_ACCESS_IN(TL_LOAD, "acquire")
+  TL_BY_SIZE(TL_LOAD)
   return bit_cast<T>(word);
 }
 
 /*! PTX ISA, st. */
 template <MemoryOrder order, typename T>
 TL_DEVICE void atomic_store(T* at, T value) {
+  using Order = detail::AccessOrder<order, release>;
   const auto word = bit_cast<typename detail::AtomicWord<sizeof(T)>::type>(value);
   detail::fence_before<order>();
-  TL_ACCESS_IN(TL_STORE, "release")
+  TL_BY_SIZE(TL_STORE)
 }
 
-#undef TL_ACCESS_IN
 #undef TL_LOAD
 #undef TL_STORE
 #undef TL_BY_SIZE

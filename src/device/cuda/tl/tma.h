@@ -9,12 +9,12 @@
 namespace tl {
 namespace detail {
 
-// What the operators of reduce_ops.h are called in cp.reduce.async.bulk.
-template <typename Op>
+// What the operators of reduce_ops.h are called in cp.reduce.async.bulk: templates, as in wgmma.h.
+template <typename Op, int unused = 0>
 struct TmaReduction;
 #define TL_TMA_REDUCTION(Op, name)       \
-  template <>                            \
-  struct TmaReduction<Op> {              \
+  template <int unused>                  \
+  struct TmaReduction<Op, unused> {      \
     static constexpr char text[] = name; \
   };
 TL_TMA_REDUCTION(SumOp, "add")

@@ -8,12 +8,13 @@
 namespace tl {
 namespace detail {
 
-// What follows the number of columns in the instruction's name, and its immediate arguments.
-template <typename TA, typename TB, typename TC>
+// What follows the number of columns in the instruction's name, and its immediate arguments. The
+// last parameter makes a template of each text: those of classes are data of every program.
+template <typename TA, typename TB, typename TC, int unused = 0>
 struct WgmmaTypes;
 #define TL_WGMMA_TYPES(TA, TB, TC, types) \
-  template <>                             \
-  struct WgmmaTypes<TA, TB, TC> {         \
+  template <int unused>                   \
+  struct WgmmaTypes<TA, TB, TC, unused> { \
     static constexpr char text[] = types; \
   };
 TL_WGMMA_TYPES(half_t, half_t, float, "k16.f32.f16.f16")

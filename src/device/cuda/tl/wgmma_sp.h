@@ -7,12 +7,12 @@ namespace tl {
 namespace detail {
 
 // As WgmmaTypes, with twice the elements along K.
-template <typename TA, typename TB, typename TC>
+template <typename TA, typename TB, typename TC, int unused = 0>
 struct WgmmaSparseTypes;
-#define TL_WGMMA_TYPES(TA, TB, TC, types) \
-  template <>                             \
-  struct WgmmaSparseTypes<TA, TB, TC> {   \
-    static constexpr char text[] = types; \
+#define TL_WGMMA_TYPES(TA, TB, TC, types)       \
+  template <int unused>                         \
+  struct WgmmaSparseTypes<TA, TB, TC, unused> { \
+    static constexpr char text[] = types;       \
   };
 TL_WGMMA_TYPES(half_t, half_t, float, "k32.f32.f16.f16")
 TL_WGMMA_TYPES(half_t, half_t, half_t, "k32.f16.f16.f16")

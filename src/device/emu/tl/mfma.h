@@ -17,11 +17,12 @@ namespace emu {
 static_assert(kWarpSize == 64, "MFMA is an instruction of wavefronts of 64 lanes");
 
 /*! How A (and B, its columns for rows) of `rows` x K lies in a wavefront: register r of a lane is
- * at row lane % rows and `k`. A lane has runs of up to 16 bytes of elements along K. */
+ * at row lane % rows and `k`. A lane has runs of up to 16 bytes of elements along K; its 32
+ * elements of 6 bits are one run of 24 bytes. */
 template <int rows, int K, typename T>
 struct MfmaOperand {
   static constexpr int kBits = mma_bits<T>, kOfLane = rows * K / kWarpSize;
-  static constexpr int kRun = kOfLane * kBits <= 128 ? kOfLane : 128 / kBits;
+  static constexpr int kRun = kOfLane * kBits <= 128 || kBits == 6 ? kOfLane : 128 / kBits;
   static constexpr int kBytes = kOfLane * kBits / 8;
 
   static constexpr int row(int lane) { return lane % rows; }
@@ -50,6 +51,35 @@ struct MfmaNumber<tfloat32_t> {
   }
 };
 
+/*! An element of 6 bits, decoded: a sign, an exponent of which 0 is that of subnormal numbers, and
+ * a mantissa (OCP Microscaling Formats, FP6). No code is an infinity or NaN. */
+template <int kExponent, int kMantissa>
+struct MfmaFloat6 {
+  uint8_t bits;
+
+  TL_DEVICE operator float() const {
+    constexpr int kBias = (1 << (kExponent - 1)) - 1;
+    const int exponent = bits >> kMantissa & ((1 << kExponent) - 1);
+    const int mantissa = bits & ((1 << kMantissa) - 1);
+    const int whole = exponent ? mantissa | 1 << kMantissa : mantissa;
+    // Times 2 to the (exponent - bias - mantissa's bits).
+    const int power = (exponent ? exponent : 1) - kBias - kMantissa;
+    return (bits & 32 ? -whole : whole) * bit_cast<float>(uint32_t(127 + power) << 23);
+  }
+};
+template <>
+struct MmaElement<fp6_e2_t> {
+  using type = MfmaFloat6<2, 3>;
+};
+template <>
+struct MmaElement<fp6_e3_t> {
+  using type = MfmaFloat6<3, 2>;
+};
+template <>
+struct MfmaNumber<fp6_e2_t> : MmaNumber<MfmaFloat6<2, 3>> {};
+template <>
+struct MfmaNumber<fp6_e3_t> : MmaNumber<MfmaFloat6<3, 2>> {};
+
 struct MfmaArguments {
   void* c;
   const void* a;
@@ -66,6 +96,13 @@ TL_DEVICE void mfma_operand(Registers registers, Number* numbers) {
     if constexpr (is_sub_byte<T>) {
       const auto* bytes = static_cast<const uint8_t*>(registers(l));
       for (int r = 0; r < Layout::kOfLane; ++r) elements[r] = get_sub_byte<T>(bytes, r);
+    } else if constexpr (Layout::kBits == 6) {
+      const auto* bytes = static_cast<const uint8_t*>(registers(l));
+      for (int r = 0; r < Layout::kOfLane; ++r) {
+        // The last element of four ends with the byte that it lies in.
+        const int first = 6 * r / 8, word = bytes[first] | (r % 4 == 3 ? 0 : bytes[first + 1] << 8);
+        elements[r].bits = uint8_t(word >> 6 * r % 8 & 63);
+      }
     } else {
       __builtin_memcpy(elements, registers(l), Layout::kBytes);
     }
@@ -132,6 +169,10 @@ TL_DEVICE void mfma_sync(const char* name, const MfmaArguments& arguments, Locat
 
 }  // namespace emu
 
+/*! An order for the scheduler of a GPU's compiler; here things happen as the source says. */
+template <int first, int each, int times>
+TL_DEVICE void schedule_reads() {}
+
 /*!
  * c += a * b on the registers of a wavefront, each pointer being to this lane's elements; sums are
  * formed in C. With g = lane / M, register r of A is at row lane % M, k = K * M / 64 * g + r, of B
@@ -147,9 +188,10 @@ TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b,
 }
 
 /*!
- * The same of 8-bit and 4-bit floats, where each 32 elements along K have a scale: lane l gives
- * those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements of 8
- * bits lie in runs of 16: register r is at k = r / 16 * (1024 / M) + 16 * (l / M) + r % 16.
+ * The same of 8-bit, 6-bit and 4-bit floats, where each 32 elements along K have a scale: lane l
+ * gives those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements
+ * of 8 bits lie in runs of 16: register r is at k = r / 16 * (1024 / M) + 16 * (l / M) + r % 16.
+ * Those of a lane of 6 and 4 bits are the 32 of its scale.
  */
 template <int M, int N, int K, typename TA, typename TB>
 TL_DEVICE void mfma_scale(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,

@@ -95,15 +95,28 @@ inline constexpr int mfma_format<fp8_e4_t> = 0;
 template <>
 inline constexpr int mfma_format<fp8_e5_t> = 1;
 template <>
+inline constexpr int mfma_format<fp6_e2_t> = 2;
+template <>
+inline constexpr int mfma_format<fp6_e3_t> = 3;
+template <>
 inline constexpr int mfma_format<fp4_e2_t> = 4;
 
-/*! 32 elements of an operand; those of 4 bits take half of the registers. */
+/*! 32 elements of an operand, of 32 bytes of registers; those of 6 bits take six registers, those
+ * of 4 bits four. */
 template <typename T>
 TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
   if constexpr (is_sub_byte<T>) {
     // Whole registers, which LLVM's SROA does not take apart: it would lose what `load` says.
     const auto low = registers<Registers<int, 4>>(from);
     return __builtin_shufflevector(low, Registers<int, 4>{}, 0, 1, 2, 3, 4, 5, 6, 7);
+  } else if constexpr (mma_bits<T> == 6) {
+    Registers<int, 8> all{};
+    TL_UNROLL for (int i = 0; i < 6; i += 2) {
+      const auto two = registers<Registers<int, 2>>(static_cast<const char*>(from) + 4 * i);
+      all[i] = two[0];
+      all[i + 1] = two[1];
+    }
+    return all;
   } else {
     return registers<Registers<int, 8>>(from);
   }
@@ -162,6 +175,21 @@ TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
   memcpy(c, &sums, sizeof(sums));
 }
 
+/*!
+ * The order of the block of instructions around, for the compiler's scheduler: `first` reads of
+ * LDS, then `times` times a matrix instruction and `each` reads; what is left follows as it likes
+ * (LLVM, llvm.amdgcn.sched.group.barrier). LLVM by itself has all reads of a step behind the matrix
+ * instructions of the step before, which then wait for LDS. */
+template <int first, int each, int times>
+TL_DEVICE void schedule_reads() {
+  constexpr int kMatrix = 0x8, kLdsRead = 0x100;
+  __builtin_amdgcn_sched_group_barrier(kLdsRead, first, 0);
+  TL_UNROLL for (int i = 0; i < times; ++i) {
+    __builtin_amdgcn_sched_group_barrier(kMatrix, 1, 0);
+    __builtin_amdgcn_sched_group_barrier(kLdsRead, each, 0);
+  }
+}
+
 #if __gfx950__
 namespace detail {
 
@@ -185,9 +213,10 @@ TL_DEVICE void mfma_scaled(float* c, const void* a, const void* b, int scales_a,
 }  // namespace detail
 
 /*!
- * The same of 8-bit and 4-bit floats, where each 32 elements along K have a scale: lane l gives
- * those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements of 8
- * bits lie in runs of 16: register r is at k = r / 16 * (1024 / M) + 16 * (l / M) + r % 16.
+ * The same of 8-bit, 6-bit and 4-bit floats, where each 32 elements along K have a scale: lane l
+ * gives those of row (column) l % M, elements 32 * (l / M) to 32 * (l / M) + 31 along K. Elements
+ * of 8 bits lie in runs of 16: register r is at k = r / 16 * (1024 / M) + 16 * (l / M) + r % 16.
+ * Those of a lane of 6 and 4 bits are the 32 of its scale.
  */
 template <int M, int N, int K, typename TA, typename TB>
 TL_DEVICE void mfma_scale(float* c, const mma_memory<TA>* a, const mma_memory<TB>* b,

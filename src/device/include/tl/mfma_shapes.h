@@ -4,7 +4,30 @@
 
 #include <tl/mma_shapes.h>
 
+/*! The 6-bit floats of OCP Microscaling, E2M3 and E3M2, of which only MFMA knows. In memory element
+ * e is bits 6 e to 6 e + 5 of bytes, the lowest bits first: four are three bytes. */
+struct fp6_e2_t;
+struct fp6_e3_t;
+
 namespace tl {
+
+namespace detail {
+
+template <>
+struct MmaMemory<fp6_e2_t> {
+  using type = uint8_t;
+};
+template <>
+struct MmaMemory<fp6_e3_t> {
+  using type = uint8_t;
+};
+
+}  // namespace detail
+
+template <>
+inline constexpr int mma_bits<fp6_e2_t> = 6;
+template <>
+inline constexpr int mma_bits<fp6_e3_t> = 6;
 
 /*! Of M = N = 16; what is 32 x 32 has half the K. tfloat32_t stands for CDNA3's xf32. */
 template <int K, typename T, typename C>
@@ -37,6 +60,10 @@ template <typename Format>
 inline constexpr bool mfma_scale_has_type<Float8<Format>> = detail::has_sign<Format>;
 template <>
 inline constexpr bool mfma_scale_has_type<fp4_e2_t> = true;
+template <>
+inline constexpr bool mfma_scale_has_type<fp6_e2_t> = true;
+template <>
+inline constexpr bool mfma_scale_has_type<fp6_e3_t> = true;
 
 /*! Elements along K that a scale is of. */
 inline constexpr int mfma_scale_k = 32;
@@ -55,7 +82,7 @@ inline constexpr bool mfma_scale_exists =
       "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32 or 128, 8-bit floats, float; 4, " \
       "float, float; 8, tfloat32_t, float; 4, double, double; or, but for double, M = "   \
       "N = 32 and half the K")
-#define TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB)                                              \
-  static_assert(::tl::mfma_scale_exists<M, N, K, TA, TB>,                                         \
-                "tl::mfma_scale<M, N, K, A, B> is 16 x 16 x 128 or 32 x 32 x 64 of 8-bit floats " \
-                "and fp4_e2_t")
+#define TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB)                                               \
+  static_assert(::tl::mfma_scale_exists<M, N, K, TA, TB>,                                          \
+                "tl::mfma_scale<M, N, K, A, B> is 16 x 16 x 128 or 32 x 32 x 64 of 8-bit floats, " \
+                "fp6_e2_t, fp6_e3_t and fp4_e2_t")

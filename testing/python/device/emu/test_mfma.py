@@ -25,10 +25,12 @@ NUMPY = {
     "fp8_e5_t": ml_dtypes.float8_e5m2,
     "fp8_e4_fnuz_t": ml_dtypes.float8_e4m3fnuz,
     "fp8_e5_fnuz_t": ml_dtypes.float8_e5m2fnuz,
+    "fp6_e2_t": ml_dtypes.float6_e2m3fn,
+    "fp6_e3_t": ml_dtypes.float6_e3m2fn,
     "fp4_e2_t": ml_dtypes.float4_e2m1fn,
 }
 # Others have 32, or 64 in two GPRs.
-BITS = {"fp4_e2_t": 4, "int8_t": 8, "half_t": 16, "bfloat16_t": 16}
+BITS = {"fp4_e2_t": 4, "fp6_e2_t": 6, "fp6_e3_t": 6, "int8_t": 8, "half_t": 16, "bfloat16_t": 16}
 BITS |= {name: 8 for name in NUMPY if name.startswith("fp8_")}
 
 
@@ -91,7 +93,7 @@ MFMA = {
     "16x16x8_xf32": Instruction(16, 8, XF32, "k%2", "0", "16*(k//2) + i"),
     "16x16x4_f64": Instruction(16, 4, DOUBLE, "0", "0", "16*k + i"),
 }
-# fp8 lies in runs of 16 along K, fp4 in runs of 32.
+# fp8 lies in runs of 16 along K, fp6 and fp4 in runs of 32; elements of 6 bits cross GPRs.
 SCALED = {
     "32x32x64_fp8": Instruction(
         32, 64, E4M3, "k//32 * 4 + k%16 // 4", "8*(k%4)", "32*(k//16 % 2) + i"
@@ -112,8 +114,15 @@ SCALED = {
         16, 128, ("fp4_e2_t", "float"), "k%32 // 8", "4*(k%8)", "16*(k//32) + i"
     ),
 }
-# Without scales V_MFMA_F32_32X32X64_F8F6F4 has the same layouts.
-MFMA |= {f"{n}_f8f6f4": row for n, row in SCALED.items() if row.types[0] != "fp4_e2_t"}
+SCALED |= {
+    f"{m}x{m}x{k}_{name}": Instruction(
+        m, k, (t, "float"), "6*(k%32) // 32", "6*(k%32) % 32", f"{m}*(k//32) + i"
+    )
+    for m, k in ((32, 64), (16, 128))
+    for name, t in (("fp6", "fp6_e2_t"), ("bf6", "fp6_e3_t"))
+}
+# Without scales V_MFMA_F32_32X32X64_F8F6F4 has the same layouts; the compiler takes it for fp8.
+MFMA |= {f"{n}_f8f6f4": row for n, row in SCALED.items() if row.types[0].startswith("fp8")}
 ONE = """
 template <int M, int K, typename T, typename C>
 __device__ void load(const tl::mma_memory<T>* from, tl::mma_memory<T>* to) {
@@ -158,6 +167,9 @@ ONE += """
 extern "C" __global__ void mixed(const fp8_e4_t* A, const uint8_t* B, float* D, const fp8_e8_t* S) {
   scaled<16, 128, fp8_e4_t, fp4_e2_t>(A, B, D, S);
 }
+extern "C" __global__ void mixed6(const uint8_t* A, const uint8_t* B, float* D, const fp8_e8_t* S) {
+  scaled<32, 64, fp6_e3_t, fp6_e2_t>(A, B, D, S);
+}
 extern "C" __global__ void divergent(const float* A, const float* B, float* D) {
 #line 7 "user.py"
   if (threadIdx.x != 40) tl::mfma<16, 16, 4, float, float>(D, A, B);
@@ -173,6 +185,9 @@ def registers(row: Instruction, x: np.ndarray) -> np.ndarray:
     if row.types[0] == "fp4_e2_t":
         codes = memory.view(np.uint8)
         return codes[:, ::2] | codes[:, 1::2] << 4
+    if BITS.get(row.types[0]) == 6:
+        bits = memory.view(np.uint8)[..., None] >> np.arange(6) & 1
+        return np.packbits(bits.reshape(64, -1), axis=1, bitorder="little")
     return memory
 
 
@@ -218,11 +233,13 @@ def scales(m: int) -> tuple[np.ndarray, np.ndarray]:
     return 2.0 ** powers.transpose(0, 2, 1), (powers + 127).astype(np.uint8).ravel()
 
 
-@pytest.mark.parametrize("name", [*SCALED, "mixed"])
+@pytest.mark.parametrize("name", [*SCALED, "mixed", "mixed6"])
 def test_scales(run, name):
     if name == "mixed":
         rows, name = (SCALED["16x16x128_bf8"], SCALED["16x16x128_fp4"]), name
         types = ("fp8_e4_t", "fp4_e2_t")
+    elif name == "mixed6":
+        rows, types = (SCALED["32x32x64_bf6"], SCALED["32x32x64_fp6"]), ("fp6_e3_t", "fp6_e2_t")
     else:
         rows, types = (SCALED[name],) * 2, (SCALED[name].types[0],) * 2
         name = f"mfma_{name}"
@@ -237,6 +254,22 @@ def test_scales(run, name):
     operands = [registers(r, x) for r, x in zip(rows, (a, b), strict=True)]
     run(HEADERS + ONE, name, [*operands, memory, lanes], block=64, warp_threads=64)
     np.testing.assert_array_equal(memory[places_of_c(row.m, "float")], exact)
+
+
+@pytest.mark.parametrize("name", ["16x16x128_fp6", "16x16x128_bf6"])
+def test_every_code_of_6_bits(run, name):
+    """Row 0 of A has all codes twice; B picks out one of them for each column."""
+    row = SCALED[name]
+    numpy = NUMPY[row.types[0]]
+    for first in range(0, 64, 16):
+        a, b = np.zeros((16, 128), numpy), np.zeros((16, 128), numpy)
+        a[0] = np.tile(np.arange(64, dtype=np.uint8), 2).view(numpy)
+        b[np.arange(16), first + np.arange(16)] = 1
+        memory, scale = held(row, np.zeros((16, 16), np.float32)), np.full(128, 127, np.uint8)
+        operands = [registers(row, x) for x in (a, b)]
+        run(HEADERS + ONE, f"mfma_{name}", [*operands, memory, scale], block=64, warp_threads=64)
+        found = memory[places_of_c(16, "float")]
+        np.testing.assert_array_equal(found[0], a[0, first : first + 16].astype(np.float32))
 
 
 def test_xf32_rounds_to_nearest_even(run):

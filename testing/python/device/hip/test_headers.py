@@ -63,6 +63,8 @@ __device__ void product(const unsigned char* x, float* out) {
 extern "C" __global__ void __launch_bounds__(64) scaled_kernel(const unsigned char* x, float* f) {
   product<16, 128, fp8_e4_t, fp8_e5_t>(x, f);
   product<32, 64, fp4_e2_t, fp8_e4_t>(x, f);
+  product<16, 128, fp6_e2_t, fp6_e3_t>(x, f);
+  product<32, 64, fp6_e3_t, fp4_e2_t>(x, f);
 }
 """
 
@@ -140,7 +142,10 @@ def test_every_mfma(arch):
 def test_a_scaled_mfma():
     found = compiled("", "gfx950", ["mfma"], SCALED)
     made = re.findall(r"v_mfma_scale_f32_(\w+) .*", found.assembly)
-    assert made == ["16x16x128_f8f6f4", "32x32x64_f8f6f4"]
+    assert made == ["16x16x128_f8f6f4", "32x32x64_f8f6f4"] * 2
+    # The formats of the second operand, which is A of the call.
+    assert re.findall(r"v_mfma_scale_\w+ .*cbsz:(\d)", found.assembly) == ["4", "2", "3"]
+    assert re.findall(r"v_mfma_scale_\w+ .*blgp:(\d)", found.assembly) == ["1", "3", "4"]
     assert usage(found).stack == 0
 
 

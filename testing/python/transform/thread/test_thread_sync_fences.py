@@ -67,6 +67,44 @@ def test_reads_of_what_an_engine_fills_pass_a_fence_before_an_arrival(
         assert lines[place - 1] == FENCE
 
 
+def read_and_wait(S, B, tx):
+    read(S, B, tx)
+    intrinsic("warpgroup_wait", 0)
+
+
+def wait_twice(S, B, tx):
+    read(S, B, tx)
+    intrinsic("warpgroup_wait", 1)
+    intrinsic("warpgroup_wait", 0)
+
+
+def wait_and_read(S, B, tx):
+    intrinsic("warpgroup_wait", 0)
+    read(S, B, tx)
+
+
+def wait_for_stores(S, B, tx):
+    read(S, B, tx)
+    intrinsic("tma_store_wait", 0, T.bool(True))
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [
+        (read_and_wait, "warpgroup_wait(0)"),
+        (wait_twice, "warpgroup_wait(1)"),
+        (wait_and_read, "mbarrier_arrive_warp"),
+        (wait_for_stores, "mbarrier_arrive_warp"),
+    ],
+)
+def test_a_fence_stands_in_front_of_waits_for_products(statements, before, behind):
+    """Then a thread waits for its reads while the tensor cores work."""
+    text = statements("ThreadSync", ring(before), {}, arch="sm_90a")
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines.count(FENCE) == 1
+    assert lines[lines.index(FENCE) + 1].startswith(f"T.tl.{behind}")
+
+
 def one_lane_arrives(before):
     """Lanes read what an engine fills; behind `before`, one of each warp arrives at an mbarrier."""
 

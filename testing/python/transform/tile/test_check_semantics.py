@@ -2,6 +2,7 @@
 
 import pytest
 
+import tilelang
 import tilelang.language as T
 
 
@@ -78,3 +79,29 @@ def test_parallel_variable_into_memory_of_a_thread(statements):
                 L[i] = A[i]
 
     refused(statements, main, "variable i indexing L")
+
+
+@pytest.mark.parametrize(
+    ("scope", "shape", "told"),
+    [
+        ("shared.dyn", (65536, 65536), "8589934592 bytes of S in shared memory, wanted at most"),
+        (
+            "local.fragment",
+            (65536, 65536),
+            "in registers and local memory, wanted at most 33554432",
+        ),
+        ("local", (1 << 18,), "1048576 bytes of S .* wanted at most 524288"),
+    ],
+)
+def test_a_buffer_that_no_block_has_room_for(scope, shape, told):
+    """Passes go over the elements of a tile: tables of so many of them took all memory of the
+    machine."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=(32, 2)):
+            S = T.alloc_buffer(shape, "float32" if scope == "local" else "float16", scope)
+            A[0] = S[(0,) * len(shape)]
+
+    with pytest.raises(ValueError, match=rf"\.py:\d+: \[Tilelang Semantic Check\] .*{told}"):
+        tilelang.lower(main, target="cuda -arch=sm_90a")

@@ -1,0 +1,144 @@
+"""What ptxas says of a kernel: warnings, explanations, and another choice of the compiler's."""
+
+import re
+import warnings
+
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tilelang.cache import memory
+from tilelang.jit.kernel import JITKernel
+
+TARGET = "cuda -arch=sm_90a"
+ROLES = "tl.second_choice.without_roles"
+
+
+def attention(rows, keys, threads=128, registers=None):
+    """Two products with accumulators of rows x keys and of rows x 128."""
+    dim = 128
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((rows, dim), T.float16),
+        K: T.Tensor((keys * 16, dim), T.float16),
+        V: T.Tensor((keys * 16, dim), T.float16),
+        Out: T.Tensor((rows, dim), T.float32),
+    ):
+        with T.Kernel(1, threads=threads):
+            if registers:
+                T.annotate_producer_reg_dealloc(24)
+                T.annotate_consumer_reg_alloc(registers)
+            q = T.alloc_shared((rows, dim), T.float16)
+            k = T.alloc_shared((keys, dim), T.float16)
+            v = T.alloc_shared((keys, dim), T.float16)
+            scores = T.alloc_fragment((rows, keys), T.float32)
+            weights = T.alloc_fragment((rows, keys), T.float16)
+            out = T.alloc_fragment((rows, dim), T.float32)
+            T.copy(Q, q)
+            T.clear(out)
+            for step in T.Pipelined(16, num_stages=2):
+                T.copy(K[step * keys, 0], k)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(rows, keys):
+                    scores[i, j] = T.exp2(scores[i, j])
+                T.copy(scores, weights)
+                T.copy(V[step * keys, 0], v)
+                T.gemm(weights, v, out)
+            T.copy(out, Out)
+
+    return main
+
+
+# Accumulators of 320 registers of a thread, and half of them by twice the threads.
+LARGE, SMALL = attention(128, 128), attention(128, 128, threads=256)
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Compiles as for a GPU of this machine, and loads nothing."""
+    monkeypatch.setenv("TILELANG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TILELANG_DISABLE_CACHE", "0")
+    monkeypatch.setattr(JITKernel, "_why_not_here", "")
+    monkeypatch.setattr(JITKernel, "_build_adapter", lambda self: None)
+    return lambda program, **options: tilelang.compile(
+        program, target=TARGET, execution_backend="nvrtc", **options
+    )
+
+
+def test_a_warning_has_the_place_the_numbers_and_a_repair(compiled):
+    with pytest.warns(tilelang.PerformanceWarning) as said:
+        kernel = compiled(LARGE)
+    (warning,) = said
+    usage = kernel.resource_usage["main_kernel"]
+    assert f"{warning.filename}:{warning.lineno}" == kernel.launch_plan.location
+    assert re.fullmatch(
+        r"kernel main_kernel, \d+ registers of each thread: found ptxas C751[12]: "
+        r"wgmma.mma_async instructions are serialized due to insufficient register resources .*; "
+        rf"spilled: {usage.spill_stores} bytes stored, {usage.spill_loads} loaded, "
+        rf"{usage.spills_in_loops} of {usage.instructions_in_loops} instructions in loops, wanted "
+        r"products that run beside each other and no spills in loops; where 128 threads "
+        r"compute, let 256 share the tiles \(threads= of T.Kernel\), else .*",
+        str(warning.message),
+    )
+    for line in ("serialized due to insufficient register resources", "instructions in loops"):
+        assert line in kernel.explain()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            compiled(LARGE)
+    assert len(said) == 1
+
+
+def test_the_repair_repairs(compiled):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tilelang.PerformanceWarning)
+        kernel = compiled(SMALL)
+    usage = kernel.resource_usage["main_kernel"]
+    assert usage.advisories == ()
+    assert usage.spill_stores == 0
+    assert "choices of the compiler" not in kernel.explain()
+
+
+def test_a_cached_kernel_says_the_same(compiled, monkeypatch):
+    memory.forget()  # of the other tests
+    with pytest.warns(tilelang.PerformanceWarning) as first:
+        one = compiled(LARGE)
+    memory.forget()
+    monkeypatch.setattr("tilelang.cuda.nvrtc._run", None)  # nothing is compiled
+    with pytest.warns(tilelang.PerformanceWarning) as second:
+        other = compiled(LARGE)
+    assert [str(w.message) for w in first] == [str(w.message) for w in second]
+    assert other.explain() == one.explain()
+
+
+def test_another_choice_of_the_compiler_is_kept(compiled):
+    """With a producer 128 threads have 240 registers each, without one 255."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tilelang.PerformanceWarning)
+        kernel = compiled(attention(128, 64))
+    options = {"target": TARGET, "execution_backend": "emulate"}
+    first = tilelang.compile(attention(128, 64), **options)
+    second = tilelang.compile(attention(128, 64), pass_configs={ROLES: True}, **options)
+    assert first.resource_usage["main_kernel"].advisories[0].code == "C7512"
+    assert second.resource_usage["main_kernel"].advisories == ()
+    assert kernel.kernel_source == second.kernel_source != first.kernel_source
+    assert kernel.cubin == second.cubin
+    assert kernel.launch_plan.kernels[0].block == (128, 1, 1)
+    lines = kernel.explain().splitlines()
+    at = lines.index("choices of the compiler that were compiled:")
+    assert re.fullmatch(
+        r"  first choice: 240 registers, \d+ bytes spilled, products serialised", lines[at + 1]
+    )
+    assert re.fullmatch(
+        r"  no warps that only load: 2\d\d registers, 0 bytes spilled, kept", lines[at + 2]
+    )
+    # What a GPU would run, the emulator's kernel tells as well.
+    assert lines[at : at + 3] == first.explain().splitlines()[-3:]
+
+
+def test_a_choice_of_the_users_stays(compiled):
+    with pytest.warns(tilelang.PerformanceWarning):
+        kernel = compiled(attention(128, 64, registers=240))
+    assert kernel.launch_plan.kernels[0].block == (256, 1, 1)
+    assert "choices of the compiler" not in kernel.explain()

@@ -1,0 +1,75 @@
+"""What the compiler tries where ptxas serialises or spills what it has made of a program.
+
+Whether warps are producers is decided before anybody knows registers, which only ptxas counts.
+Where its report is bad (`tilelang.engine.performance`), the program is compiled without that
+decision, and kept that way if neither matters then. A decision that the user has made, or that the
+program does not depend on, gives the same source text, which is not compiled. The cache keeps
+reports and programs, so a program that is found there takes the same way without compiling. For
+the emulator nothing is compiled, and it runs the first choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tilelang.engine.performance import is_serialised, is_troubled
+from tilelang.engine.resource_usage import ResourceUsage
+
+CHOICES = {"tl.second_choice.without_roles": "no warps that only load"}
+"""Keys that passes read, and what they stand for. Decisions that no kernel was better without have
+none here (docs/measurements.md)."""
+
+Lowered = TypeVar("Lowered")
+
+
+@dataclass(frozen=True)
+class Tried(Generic[Lowered]):
+    """A program that was compiled: `name` is of `CHOICES`, empty for the first."""
+
+    name: str
+    lowered: Lowered
+    usage: Mapping[str, ResourceUsage]
+
+    @property
+    def line(self) -> str:
+        """What ptxas said of it, in words."""
+        spilled = sum(of.spill_stores for of in self.usage.values())
+        registers = max(of.registers for of in self.usage.values())
+        serialised = any(map(is_serialised, self.usage.values()))
+        return f"{self.name or 'first choice'}: {registers} registers, {spilled} bytes spilled" + (
+            ", products serialised" if serialised else ""
+        )
+
+
+def choose(
+    first: Lowered,
+    lower: Callable[[str], Lowered],
+    source: Callable[[Lowered], str],
+    usage: Callable[[Lowered], Mapping[str, ResourceUsage]],
+) -> tuple[int, list[Tried[Lowered]]]:
+    """The number of the program that is kept, and those that were compiled, `first` in front.
+
+    `lower` gives the program with one of the keys of `CHOICES`.
+    """
+    tried = [Tried("", first, usage(first))]
+    if not is_troubled(tried[0].usage):
+        return 0, tried
+    for key, name in CHOICES.items():
+        other = lower(key)
+        if any(source(other) == source(one.lowered) for one in tried):
+            continue
+        tried.append(Tried(name, other, usage(other)))
+        if not is_troubled(tried[-1].usage):
+            return len(tried) - 1, tried
+    return 0, tried
+
+
+def choices_text(number: int, tried: Sequence[Tried[Any]]) -> list[str]:
+    """What was compiled, a line each, with a mark at the `number` that is kept; nothing where the
+    first was good."""
+    if len(tried) == 1:
+        return []
+    lines = [f"  {one.line}" + (", kept" if i == number else "") for i, one in enumerate(tried)]
+    return ["choices of the compiler that were compiled:", *lines]
