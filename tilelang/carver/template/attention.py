@@ -80,8 +80,8 @@ class FlashAttentionTemplate(BaseTemplate):
     def _seconds(self, rows: int, keys: int, stages: int, threads: int) -> float:
         arch, width, dim = self.arch, element_bytes(self.in_dtype), self.head_dim
         # Scores, the same in the operand's type, and the result.
-        others = PERSISTENT_REGISTERS if self.persistent else OTHER_REGISTERS
-        numbers = rows * (keys * (1 + width / 4) + dim) / threads + others
+        beside = PERSISTENT_REGISTERS if self.persistent else OTHER_REGISTERS
+        numbers = rows * (keys * (1 + width / 4) + dim) / threads + beside
         # Queries, tiles of keys and values, and the result where the next tile's queries come
         # before it is stored.
         shared = int((rows * (2 if self.persistent else 1) + 2 * keys * stages) * dim * width)
@@ -113,7 +113,7 @@ class FlashAttentionTemplate(BaseTemplate):
             step += LATENCY_CLOCKS / min(room, most)
         else:
             step = together(step, LATENCY_CLOCKS / (stages - 1) / min(room, most))
-        total: float = most * steps
+        total = most * steps
         if self.persistent and self.is_causal:
             # Short tiles fill what is left beside long ones, of which the longest has all keys.
             total = max(tiles / arch.speeds.sms * steps, 2 * steps)
