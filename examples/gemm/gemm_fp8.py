@@ -52,7 +52,11 @@ def scaled_matmul(
     # Columns that share a scale of B, as those of a tile of 192 do in parts.
     shared = math.gcd(block_N, group)
     squares = parts * block_N // shared
-    steps, tall = -(-groups // split), min(panel, rows)
+    steps = -(-groups // split)
+    # Rows of tiles of a panel: of those up to `panel` the number whose last panel is fullest. A
+    # lower last panel would take divisions by a variable, in each step of the producer.
+    tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
+    tall = min(tall, rows)
     wide = -(-K // 16) * 16
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
@@ -74,14 +78,6 @@ def scaled_matmul(
                 copy_rows(A, A_wide, by * 16, bx * 256)
             else:
                 copy_rows(B, B_wide, (by - below) * 16, bx * 256)
-
-    @T.macro
-    def place(tile):
-        """Row and column of a tile."""
-        above = tile // (tall * columns) * tall
-        height = T.min(tall, rows - above) if rows % tall else tall
-        inside = tile % (tall * columns)
-        return above + inside % height, inside // height
 
     @T.macro
     def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
@@ -137,10 +133,12 @@ def scaled_matmul(
             arrived = T.alloc_shared((1,), T.int32) if split > 1 else None
             flat = T.reshape(scale_A, (groups * M,)) if in_front else None
 
-            for unit in T.Persistent([rows * columns * split], clusters, block // cluster):
-                share = unit % split
-                by, bx = place(unit // split)
-                first, left = (by * cluster + block % cluster) * block_M, bx * parts * block_N
+            units = [-(-rows // tall), columns, tall, split]
+            for above, bx, y, share in T.Persistent(units, clusters, block // cluster):
+                by, left = above * tall + y, bx * parts * block_N
+                first = (by * cluster + block % cluster) * block_M
+                if by >= rows:
+                    continue
                 for sums in C_local:
                     T.clear(sums)
                 begin = share * steps

@@ -30,8 +30,8 @@ def example():
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((9, 200, 1037), {"block_M": 64, "split": 3, "padded": True}, id="padded rows"),
         pytest.param((264, 520, 400), {"parts": 2, "cluster": 2}, id="clusters"),
-        # Panels of two and of one row of tiles.
-        pytest.param((300, 200, 144), {"panel": 2}, id="a short panel"),
+        # Panels of three of five rows of tiles.
+        pytest.param((580, 72, 144), {"panel": 4}, id="a short panel"),
     ],
 )
 def test_configurations_have_one_result(example, monkeypatch, device, size, config):
