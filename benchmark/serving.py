@@ -119,7 +119,7 @@ def mla_decode_paged() -> Program:
     return Program(
         "MLA decode, pages of 64",
         [own.combine, own.mla_decode_paged],
-        [lambda **_: own.mla_decode_paged(heads)],
+        [lambda **_: own.mla_decode_paged(heads, block_N=128)],
         case,
         {"batch": 1, "length": 100},
         {"batch": 132, "length": 8192},

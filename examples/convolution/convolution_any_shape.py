@@ -117,12 +117,18 @@ def convolution(
         found, wanted = tensor.shape[3], copy.shape[3]
         count = math.prod(tensor.shape[:3])
         with T.Kernel(T.ceildiv(count * wanted, 2048), threads=256) as block:
-            source, target = T.view(tensor, (count, found)), T.view(copy, (count, wanted))
-            for i, j in T.Parallel(256, EIGHT):
-                row = (block * 256 + i) // (wanted // EIGHT)
-                column = (block * 256 + i) % (wanted // EIGHT) * EIGHT + j
-                if row < count:
-                    target[row, column] = T.if_then_else(column < found, source[row, column], 0)
+            source = T.view(tensor, (count, found))
+            target = T.view(copy, (count * wanted // EIGHT, EIGHT))
+            # A thread gathers 16 bytes, and stores them at a time.
+            chunk = block * 256 + T.get_thread_binding()
+            row, first = chunk // (wanted // EIGHT), chunk % (wanted // EIGHT) * EIGHT
+            local = T.alloc_local((EIGHT,), T.float16)
+            if row < count:
+                for j in T.unroll(EIGHT):
+                    column = first + j
+                    local[j] = T.if_then_else(column < found, source[row, column], 0)
+                for j in T.vectorized(EIGHT):
+                    target[chunk, j] = local[j]
 
     @T.macro
     def place(tile):

@@ -49,16 +49,16 @@ def weight_of(logit, top):
 
 
 @T.macro
-def threshold(measure, source, wanted, by_weight, low: T.Ref, high, spare, state):
+def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state):
     """Raise `low` to the largest key that has enough logits from it on, their number or,
-    `by_weight`, their weight; or to one with no more than `spare` logits between the two. There is
-    enough from `low` on, not from `high` on."""
+    `by_weight`, their weight; or to one with no more than `most` of them. There is enough from
+    `low` on, not from `high` on."""
     pivots, weights, numbers = state
     count = pivots.shape[0]
     behind = T.alloc_var(T.uint32, init=high)
     from_low = T.alloc_var(T.int32, init=2147483647)
     from_behind = T.alloc_var(T.int32, init=0)
-    while behind - low > T.uint32(1) and from_low - from_behind > spare:
+    while behind - low > T.uint32(1) and from_low > most and from_low - from_behind > 1:
         begin = T.alloc_var(T.uint32, init=low)
         end = T.alloc_var(T.uint32, init=behind)
         step = T.max((end - begin) // T.uint32(count + 1), T.uint32(1))
@@ -77,7 +77,7 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, spare, state
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
+def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
     """A token for each row of Logits (batch, vocabulary) in float32. It is one of the K[row]
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
@@ -184,11 +184,11 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         source = (Logits, row, top, logits, weight, number)
         low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
         if k < vocabulary:
-            threshold(measure_row, source, k, False, low, high, 1, state)
+            threshold(measure_row, source, k, False, low, high, 0, state)
         weight_from(Logits, row, number_of(low), top, logits, total, weights_of)
         # All weights together are all of them, however sums are rounded.
         if p < 1:
-            threshold(measure_row, source, p * total, True, low, high, 1, state)
+            threshold(measure_row, source, p * total, True, low, high, 0, state)
             weight_from(Logits, row, number_of(low), top, logits, total, weights_of)
 
         target = T.alloc_var(T.float32, init=uniform * total)
@@ -234,8 +234,9 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
         Token[row] = T.if_then_else(token < 0, last, token)
 
     @T.macro
-    def by_ranks(order, kept, p, uniform, row, Token):
-        """Of a list: its logits with places in the vocabulary, as keys of 64 bits."""
+    def by_ranks(order, kept, k, p, uniform, row, Token):
+        """Of a list that has the `k` largest logits: these with places in the vocabulary, as keys
+        of 64 bits."""
         value = T.alloc_shared((ranked,), T.float32)
         place = T.alloc_shared((ranked,), T.int32)
         weight = T.alloc_shared((ranked,), T.float32)
@@ -271,7 +272,7 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                     place[rank[i]] = T.cast(~T.cast(order[j], T.uint32), T.int32)
         for j in T.Parallel(ranked, coalesced_width=1):
             weight[j] = 0
-            if j < kept:
+            if j < kept and value[j] >= value[T.max(k - 1, 0)]:
                 weight[j] = weight_of(value[j], value[0])
             prefix[j // LANES, j % LANES] = weight[j]
         T.cumsum(prefix, dim=1)
@@ -362,14 +363,15 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                     )
                 T.reduce_min(maxima, smallest, dim=1)
                 T.reduce_max(maxima, largest, dim=1)
-                # At least k maxima reach it, and no more than a quarter more.
+                # At least k maxima reach it, and no more than half more, unless there are equals.
                 floor = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
                 if k <= threads:
                     floor = ordered(smallest[0])
                 behind_all = ordered(largest[0]) + T.uint32(1)
-                spare = T.max(k // 4, 4)
                 found_in = (maxima, threads, number)
-                threshold(measure_list, found_in, k, False, floor, behind_all, spare, list_state)
+                threshold(
+                    measure_list, found_in, k, False, floor, behind_all, k + k // 2, list_state
+                )
                 for i in T.Parallel(2):
                     found[i] = 0
                 lowest = number_of(floor)
@@ -394,7 +396,16 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                     cut = T.alloc_var(T.uint32, init=floor)
                     behind = ordered(largest[0]) + T.uint32(1)
                     found_in = (inside, size, number)
-                    threshold(measure_list, found_in, k, False, cut, behind, 1, list_state)
+                    threshold(
+                        measure_list,
+                        found_in,
+                        k,
+                        False,
+                        cut,
+                        behind,
+                        k + k // 2 + LANES,
+                        list_state,
+                    )
                     least = number_of(cut)
                     for c, j in T.Parallel(chunks, threads):
                         if c * threads + j < size and inside[c, j] >= least:
@@ -404,7 +415,7 @@ def top_k_top_p(vocabulary, threads=1024, loads=4, listed=4096, ranked=1024):
                                 place = ~T.cast(places[c * threads + j], T.uint32)
                                 order[at] = key | T.cast(place, T.uint64)
                     if found[1] <= ranked:
-                        by_ranks(order, found[1], P[row], Uniform[row], row, Token)
+                        by_ranks(order, found[1], k, P[row], Uniform[row], row, Token)
                         done = True
                     else:
                         tries = 2

@@ -61,7 +61,7 @@ std::string NameOf(const AsyncIssue& issue) { return issue.name + Place(issue.sp
 /*! What a kernel's ranges of threads use, and whether it signals other blocks. */
 class KernelUses {
  public:
-  explicit KernelUses(const CfgNode& kernel) { Note(kernel, nullptr); }
+  explicit KernelUses(const CfgNode& kernel) { Note(kernel, nullptr, {}); }
 
   /*! After an arrival, another range of threads may signal other blocks. */
   bool ArrivalsTell() const { return signals_ && has_ranges_; }
@@ -74,18 +74,30 @@ class KernelUses {
   bool IsSharedAtEnd(const AsyncIssue& issue) const {
     return signals_ || IsInSeveral(issue.destinations);
   }
+  /*! A statement in the loop that is no operation itself uses what the operation writes. */
+  bool IsUsedIn(const CfgNode* loop, const AsyncIssue& issue) const {
+    return std::any_of(issue.destinations.begin(), issue.destinations.end(),
+                       [&](const MemoryAccess& a) {
+                         const auto it = statements_in_.find(a.memory.get());
+                         return it != statements_in_.end() && it->second.count(loop);
+                       });
+  }
 
  private:
-  void Note(const CfgNode& node, const CfgNode* range) {
+  void Note(const CfgNode& node, const CfgNode* range, std::vector<const CfgNode*> loops) {
     if (node.kind == CfgNode::Kind::kRange) {
       has_ranges_ = true;
       range = &node;
     } else {
       signals_ |= node.effects.tells >= ThreadScope::kCluster;
-      for (const MemoryAccess& a : node.effects.accesses) ranges_[a.memory.get()].insert(range);
+      for (const MemoryAccess& a : node.effects.accesses) {
+        ranges_[a.memory.get()].insert(range);
+        if (!node.issue) statements_in_[a.memory.get()].insert(loops.begin(), loops.end());
+      }
     }
-    for (const auto& n : node.body) Note(*n, range);
-    for (const auto& n : node.otherwise) Note(*n, range);
+    if (node.kind == CfgNode::Kind::kLoop) loops.push_back(&node);
+    for (const auto& n : node.body) Note(*n, range, loops);
+    for (const auto& n : node.otherwise) Note(*n, range, loops);
   }
   bool IsInSeveral(const std::vector<MemoryAccess>& accesses) const {
     return std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& a) {
@@ -95,6 +107,8 @@ class KernelUses {
 
   bool signals_ = false, has_ranges_ = false;
   std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> ranges_;
+  /*! By memory, the loops around statements that are no operations. */
+  std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> statements_in_;
 };
 
 /*! How far an operation has to be, and why. */
@@ -389,6 +403,7 @@ class Dataflow {
         wait.until = std::max(wait.until, need.until);
       }
       if (wait.until == Completion::kStarted) continue;
+      if (CompletesUsedResult(wait, *state)) wait.pending = 0;
       if (wait.pending > 0) behind_next_.insert(of_registers.begin(), of_registers.end());
       if (!queue->waits_for_reads) wait.until = Completion::kComplete;
       Retire(&wait, state);
@@ -402,6 +417,25 @@ class Dataflow {
     const bool is_older =
         std::any_of(operation.age.begin(), operation.age.end(), [](int age) { return age > 0; });
     return is_older && operation.issue->result.defined();
+  }
+
+  /*! The same where the wait is for something else, such as the slot that an operation reads, and
+   * a statement of the loop uses the accumulators behind it. */
+  bool CompletesUsedResult(const AsyncWait& wait, const InFlight& state) const {
+    return std::any_of(state.begin(), state.end(), [&](const auto& entry) {
+      const auto& [operation, progress] = entry;
+      const AsyncIssue& issue = *operation.issue;
+      if (issue.queue != wait.queue || progress.newer < wait.pending) return false;
+      if (!issue.result.defined()) return false;
+      const bool goes_on = std::any_of(state.begin(), state.end(), [&](const auto& later) {
+        return later.second.newer < wait.pending && SharesResult(*later.first.issue, issue);
+      });
+      if (goes_on) return false;
+      for (size_t i = 0; i < operation.age.size(); ++i) {
+        if (operation.age[i] > 0 && uses_.IsUsedIn(issue.loops[i], issue)) return true;
+      }
+      return false;
+    });
   }
 
   /*! Notes in the wait what it completes. */

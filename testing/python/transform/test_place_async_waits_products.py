@@ -249,6 +249,32 @@ def test_products_run_beside_each_other_over_iterations(scaled):
     assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"]).log
 
 
+@pytest.mark.parametrize(("scaled", "wait"), [(True, "wait 0 d c"), (False, "wait 1 c")])
+def test_a_slot_of_the_iteration_before(scaled, wait):
+    """The wait is for the tile that a product of the iteration before reads. It completes that
+    product's accumulators, too: a later product stays in flight only if no statement of the loop
+    uses these (C7514)."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.clear(c)
+        for k in T.serial(n):
+            T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True, clear_accum=True)
+            T.copy(A, b[1 + (k + 1) % 2, :, :])
+            T.copy(d, a[2, :, :])
+            if scaled:
+                for i, j in T.Parallel(64, 64):
+                    c[i, j] = c[i, j] * 0.5
+            T.gemm(a[2, :, :], b[1 + k % 2, :, :], c)
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    start = lines.index("for")
+    assert lines[start + 1 : start + 4] == ["gemm", wait, "copy"]
+    source = tilelang.lower(kernel(body), target="cuda -arch=sm_90a").kernel_source
+    assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"]).log
+
+
 def test_branches():
     """What one way has in flight is waited for on both."""
 

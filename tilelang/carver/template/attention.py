@@ -80,8 +80,8 @@ class FlashAttentionTemplate(BaseTemplate):
     def _seconds(self, rows: int, keys: int, stages: int, threads: int) -> float:
         arch, width, dim = self.arch, element_bytes(self.in_dtype), self.head_dim
         # Scores, the same in the operand's type, and the result.
-        rest = PERSISTENT_REGISTERS if self.persistent else OTHER_REGISTERS
-        numbers = rows * (keys * (1 + width / 4) + dim) / threads + rest
+        beside = PERSISTENT_REGISTERS if self.persistent else OTHER_REGISTERS
+        numbers = rows * (keys * (1 + width / 4) + dim) / threads + beside
         # Queries, tiles of keys and values, and the result where the next tile's queries come
         # before it is stored.
         shared = int((rows * (2 if self.persistent else 1) + 2 * keys * stages) * dim * width)

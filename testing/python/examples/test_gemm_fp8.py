@@ -1,0 +1,52 @@
+"""The scaled product of 8-bit floats at sizes and configurations of few rows and long sums."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "gemm"
+
+
+@pytest.fixture(scope="module")
+def example():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        spec = importlib.util.spec_from_file_location("scaled", EXAMPLES / "gemm_fp8.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["scaled"] = module
+        spec.loader.exec_module(module)
+        yield module
+
+
+@pytest.mark.parametrize(
+    ("size", "config"),
+    [
+        # Rows of 23 scales, which TMA loads with those in front of them.
+        pytest.param((23, 200, 640), {"block_M": 64, "split": 2}, id="two shares"),
+        # Shares of three steps, of nine: the last one has none.
+        pytest.param((66, 72, 1100), {"split": 4}, id="a share of nothing"),
+        # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
+        pytest.param((9, 200, 1037), {"block_M": 64, "split": 3, "padded": True}, id="padded rows"),
+        pytest.param((264, 520, 400), {"parts": 2, "cluster": 2}, id="clusters"),
+        # Panels of two and of one row of tiles.
+        pytest.param((300, 200, 144), {"panel": 2}, id="a short panel"),
+    ],
+)
+def test_configurations_have_one_result(example, monkeypatch, device, size, config):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    assert example.scaled_relative_error(*size, device, **config) < 1e-2
+
+
+def test_a_rule_chooses_configurations_that_have_work_for_all_shares(example, monkeypatch):
+    monkeypatch.setattr(example, "processors", lambda: 132)
+    for size in ((1, 256, 128), (7, 512, 22621), (4096, 4096, 7168)):
+        configurations = example.configurations(*size)
+        groups = -(-size[2] // 128)
+        for c in configurations:
+            assert -(-groups // c["split"]) * (c["split"] - 1) < groups
+            assert c["num_stages"] >= 2
+            assert c["padded"] == (size[2] % 16 != 0)
+        few_rows = size[0] <= 64
+        assert (configurations[0]["block_M"] == 64) == few_rows
