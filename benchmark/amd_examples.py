@@ -139,7 +139,7 @@ EXAMPLES = {
     "int4 gemm": int4(block_K=32, num_stages=2),
     "attention 64": attention(64, True),
     "attention 128": attention(128, True, block_M=64, block_N=32),
-    "attention backward": backward(num_stages=1),
+    "attention backward": backward(block_M=32, block_N=128, num_stages=1, threads=256),
     "mla decode": decode(block_H=16, block_N=16, threads=256),
     "softmax": Example(
         lambda arch: softmax.softmax(SIZE, SIZE),
