@@ -8,7 +8,6 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.layout import memory_accesses
 
 TARGET = "hip -mcpu=gfx942"
 
@@ -43,35 +42,68 @@ def check_product(target, m, n, k, dtype, accumulator, trans_a, trans_b, threads
     return kernel.get_kernel_source()
 
 
-def interleaved(program, target=TARGET):
-    """The counts along M and N of each gemm."""
-    script = tilelang.transform.selected(program, target)
-    return [
-        tuple(map(int, re.findall(r"\d+", found))) if found else (1, 1)
-        for found in re.findall(r"T\.tl\.gemm\([^\n]*?(?:\"interleaved\": \[([^]]*)\][^\n]*)?\n", script)
-    ]
-
-
 @pytest.mark.parametrize(
     ("target", "dtype", "accumulator", "tile", "vectors"),
     [
-        # Of 128 threads two wavefronts share a tile, of 32 x 32 each in front of the last.
-        (TARGET, "float16", "float32", (64, 128, 32), (1, 4)),
-        ("hip -mcpu=gfx90a", "bfloat16", "float32", (128, 64, 16), (4, 1)),
-        (TARGET, "int8", "int32", (64, 128, 32), (1, 4)),
-        (TARGET, "float32", "float32", (64, 128, 16), (1, 4)),
-        ("hip -mcpu=gfx950", "float32", "float32", (64, 64, 16), (1, 2)),
-        ("hip -mcpu=gfx950", "float64", "float64", (32, 64, 16), (2, 2)),
-        ("hip -mcpu=gfx1100", "float16", "float32", (64, 64, 32), (2, 4)),
-        # Three MMAs of a wavefront: none are interleaved.
-        (TARGET, "float16", "float32", (32, 96, 32), (1, 1)),
+        (TARGET, "float16", "float32", (64, 128, 32), {"b": 4}),
+        ("hip -mcpu=gfx90a", "bfloat16", "float32", (256, 32, 16), {"a": 4}),
+        (TARGET, "int8", "int32", (32, 256, 32), {"b": 4}),
+        (TARGET, "float32", "float32", (128, 64, 16), {"a": 2, "b": 2}),
+        ("hip -mcpu=gfx950", "float64", "float64", (32, 64, 16), {"b": 2}),
+        ("hip -mcpu=gfx1100", "float16", "float32", (64, 64, 32), {"a": 2, "b": 2}),
+        # Three MMAs of a wavefront.
+        (TARGET, "float16", "float32", (64, 96, 32), {}),
     ],
 )
 def test_product(target, dtype, accumulator, tile, vectors):
-    """A by columns and B by rows: TN, each alone, and K of which an instruction leaves a part."""
+    """A by columns and B by rows; one of them; and K of which the last part is multiplied by
+    ordinary arithmetic."""
     m, n, k = tile
     source = check_product(target, m, n, k, dtype, accumulator, True, False)
-    print(re.findall(r"_vector, tl::load<\w+, (\d+)>\((\w+) ", source))
-    print(source)
+    found = re.findall(r"(\w)_vector, tl::load<\w+, (\d+)>\(\1 ", source)
+    assert {name: int(width) for name, width in found} == vectors
     check_product(target, m, n, k, dtype, accumulator, True, True)
-    check_product(target, m, n, k + 8, dtype, accumulator, False, False)
+    check_product(target, m, n, k + 4, dtype, accumulator, False, False)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_a_layout_of_the_programs(by_rows):
+    """Elements of a row that do not lie side by side are read by themselves."""
+    layout = (lambda k, j: [k, j]) if by_rows else (lambda k, j: [j, k])
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 32), "float16"),
+        B: T.Tensor((32, 128), "float16"),
+        C: T.Tensor((64, 128), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 32), "float16"), T.alloc_shared((32, 128), "float16")
+            c = T.alloc_fragment((64, 128), "float32")
+            T.annotate_layout({b: T.Layout((32, 128), layout)})
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c)
+            T.copy(c, C)
+
+    kernel = tilelang.compile(main, out_idx=-1, target=TARGET)
+    assert ("b_vector, tl::load" in kernel.get_kernel_source()) == by_rows
+    a, b = torch.randint(-4, 5, (64, 32)).half(), torch.randint(-4, 5, (32, 128)).half()
+    assert torch.equal(kernel(a, b), a.float() @ b.float())
+
+
+def test_a_conversion_of_two_floats_is_two_instructions():
+    """The second one writes the upper half of the first one's register."""
+
+    @T.prim_func
+    def main(A: T.Tensor((1024,), "float32"), B: T.Tensor((1024,), "float16")):
+        with T.Kernel(1, threads=128):
+            f, h = T.alloc_fragment((1024,), "float32"), T.alloc_fragment((1024,), "float16")
+            T.copy(A, f)
+            T.copy(f, h)
+            T.copy(h, B)
+
+    assembly = tilelang.compile(main, target=TARGET).sass
+    for name, count in {"v_fma_mixlo_f16": 4, "v_fma_mixhi_f16": 4, "v_cvt_f16_f32": 0}.items():
+        assert len(re.findall(rf"{name}", assembly)) == count
