@@ -104,8 +104,10 @@ void CheckFamily(const GemmOp& op, const Target& target) {
               DTypeName(*other) + "; allocate the tiles with it, so that copies cast to it");
 }
 
-/*! Of a vector of rows or columns that different MMAs take. */
-constexpr int kMostBits = 128;
+/*! Of a vector of rows or columns that different MMAs take. Elements of less than a register have
+ * to be put together along K from several vectors, for which there are not registers of any number.
+ */
+constexpr int MostBits(int element_bits) { return element_bits < 32 ? 64 : 128; }
 
 /*! Has the target instructions that read an operand of such elements which is not K-major? */
 bool ReadsMatrices(const Target& target, int bits) {
@@ -240,7 +242,7 @@ Interleaving InterleavingOf(const GemmOp& op, const GemmPlan& plan, const Target
   if (i.has_ldmatrix || bits < 8 || ReadsMatrices(target, bits)) return wanted;
   const auto count = [&](int64_t tiles) {
     int64_t most = 1;
-    while (tiles % (2 * most) == 0 && 2 * most * bits <= kMostBits) most *= 2;
+    while (tiles % (2 * most) == 0 && 2 * most * bits <= MostBits(bits)) most *= 2;
     return most;
   };
   if (IsShared(op.a.buffer) && op.trans_a) wanted.m = count(op.M() / (i.m * plan.warps.m_warps));

@@ -100,7 +100,7 @@ def test_accumulators_that_go_together_are_alike(tile_passes, use, trans_b, want
     [
         ("gfx90a", [2, 4]),
         ("gfx942", [2, 4]),
-        ("gfx1100", [2, 8]),
+        ("gfx1100", [2, 4]),
         ("gfx950", NONE),  # ds_read_tr
         ("sm_90a", NONE),
     ],
