@@ -128,18 +128,18 @@ def decode(**tiles: int) -> Example:
 
 EXAMPLES = {
     "gemm float16": product(T.float16, T.float32, None, 32, 2e-3),
-    "gemm float16 NN": product(T.float16, T.float32, None, 32, 2e-3, "gfx950", transpose_B=False),
+    "gemm float16 NN": product(T.float16, T.float32, None, 32, 2e-3, transpose_B=False),
     "gemm bfloat16": product(T.bfloat16, T.float32, None, 32, 8e-3),
     "gemm float8 fnuz": product(T.float8_e4m3fnuz, T.float32, T.float16, 64, 2e-3, "gfx942"),
     "gemm float8": product(T.float8_e4m3fn, T.float32, T.float16, 64, 2e-3, "gfx950"),
     "gemm int8": product(T.int8, T.int32, T.int32, 64, 1e-12),
-    "gemm int8 NN": product(T.int8, T.int32, T.int32, 64, 1e-12, "gfx950", transpose_B=False),
+    "gemm int8 NN": product(T.int8, T.int32, T.int32, 64, 1e-12, transpose_B=False),
     "gemm mxfp4": mxfp(T.float4_e2m1fn, block_M=256, block_N=256, block_K=256, num_stages=2),
     "gemm mxfp6": mxfp(T.float6_e2m3fn, block_M=256, block_N=128, block_K=256, num_stages=2),
     "int4 gemm": int4(block_K=32, num_stages=2),
     "attention 64": attention(64, True),
     "attention 128": attention(128, True, block_M=64, block_N=32),
-    "attention backward": backward(num_stages=1),
+    "attention backward": backward(block_M=32, block_N=128, num_stages=1, threads=256),
     "mla decode": decode(block_H=16, block_N=16, threads=256),
     "softmax": Example(
         lambda arch: softmax.softmax(SIZE, SIZE),

@@ -50,6 +50,20 @@ Fragment MakeGemmFragmentC(const Fragment& unit, int64_t m, int64_t n, int64_t m
                         true);
 }
 
+Fragment InterleaveUnits(const Fragment& tile, size_t dim, int64_t unit, int64_t warps,
+                         int64_t count) {
+  if (count == 1) return tile;
+  const Expr at = tile->vars[dim];
+  const Expr of_warp = FloorDivOf(at, count * unit);
+  const Expr place = ((FloorDivOf(of_warp, warps) * count + FloorModOf(at, count)) * warps +
+                      FloorModOf(of_warp, warps)) *
+                         unit +
+                     FloorModOf(FloorDivOf(at, count), unit);
+  return MakeFragment(tile->vars, tile->Shape(), Substitute(tile->index[0], tile->vars[dim], place),
+                      Substitute(tile->thread, tile->vars[dim], place), tile->replica,
+                      tile->replicate);
+}
+
 Fragment MakeGemmFragmentOperand(const Fragment& unit, const OperandTile& t, bool transposed) {
   Fragment f = unit;
   if (!t.is_a) f = ReplicateFragment(f, t.copies);

@@ -41,6 +41,14 @@ Fragment MakeMmaSyncAccumulator(int64_t m);
 Fragment MakeGemmFragmentC(const Fragment& unit, int64_t m, int64_t n, int64_t m_warps,
                            int64_t n_warps);
 
+/*!
+ * The same with `dim` of the tile shared by `warps` warps in other places: a warp's units (of
+ * `unit` rows or columns) in groups of `count`, and element c of unit q of a group next to element
+ * c of unit q + 1. So a thread has `count` neighbours, one of each unit of a group.
+ */
+Fragment InterleaveUnits(const Fragment& tile, size_t dim, int64_t unit, int64_t warps,
+                         int64_t count);
+
 /*! One operand over a whole tile, for the fragment that a T.gemm reads from registers. */
 struct OperandTile {
   /*! Extent of the tile along M (of A) or N (of B), and along K. */

@@ -84,6 +84,16 @@ struct GemmContext {
   int64_t first_thread = 0;
 };
 
+/*!
+ * How many of a warp's MMAs along M and along N take neighbouring rows and columns in turns. An
+ * operand in shared memory whose rows (of A) or columns (of B) lie side by side, and not its
+ * elements along K, is then read by vectors of so many elements, one for each of the MMAs.
+ */
+struct Interleaving {
+  int64_t m = 1, n = 1;
+  bool operator==(const Interleaving& other) const { return m == other.m && n == other.n; }
+};
+
 /*! How a gemm is computed. */
 struct GemmPlan {
   /*! Computes the whole, if it has an instruction; `mma` is empty then. */
@@ -100,6 +110,7 @@ struct GemmPlan {
   std::string why_fma;
   /*! The device's compiler is told to put the reads of A and B between the instructions. */
   bool interleaves_reads = false;
+  Interleaving interleaving;
 
   bool UsesWgmma() const { return wgmma.instruction != nullptr; }
   bool UsesMma() const { return !mma.empty(); }
@@ -127,6 +138,9 @@ Expr AccumulatorOf(const CallNode* call);
 /*! Refuses (ValueError) operands in the wrong memory, slices of C, types without arithmetic, and an
  * asynchronous MMA that is no wgmma. */
 GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context);
+
+/*! How the gemm's operands in shared memory are read best. */
+Interleaving InterleavingOf(const GemmOp& op, const GemmPlan& plan, const Target& target);
 
 /*! Whole rows and columns of a fragment, which has no leading dimensions longer than 1. */
 bool IsWhole(const TileRegion& r);

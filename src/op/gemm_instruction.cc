@@ -8,6 +8,7 @@ namespace tl {
 namespace {
 
 constexpr const char* kWarps = "warps";
+constexpr const char* kInterleaved = "interleaved";
 constexpr const char* kArithmetic = "multiply-add";
 constexpr const char* kInterleaveReads = "interleave_reads";
 
@@ -51,6 +52,9 @@ Call WithInstruction(const CallNode* gemm, const GemmOp& op, const GemmPlan& pla
     attrs.Set(kWarps, Array<int64_t>{plan.warps.m_warps, plan.warps.n_warps});
   }
   if (plan.interleaves_reads) attrs.Set(kInterleaveReads, MakeInt(1));
+  if (!(plan.interleaving == Interleaving())) {
+    attrs.Set(kInterleaved, Array<int64_t>{plan.interleaving.m, plan.interleaving.n});
+  }
   Map<String, String> rejected;
   if (!plan.why_no_wgmma.empty()) rejected.Set("wgmma", plan.why_no_wgmma);
   if (!plan.why_fma.empty()) rejected.Set("mma", plan.why_fma);
@@ -75,6 +79,10 @@ GemmPlan PlanOf(const CallNode* gemm, const Span& span) {
     plan.warps = plan.wgmma.warps = {warps[0], warps[1]};
   }
   plan.interleaves_reads = TileOpIntAttr(gemm, kInterleaveReads, 0) != 0;
+  if (attrs.count(kInterleaved)) {
+    const auto counts = attrs.at(kInterleaved).cast<Array<int64_t>>();
+    plan.interleaving = {counts[0], counts[1]};
+  }
   if (attrs.count(kRejected)) {
     for (const auto& [family, why] : attrs.at(kRejected).cast<Map<String, String>>()) {
       (family == "wgmma" ? plan.why_no_wgmma : plan.why_fma) = why;

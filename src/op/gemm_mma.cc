@@ -37,6 +37,7 @@ class MmaEmitter {
         m_tiles_(op.M() / (mma_.m * m_warps_)),
         n_tiles_(op.N() / (mma_.n * n_warps_)),
         interleaves_reads_(plan.interleaves_reads),
+        interleaving_(plan.interleaving),
         lane_(FloorModOf(scope->thread, scope->target->warp_threads)),
         row_warp_(FloorModOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
         col_warp_(FloorDivOf(FloorDivOf(scope->thread, scope->target->warp_threads), m_warps_)),
@@ -134,6 +135,39 @@ class MmaEmitter {
                             {AddressOf(buffer, indices), AddressOf(to, {reg + Expr(block) * n})}),
                      op_.span);
     return UnrolledFor(block, count, load, op_.span);
+  }
+
+  /*!
+   * The fragments of the tiles of a step, of which `count` take neighbouring rows in turns, in an
+   * operand that is not K-major: each vector of neighbours is one element of `count` fragments.
+   * `first` is the register of the first tile.
+   */
+  Stmt LoadInterleaved(const GemmOperand& from, const Fragment& fragment, int64_t count,
+                       int64_t tiles, const Expr& warp, int64_t warps, const Expr& k, const Var& to,
+                       int64_t first) const {
+    const int64_t unit = fragment->Shape()[0], elements = fragment->RegisterExtent();
+    const Var group = MakeVar("j"), block = MakeVar("r"), part = MakeVar("v");
+    scope_->analyzer->BindConst(group, tiles / count);
+    scope_->analyzer->BindConst(block, elements);
+    scope_->analyzer->BindConst(part, count);
+    const auto element = InvertFragment(fragment, lane_, block, scope_->target->warp_threads);
+    TVM_FFI_ICHECK(element) << mma_.Text() << " has a fragment that is no sum of digits";
+    const Expr row = (warp + Expr(group) * warps) * (unit * count) + element->coords[0] * count;
+    auto [buffer, indices] =
+        scope_->ToPhysical(from.shared, from.Element(row + part, k + Spread(element->coords[1])));
+    const Var neighbours = MakeBuffer(std::string(from.shared->name) + "_vector", op_.OperandType(),
+                                      {MakeInt(count)}, "local");
+    const bool is_vector = count * mma_.operand.bits <= from.vector_bytes * 8;
+    const Stmt load =
+        MakeFor(part, MakeInt(count), is_vector ? ForKind::kVectorized : ForKind::kUnrolled,
+                MakeStore(neighbours, LoadOf(buffer, indices), {part}, op_.span), op_.span);
+    const Var q = MakeVar("q");
+    const Expr reg = (Expr(group) * count + q) * elements + block + first;
+    const Stmt deal =
+        UnrolledFor(q, count, MakeStore(to, LoadOf(neighbours, {q}), {reg}, op_.span), op_.span);
+    return UnrolledFor(
+        group, tiles / count,
+        UnrolledFor(block, elements, MakeSeq({Alloc(neighbours), load, deal}), op_.span), op_.span);
   }
 
   /*! An operand's fragment, by what the target has for it. */
@@ -251,6 +285,12 @@ class MmaEmitter {
   }
 
   void LoadA(const Expr& k, int64_t step, std::vector<Stmt>* body) const {
+    if (interleaving_.m > 1) {
+      body->push_back(LoadInterleaved(operand_a_, mma_.a, interleaving_.m, m_tiles_, row_warp_,
+                                      m_warps_, DepthOfA(k), a_,
+                                      step * m_tiles_ * mma_.ElementsA()));
+      return;
+    }
     Var i = MakeVar("i");
     scope_->analyzer->BindConst(i, m_tiles_);
     body->push_back(UnrolledFor(i, m_tiles_, LoadTileA(k, step, i), op_.span));
@@ -275,6 +315,12 @@ class MmaEmitter {
   /*! Column tiles in pairs where four matrices are two of them: the second one's follow the first
    * one's. */
   void LoadB(const Expr& k, int64_t step, std::vector<Stmt>* body) const {
+    if (interleaving_.n > 1) {
+      body->push_back(LoadInterleaved(operand_b_, mma_.b, interleaving_.n, n_tiles_, col_warp_,
+                                      n_warps_, DepthOfB(k), b_,
+                                      step * n_tiles_ * mma_.ElementsB()));
+      return;
+    }
     Var j = MakeVar("j");
     scope_->analyzer->BindConst(j, n_tiles_);
     if (!UsesLdmatrix(operand_b_)) {
@@ -382,6 +428,7 @@ class MmaEmitter {
   Var registers_c_;
   int64_t m_warps_, n_warps_, m_tiles_, n_tiles_;
   bool interleaves_reads_;
+  Interleaving interleaving_;
   Expr lane_, row_warp_, col_warp_;
   /*! Steps along K whose scales a lane loads at once. */
   int64_t together_;

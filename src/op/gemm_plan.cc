@@ -104,6 +104,23 @@ void CheckFamily(const GemmOp& op, const Target& target) {
               DTypeName(*other) + "; allocate the tiles with it, so that copies cast to it");
 }
 
+/*! Of a vector of rows or columns that different MMAs take. Elements of less than a register have
+ * to be put together along K from several vectors, for which there are not registers of any number.
+ */
+constexpr int MostBits(int element_bits) { return element_bits < 32 ? 64 : 128; }
+
+/*! Has the target instructions that read an operand of such elements which is not K-major? */
+bool ReadsMatrices(const Target& target, int bits) {
+  for (const CopyInstruction& row : target.copies) {
+    if (row.from != MemorySpace::kShared || row.to != MemorySpace::kRegisters) continue;
+    if (!target.Has(row.feature)) continue;
+    for (const LaneMatrix& m : row.matrices) {
+      if (m.bits == bits) return true;
+    }
+  }
+  return false;
+}
+
 /*! As many warps as can share the tile; an instruction's unit divides it, so one can. */
 WarpPartition MostWarps(const GemmOp& op, int64_t warps, const MatrixInstruction& i) {
   for (; warps > 1; --warps) {
@@ -210,9 +227,27 @@ Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
     return WithLeadingDims(MakeWgmmaFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps),
                            op.c.buffer);
   }
-  return WithLeadingDims(
-      MakeGemmFragmentC(mma[0].instruction->c, op.M(), op.N(), warps.m_warps, warps.n_warps),
-      op.c.buffer);
+  const MatrixInstruction& i = *mma[0].instruction;
+  Fragment c = MakeGemmFragmentC(i.c, op.M(), op.N(), warps.m_warps, warps.n_warps);
+  c = InterleaveUnits(c, 0, i.m, warps.m_warps, interleaving.m);
+  c = InterleaveUnits(c, 1, i.n, warps.n_warps, interleaving.n);
+  return WithLeadingDims(c, op.c.buffer);
+}
+
+Interleaving InterleavingOf(const GemmOp& op, const GemmPlan& plan, const Target& target) {
+  Interleaving wanted;
+  if (!plan.UsesMma() || op.IsSparse() || op.IsScaled()) return wanted;
+  const MatrixInstruction& i = *plan.mma[0].instruction;
+  const int bits = i.operand.bits;
+  if (i.has_ldmatrix || bits < 8 || ReadsMatrices(target, bits)) return wanted;
+  const auto count = [&](int64_t tiles) {
+    int64_t most = 1;
+    while (tiles % (2 * most) == 0 && 2 * most * bits <= MostBits(bits)) most *= 2;
+    return most;
+  };
+  if (IsShared(op.a.buffer) && op.trans_a) wanted.m = count(op.M() / (i.m * plan.warps.m_warps));
+  if (IsShared(op.b.buffer) && !op.trans_b) wanted.n = count(op.N() / (i.n * plan.warps.n_warps));
+  return wanted;
 }
 
 std::string GemmPlan::Text(const GemmOp& op) const {

@@ -4,15 +4,14 @@
  * In:  a tile program under thread_extent attributes, before warps have roles and loops are
  * pipelined.
  * Out: the same, with attributes on calls. A gemm has `instruction` (the rows that make it, in
- * order along K), `warps` (how warps share it) and `rejected` (why better rows do not make it):
- * gemm_instruction.h. A copy has `instruction` (what may make it, the best first) and `rejected`:
- * copy_instruction.h. Function attribute `tl.selected`. The operands, the layouts that users and
- * gemms dictate, what else the kernel does with a tensor, and the threads that run the operator
- * decide: those of the block or of the range around, or of the role that T.annotate_ws_schedule
- * gives it.
- * Establishes: what the program asks for (`prefer_instruction`) is read here alone; a demand is the
- * only candidate, marked `demanded`. Passes behind this one choose no instruction of a gemm; of a
- * copy they narrow the candidates.
+ * order along K), `warps` (how warps share it), `interleaved` (interleaved_tiles.h) and `rejected`
+ * (why better rows do not make it): gemm_instruction.h. A copy has `instruction` (what may make it,
+ * the best first) and `rejected`: copy_instruction.h. Function attribute `tl.selected`. The
+ * operands, the layouts that users and gemms dictate, what else the kernel does with a tensor, and
+ * the threads that run the operator decide: those of the block or of the range around, or of the
+ * role that T.annotate_ws_schedule gives it. Establishes: what the program asks for
+ * (`prefer_instruction`) is read here alone; a demand is the only candidate, marked `demanded`.
+ * Passes behind this one choose no instruction of a gemm; of a copy they narrow the candidates.
  * Refuses (ValueError): operands of a gemm in memory that no instruction reads, types without
  * arithmetic, shapes of sparse, asynchronous or 4-bit MMAs that no row has; a demand for TMA
  * where the target, the memories, a keyword or another access of the tensor is against it.
@@ -33,6 +32,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "interleaved_tiles.h"
 #include "kernel_scope.h"
 #include "tensor_traffic.h"
 #include "tile_loads.h"
@@ -45,6 +45,9 @@ namespace {
 class Selector : public StmtExprMutator {
  public:
   explicit Selector(const Target& target) : target_(target) {}
+
+  /*! The layouts that users give to buffers of what it has gone through. */
+  const Map<Var, Layout>& Annotated() const { return annotated_; }
 
  protected:
   /*! The call with its instructions; undefined for operators that have none. */
@@ -373,7 +376,9 @@ PrimFunc SelectInstructions(PrimFunc f) {
       threads && threads->in_lane_order ? FunctionFacts(f) : FunctionFacts();
   const auto select = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Views views(GetRef<Stmt>(op));
-    const Stmt kernel = GemmSelector(views, target, GetRef<Stmt>(op)).Mutate(GetRef<Stmt>(op));
+    GemmSelector gemms(views, target, GetRef<Stmt>(op));
+    const Stmt selected = gemms.Mutate(GetRef<Stmt>(op));
+    const Stmt kernel = InterleaveTiles(selected, views, gemms.Annotated(), target);
     const KernelInfo info = ReadKernelInfo(kernel, f);
     return info.block ? CopySelector(facts, info, kernel, views).Mutate(kernel) : kernel;
   };

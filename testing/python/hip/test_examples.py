@@ -29,7 +29,6 @@ def names():
     all_archs = ("gfx90a", "gfx942", "gfx950")
     only = {"gemm float8 fnuz": ("gfx942",), "gemm float8": ("gfx950",), "gemm mxfp4": ("gfx950",)}
     only["gemm mxfp6"] = ("gfx950",)
-    only |= {f"gemm {dtype} NN": ("gfx950",) for dtype in ("float16", "int8")}
     listed = (
         *("gemm float16", "gemm float16 NN", "gemm bfloat16", "gemm float8 fnuz", "gemm float8"),
         *("gemm int8", "gemm int8 NN", "gemm mxfp4", "gemm mxfp6", "int4 gemm", "attention 64"),

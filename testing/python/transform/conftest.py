@@ -18,7 +18,7 @@ from tilelang.utils.target import determine_target
 
 # What decides about instructions stands in front of the passes that read the decision.
 READERS = {"PlanWarpRoles", "PipelinePlanning", "PlaceAsyncWaits", "LayoutInference"}
-DECISIONS = {"instruction", "rejected", "warps", "demanded", "aligned"}
+DECISIONS = {"instruction", "rejected", "warps", "interleaved", "demanded", "aligned"}
 
 
 def with_decisions(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,7 +53,8 @@ def tile_passes() -> Callable[..., tvm.IRModule]:
     SelectInstructions and PlanWarpRoles in front of those that read what they decide."""
 
     def run(func: tirx.PrimFunc, *names: str, arch: str = "sm_80", config: Any = None) -> Any:
-        target = determine_target(f"cuda -arch={arch}", return_object=True)
+        name = f"hip -mcpu={arch}" if arch.startswith("gfx") else f"cuda -arch={arch}"
+        target = determine_target(name, return_object=True)
         mod = tvm.IRModule({"main": func})
         with PassContext(config=config):
             for step in (

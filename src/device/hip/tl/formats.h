@@ -28,6 +28,21 @@ TL_DEVICE uint32_t narrowed(float low, float high) {
 #endif
 }
 
+#if __GFX9__ && !__gfx950__
+/*! Two instructions, the second of which writes the upper half of the first one's register (CDNA3
+ * ISA, V_FMA_MIXLO_F16, V_FMA_MIXHI_F16); a conversion of each, and what puts them together, are
+ * three. x * 1 + -0 is x, of zeros too; LLVM must not know the constants, or it makes the three. */
+template <>
+TL_DEVICE uint32_t narrowed<_Float16>(float low, float high) {
+  float one = 1.0f, zero = -0.0f;
+  asm("" : "+s"(one));
+  asm("" : "+v"(zero));
+  const HalfPair pair = {_Float16(__builtin_fmaf(low, one, zero)),
+                         _Float16(__builtin_fmaf(high, one, zero))};
+  return bit_cast<uint32_t>(pair);
+}
+#endif
+
 }  // namespace detail
 
 #define TL_ONCE _Pragma("clang fp contract(off)")
