@@ -198,8 +198,11 @@ void KernelPrinter::Visit_(const ForNode* op) {
   const bool one = !op->step.has_value() || IsConst(*op->step, 1);
   const std::string next = one ? "++" + v : v + " += " + Print(*op->step);
   // Unless ptxas sees that such a loop has an iteration, accumulators that are set in front of it
-  // meet those in flight behind it, and it awaits each MMA of the kernel by itself (C7515).
-  const bool runs = has_wgmmas && !AsInt(op->extent) && analyzer_.ConstBound(op->extent).min > 0;
+  // meet those in flight behind it, and it awaits each MMA of the kernel by itself (C7515). Where
+  // it does not, the test in front costs nothing, and without it ptxas may spill
+  // (tilelang/jit/second_choice.py).
+  const bool runs = has_wgmmas && PassConfigFlag("tl.second_choice.loops_run", false) &&
+                    !AsInt(op->extent) && analyzer_.ConstBound(op->extent).min > 0;
   const std::string begins = runs ? v + " == " + first + " || " : "";
   Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + begins + v +
              " < " + end + "; " + next + ")",

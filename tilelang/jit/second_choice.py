@@ -1,9 +1,10 @@
 """What the compiler tries where ptxas serialises or spills what it has made of a program.
 
-Whether warps are producers is decided before anybody knows registers, which only ptxas counts.
-Where its report is bad (`tilelang.engine.performance`), the program is compiled without that
-decision, and kept that way if neither matters then. A decision that the user has made, or that the
-program does not depend on, gives the same source text, which is not compiled. The cache keeps
+Whether warps are producers, and whether a loop that is known to run is tested in front, is decided
+before anybody knows registers, which only ptxas counts. Where its report is bad
+(`tilelang.engine.performance`), the program is compiled with one of these decided otherwise, and
+kept that way if neither matters then. A decision that the user has made, or that the program does
+not depend on, gives the same source text, which is not compiled. The cache keeps
 reports and programs, so a program that is found there takes the same way without compiling. For
 the emulator nothing is compiled, and it runs the first choice.
 """
@@ -17,7 +18,10 @@ from typing import Any, Generic, TypeVar
 from tilelang.engine.performance import is_serialised, is_troubled
 from tilelang.engine.resource_usage import ResourceUsage
 
-CHOICES = {"tl.second_choice.without_roles": "no warps that only load"}
+CHOICES = {
+    "tl.second_choice.loops_run": "no test in front of loops that are known to run",
+    "tl.second_choice.without_roles": "no warps that only load",
+}
 """Keys that passes read, and what they stand for. Decisions that no kernel was better without have
 none here (docs/measurements.md)."""
 

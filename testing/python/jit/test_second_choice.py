@@ -1,6 +1,8 @@
 """What ptxas says of a kernel: warnings, explanations, and another choice of the compiler's."""
 
+import pathlib
 import re
+import sys
 import warnings
 
 import pytest
@@ -10,6 +12,7 @@ import tilelang.language as T
 from tilelang.cache import memory
 from tilelang.jit.kernel import JITKernel
 
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "attention"
 TARGET = "cuda -arch=sm_90a"
 ROLES = "tl.second_choice.without_roles"
 
@@ -135,6 +138,24 @@ def test_another_choice_of_the_compiler_is_kept(compiled):
     )
     # What a GPU would run, the emulator's kernel tells as well.
     assert lines[at : at + 3] == first.explain().splitlines()[-3:]
+
+
+def test_loops_that_are_known_to_run(monkeypatch):
+    """Gradients of keys: their accumulators, set in front of the loop, are in flight behind it, and
+    ptxas does not see that it has an iteration (C7515)."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", TARGET)
+    from flash_attention_windows import gradients_of_keys
+
+    for name in ("flash_attention", "flash_attention_windows"):
+        del sys.modules[name]
+    kernel = gradients_of_keys(4, 64, 4096, 64, 4096, 8, num_stages=2)
+    (usage,) = kernel.resource_usage.values()
+    assert [advisory.code for advisory in usage.advisories] == ["C7515"]
+    assert re.fullmatch(
+        r"  no test in front of loops that are known to run: \d+ registers, 0 bytes spilled, kept",
+        kernel.explain().splitlines()[-1],
+    )
 
 
 def test_a_choice_of_the_users_stays(compiled):
