@@ -205,11 +205,12 @@ def counters(M, N, device="cpu"):
 MEMORY, L2, SHARED = 2200, 40, 227 * 1024
 
 
-def configurations(M, N, K):
-    """Configurations of `scaled_matmul`, the one that should be the fastest first, by counts of
-    clocks: a step of a warp group is a chain of its products (four m64nNk32 of N / 2 clocks), of
-    their additions and of waits; warp groups share tensor cores and shared memory."""
-    found, groups, blocks = [], -(-K // 128), processors()
+def configurations(M, N, K, blocks=None):
+    """Configurations of `scaled_matmul` for so many `blocks`, by default this GPU's number, the one
+    that should be the fastest first, by counts of clocks: a step of a warp group is a chain of its
+    products (four m64nNk32 of N / 2 clocks), of their additions and of waits; warp groups share
+    tensor cores and shared memory."""
+    found, groups, blocks = [], -(-K // 128), blocks or processors()
 
     def clocks(block_M, block_N, parts, split):
         width = parts * block_N

@@ -1,4 +1,7 @@
+import pathlib
 import runpy
+import subprocess
+import sys
 
 import pytest
 
@@ -68,3 +71,24 @@ def test_a_file_and_a_folder_run_their_cases(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit, match="1 of 2 cases failed"):
         regression(tmp_path)
     assert capsys.readouterr().out.splitlines() == SAID
+
+
+BENCHMARK = pathlib.Path(__file__).resolve().parents[4] / "benchmark"
+WITH_A_GPU = """
+import torch
+def initialise(*_): raise RuntimeError("found a case that uses the GPU before it is asked to")
+torch.cuda.is_available = lambda: True
+torch.cuda._lazy_init = initialise
+import pathlib, sys
+from tilelang.testing.perf.cases import discover
+print(len(discover(pathlib.Path(sys.argv[1]))))
+"""
+
+
+def test_the_rows_of_the_benchmarks_leave_the_gpu_alone():
+    """A fork cannot use a GPU that its parent has used: a bot on a GPU then compares nothing."""
+    found = subprocess.run(
+        [sys.executable, "-c", WITH_A_GPU, BENCHMARK], capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout.split()[-1]) > 50
