@@ -402,10 +402,11 @@ if __name__ == "__main__":
     parser.add_argument("--image", type=int, nargs=4, action="append")
     for image in parser.parse_args().image or images:
         for kernel, stride, pad, filters in [(3, 1, 1, 48), (5, 2, 2, 22), (1, 1, 0, 64)]:
-            problem = Problem(*image, filters, kernel, stride, 1, pad)
+            batch, height, width, channels = image
+            problem = Problem(batch, height, width, channels, filters, kernel, stride, 1, pad)
             config = configurations(problem)[0]
-            given = inputs(problem, "cuda" if gpu else "cpu")
-            found = convolution(**vars(problem), **config)(*given)
-            error = relative_error(problem, *given, found)
+            x, weight = inputs(problem, "cuda" if gpu else "cpu")
+            found = convolution(**vars(problem), **config)(x, weight)
+            error = relative_error(problem, x, weight, found)
             assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
             print(f"{problem}: {config}: relative error {error:.1e}")
