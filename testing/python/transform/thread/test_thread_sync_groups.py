@@ -6,6 +6,8 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
+import tilelang.language  # noqa: F401 (its operators are T.tl.* of scripts)
+
 
 @pytest.fixture
 def sync(statements):
