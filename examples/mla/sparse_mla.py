@@ -113,11 +113,11 @@ def reference(q, kv, lists, latent):
     return scores.softmax(-1) @ keys[:, :, :latent], scores.logsumexp(-1) * LOG2_E
 
 
-def relative_error(queries, length, chosen, heads, latent, rotated, device="cpu", **tile):
+def relative_error(kernel, queries, length, chosen, heads, latent, rotated, device="cpu"):
     """The larger of ||ours - reference|| / ||reference|| of the result and the sums."""
     torch.manual_seed(0)
     q, kv, lists = inputs(queries, length, chosen, heads, latent, rotated, device=device)
-    found = sparse_mla(heads, latent, rotated, **tile)(q, kv, lists)
+    found = kernel(q, kv, lists)
     # Some queries at a time, whose keys are written out.
     parts = zip(q.double().split(64), lists.split(64), strict=True)
     results = [reference(x, kv.double(), rows, latent) for x, rows in parts]
@@ -125,6 +125,13 @@ def relative_error(queries, length, chosen, heads, latent, rotated, device="cpu"
     return max(
         float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
     )
+
+
+def check(kernel, queries, length, chosen, *shape):
+    """Print the error of a kernel, which has to be that of bfloat16."""
+    error = relative_error(kernel, queries, length, chosen, *shape)
+    assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
+    print(f"{queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
 
 
 if __name__ == "__main__":
@@ -135,10 +142,5 @@ if __name__ == "__main__":
     parser.add_argument("--heads", type=int, default=128 if gpu else 64)
     parser.add_argument("--dim", type=int, nargs=2, default=[512, 64] if gpu else [64, 32])
     arguments = parser.parse_args()
-    device = "cuda" if gpu else "cpu"
-    error = relative_error(
-        *(arguments.queries, *arguments.rows, arguments.heads, *arguments.dim, device)
-    )
-    assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
-    length, chosen = arguments.rows
-    print(f"{arguments.queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
+    shape = arguments.queries, *arguments.rows, arguments.heads, *arguments.dim
+    check(sparse_mla(arguments.heads, *arguments.dim), *shape, "cuda" if gpu else "cpu")
