@@ -6,12 +6,17 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from mla_decode_paged import COLUMNS, LOG2_E, NO_KEY
 
 import tilelang
 import tilelang.language as T
+
+# Columns of a row that neighbouring threads gather at a time, one line of L2, so that a thread has
+# few rows and their addresses.
+PIECE = 64
 
 
 @T.macro
@@ -42,7 +47,7 @@ def sparse_mla(heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64,
     (queries, heads) in float32, from which gradients are computed. A block has a query's heads, at
     most `block_H`, and gathers the rows for all of them."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
-    width = latent + rotated
+    width, piece = latent + rotated, math.gcd(latent, PIECE)
     scale = LOG2_E / width**0.5
 
     @T.prim_func
@@ -74,8 +79,9 @@ def sparse_mla(heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64,
                 for j in T.Parallel(block_N):
                     seen[j] = t * block_N + j < chosen and Chosen[query, t * block_N + j] >= 0
                 # What is no row is zero.
-                for j, d in T.Parallel(block_N, latent):
-                    kv[j, d] = KV[Chosen[query, t * block_N + j], d]
+                for part, j, d in T.Parallel(latent // piece, block_N, piece):
+                    at = part * piece + d
+                    kv[j, at] = KV[Chosen[query, t * block_N + j], at]
                 for j, d in T.Parallel(block_N, rotated):
                     k_rotated[j, d] = KV[Chosen[query, t * block_N + j], latent + d]
                 T.gemm(q, kv, scores, transpose_B=True, policy=COLUMNS, clear_accum=True)

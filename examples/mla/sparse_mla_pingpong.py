@@ -6,10 +6,11 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from mla_decode_pingpong import HEADS, TILE, added, followed, rescaled, schedule, weighed
-from sparse_mla import LOG2_E, NO_KEY, check
+from sparse_mla import LOG2_E, NO_KEY, PIECE, check
 
 import tilelang
 import tilelang.language as T
@@ -34,8 +35,10 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
     @T.macro
     def gather(KV, Chosen, query, first, columns, tile):
         """Columns of the rows that are named from `first` on. What is no row is zero."""
-        for j, d in T.Parallel(*tile.shape):
-            tile[j, d] = KV[Chosen[query, first + j], columns + d]
+        piece = math.gcd(int(tile.shape[1]), PIECE)
+        for part, j, d in T.Parallel(tile.shape[1] // piece, TILE, piece):
+            at = part * piece + d
+            tile[j, at] = KV[Chosen[query, first + j], columns + at]
 
     @T.prim_func
     def main(
