@@ -460,8 +460,11 @@ def gemm_int8() -> Program:
     )
 
 
-def sparse_mla() -> Program:
+def sparse_mla(by_schedule: bool = False) -> Program:
     own, heads, latent, rotated = example("sparse_mla"), 128, 512, 64
+    name, program = "sparse MLA", own.sparse_mla
+    if by_schedule:
+        name, program = f"{name}, by a schedule", example("sparse_mla_pingpong").sparse_mla
 
     def case(kernels, device, queries, length, chosen):
         tensors = own.inputs(queries, length, chosen, heads, latent, rotated, device=device)
@@ -477,9 +480,9 @@ def sparse_mla() -> Program:
         return flops, 1.0 * HALF * elements + FLOAT * queries * chosen
 
     return Program(
-        "sparse MLA",
-        [own.online_softmax, own.sparse_mla],
-        [lambda **_: own.sparse_mla(heads, latent, rotated)],
+        name,
+        [own.online_softmax, program],
+        [lambda **_: program(heads, latent, rotated)],
         case,
         {"queries": 2, "length": 90, "chosen": 70},
         {"queries": 4096, "length": 8192, "chosen": 2048},
@@ -665,6 +668,7 @@ PROGRAMS = {
     "prefill_256": functools.partial(prefill, 256, 256, 64, 2),
     "gemm_int8": gemm_int8,
     "sparse_mla": sparse_mla,
+    "sparse_mla_by_schedule": functools.partial(sparse_mla, by_schedule=True),
     "indexer": indexer,
     "indexer_top_k": indexer_top_k,
     "gemm_int2": gemm_int2,
