@@ -13,13 +13,11 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import auto_infer_current_arch
 from tilelang.layout import make_fully_replicated_layout_fragment
 
 LOG2_E = 1.44269504
 PIVOTS = 3  # of a pass over the row
 LIST_PIVOTS = 7
-OTHER_BYTES = 8192  # of shared memory, beside lists
 LANES = 32
 VECTOR = 4
 PARTS = 8  # threads that share a sum over a list
@@ -79,15 +77,13 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state)
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024, together=4, slots=None):
+def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
     """A token for each row of Logits (batch, vocabulary) in float32. It is one of the K[row]
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
-    Uniform[row], 0 to 1, times all of it. A thread has `loads` vectors of a row in flight. The pass
-    that lists logits takes them from `slots` pieces of shared memory, of `together` vectors, the
-    first of which are filled while the sample is looked at. Up to `listed` logits are listed, up to
-    `ranked` of them ordered."""
+    Uniform[row], 0 to 1, times all of it. A thread has `loads` vectors of a row in flight; up to
+    `listed` logits are listed, up to `ranked` of them ordered."""
     batch = T.dynamic("batch")
     block = VECTOR * threads
     blocks = -(-vocabulary // block)
@@ -97,13 +93,6 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024, toge
     warps, width = threads // LANES, VECTOR * LANES
     chunks = listed // threads
     apiece = threads // PARTS
-    piece = together * block  # logits
-    pieces = -(-vocabulary // piece)
-    if slots is None:
-        room = auto_infer_current_arch().smem_cap - 8 * listed - 24 * ranked - OTHER_BYTES
-        slots = room // (4 * piece)
-    # cp.async takes rows that are multiples of 16 bytes.
-    slots = min(slots, pieces) if vocabulary % VECTOR == 0 else 0
 
     @T.macro
     def load(Logits, row, first, apart, logits):
@@ -112,37 +101,6 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024, toge
         for u, j in T.Parallel(logits.shape[0], block):
             at = (first + u * apart) * block + j
             logits[u, j] = T.if_then_else(at < vocabulary, Logits[row, at], -T.infinity(T.float32))
-
-    @T.macro
-    def fetch(Logits, row, n, Ring):
-        """Start copying a piece of a row to its slot; an empty group behind the last one."""
-        if n < pieces:
-            T.async_copy(Logits[row, n * piece : (n + 1) * piece], Ring[n % slots, :])
-        else:
-            T.ptx_commit_group()
-
-    @T.macro
-    def list_from(Logits, row, lowest, Ring, logits, found, values, places):
-        """List the logits from `lowest` on, and count them."""
-        count = together if slots else loads
-        for n in T.serial(pieces if slots else tiles):
-            if slots:
-                T.ptx_wait_group(slots - 1)
-                for u, j in T.Parallel(count, block):
-                    logits[u, j] = T.if_then_else(
-                        (n * count + u) * block + j < vocabulary,
-                        Ring[n % slots, u * block + j],
-                        -T.infinity(T.float32),
-                    )
-                fetch(Logits, row, n + slots, Ring)
-            else:
-                load(Logits, row, n * count, 1, logits)
-            for u, j in T.Parallel(count, block):
-                if logits[u, j] >= lowest:
-                    at = T.atomic_add(found[0], 1, return_prev=True)
-                    if at < listed:
-                        values[at] = logits[u, j]
-                        places[at] = (n * count + u) * block + j
 
     @T.macro
     def measure_row(source, by_weight, state):
@@ -384,9 +342,6 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024, toge
             found = T.alloc_shared((2,), T.int32)
             inside = T.alloc_fragment((chunks, threads), T.float32)
             order = T.alloc_shared((ranked,), T.uint64)
-            if slots:
-                Ring = T.alloc_shared((slots, piece), T.float32)
-                listing = T.alloc_fragment((together, block), T.float32)
 
             k = T.min(K[row], vocabulary)
             done = T.alloc_var(T.bool, init=False)
@@ -400,9 +355,6 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024, toge
                 stride = T.if_then_else(whole, 1, apart)
                 for tile in T.serial(T.if_then_else(whole, tiles, 1)):
                     load(Logits, row, tile * loads, stride, logits)
-                    if slots and tile == 0:
-                        for n in T.serial(slots):
-                            fetch(Logits, row, n, Ring)
                     T.reduce_max(logits, sums, dim=0, clear=False)
                 for i in T.Parallel(threads):
                     maxima[0, i] = T.max(
@@ -423,10 +375,14 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024, toge
                 for i in T.Parallel(2):
                     found[i] = 0
                 lowest = number_of(floor)
-                if slots:
-                    list_from(Logits, row, lowest, Ring, listing, found, values, places)
-                else:
-                    list_from(Logits, row, lowest, None, logits, found, values, places)
+                for tile in T.serial(tiles):
+                    load(Logits, row, tile * loads, 1, logits)
+                    for u, j in T.Parallel(loads, block):
+                        if logits[u, j] >= lowest:
+                            at = T.atomic_add(found[0], 1, return_prev=True)
+                            if at < listed:
+                                values[at] = logits[u, j]
+                                places[at] = (tile * loads + u) * block + j
                 size = found[0]
                 # -inf is also what stands behind the end of the row.
                 if lowest > -T.infinity(T.float32) and size >= k and size <= listed:
