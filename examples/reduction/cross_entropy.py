@@ -28,7 +28,7 @@ def processors():
 
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def cross_entropy(vocabulary, dtype=T.bfloat16, threads=512, parts=2, held=None):
+def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None):
     """The losses (rows,) of Logits (rows, vocabulary), and in their place the gradients of the sum
     of losses times `factor`. Blocks take rows in turn. The first `held` tiles of a row, as many as
     fit, stay in shared memory; a tile that is done with makes room for the next row's. What is
