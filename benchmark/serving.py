@@ -345,7 +345,7 @@ def windows(backward: bool) -> Program:
         tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
         tensors.append(torch.randn(heads, device=device))
         d_out = torch.randn_like(tensors[0])
-        forward = own.attention(batch, heads, length, dim, window, key_heads, **tile)
+        forward = own.attention(batch, heads, length, dim, window, key_heads, **wide)
         if not backward:
             return Case(
                 lambda: [forward(*tensors)[0]],
@@ -359,9 +359,10 @@ def windows(backward: bool) -> Program:
 
         return Case(lambda: own.backward(tensors, out, log_sum, d_out, window, **tile), slopes)
 
-    # All keys of a window of 128 and 8 positions; two blocks on a multiprocessor.
+    # All keys of a window of 128 and 8 or 24 positions; two blocks on a multiprocessor, or one.
     tile = {"block_M": 64, "block_N": 144, "threads": 128, "per_processor": 2, "tiles_ahead": 1}
-    tiles = {own.attention: tile}
+    wide = {"block_M": 192, "block_N": 160, "threads": 384, "tiles_ahead": 1}
+    tiles = {own.attention: wide}
     if backward:
         tiles = {own.gradient_of_queries: tile, own.gradients_of_keys: {}}
     programs = list(tiles)
