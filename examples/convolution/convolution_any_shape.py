@@ -19,7 +19,11 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import L2_PORT_BYTES_PER_CLOCK, auto_infer_current_arch
+from tilelang.carver.arch.cuda import (
+    L2_BYTES_PER_CLOCK,
+    L2_PORT_BYTES_PER_CLOCK,
+    auto_infer_current_arch,
+)
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     LATENCY_CLOCKS,
@@ -52,8 +56,9 @@ BARRIER_BYTES = 1024
 """For mbarriers. Assumed."""
 SHARED_REGISTERS = 80
 """Of a thread at the launch, without which a multiprocessor has no room for another block."""
-ROW_CLOCKS = 1.5
-"""Of TMA for a row of a box, at most 128 bytes. Assumed."""
+ROW_CLOCKS = 2.0
+"""Of TMA for a row of a box, at most 128 bytes: of drawn convolutions with rows of 32 bytes on an
+H200."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
 COPIED = 0.5
@@ -318,7 +323,12 @@ def seconds_of(arch, problem, tiling, group, room, split):
     beside = min(room, math.ceil(tiles / speeds.sms))
     k = tiling.k // group
     loaded = tiling.m * tiling.k / span(k) + tiling.k * tiling.n / span(tiling.n)
-    step = together(step_clocks(arch, product, tiling, beside), ROW_CLOCKS * loaded)
+    way = float(L2_PORT_BYTES_PER_CLOCK)
+    if tiles == math.ceil(M / tiling.m) * split:
+        # No two blocks want the same pixels: of such convolutions on an H200, multiprocessors
+        # received 34 to 40 bytes a clock.
+        way = min(way, L2_BYTES_PER_CLOCK / min(tiles, speeds.sms))
+    step = together(step_clocks(arch, product, tiling, beside, way), ROW_CLOCKS * loaded)
     stored = tiling.m * tiling.n * product.result
     edge = LATENCY_CLOCKS + stored / L2_PORT_BYTES_PER_CLOCK
     tile = max(steps * step, (steps * step + edge) / beside)
