@@ -66,6 +66,9 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
+ADDING_CLOCKS = 4500
+"""Of the kernel that adds up shares, besides their bytes: between the kernels, its launch and its
+loads. Assumed, of such kernels of an H200: 2.3 us and what their bytes take."""
 L2_HALF = 0.5
 """Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
 A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
@@ -93,6 +96,7 @@ class Schedule:
         parts: in which a tile of the result is stored.
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
+        apart: whether their sums are added up by a second kernel, not by the last of them.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
         cluster: blocks that load what they have in common once; the model suggests none, since L2
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
@@ -111,6 +115,7 @@ class Schedule:
     parts: int = 1
     swap: bool = False
     split: int = 1
+    apart: bool = False
     shared_tiles: int = 0
     cluster: int = 1
     padded: bool = False
@@ -121,7 +126,7 @@ class Schedule:
     def kind(self) -> str:
         """Such as ``split K by 4, swapped``."""
         if self.split > 1:
-            text = f"split K by {self.split}"
+            text = f"split K by {self.split}" + (" and added apart" if self.apart else "")
         elif self.shared_tiles:
             text = f"stream K of {self.shared_tiles} tiles"
         else:
@@ -278,15 +283,15 @@ def _shared_out(
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
     ways = [(1, 0)]
-    ways += [
-        (split, 0) for split in range(2, sms // tiles + 1) if math.ceil(steps / split) >= MIN_STEPS
-    ]
+    splits = [n for n in range(2, sms // tiles + 1) if math.ceil(steps / n) >= MIN_STEPS]
+    ways += [(n, 0) for n in splits]
     left = tiles % sms
     if left and tiles > sms:
         ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
     elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
         ways.append((1, left))
-    for split, shared in ways:
+    every = [(split, False, shared) for split, shared in ways]
+    for split, apart, shared in every + [(n, True, 0) for n in splits]:
         blocks = min(sms, tiles * split) if not shared else sms
         yield Schedule(
             tiling.m,
@@ -299,13 +304,20 @@ def _shared_out(
             parts,
             swap,
             split,
+            apart,
             shared,
-            seconds=_seconds(arch, product, tiling, swap, split, shared),
+            seconds=_seconds(arch, product, tiling, swap, split, apart, shared),
         )
 
 
 def _seconds(
-    arch: CUDA, product: Product, tiling: Tiling, swap: bool, split: int, shared: int
+    arch: CUDA,
+    product: Product,
+    tiling: Tiling,
+    swap: bool,
+    split: int,
+    apart: bool,
+    shared: int,
 ) -> float:
     """The time of the block that has the most to do, and that of the memory."""
     speeds = arch.speeds
@@ -354,6 +366,9 @@ def _seconds(
     partial = 4 * tiling.m * tiling.n / way
     # One share is read behind the other.
     fix_up = (ends + sharers) * (partial + LATENCY_CLOCKS) + FIX_UP_CLOCKS if ends else 0
+    if apart:
+        sums = tiles * split * tiling.m * tiling.n
+        fix_up = partial + LATENCY_CLOCKS + ADDING_CLOCKS + 4 * sums / L2_BYTES_PER_CLOCK
     # What comes behind the last load, for which the memory has nothing to do.
     tail = stored / way + fix_up + 2 * LATENCY_CLOCKS
     reached = min(
