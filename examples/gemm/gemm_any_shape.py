@@ -36,13 +36,15 @@ def copy_rows(X, Y):
 
 
 @T.macro
-def add_shares(partial, C):
+def add_shares(partial, C, overlap=0):
     """C of shares (split, rows, columns), of which all rows and columns are whole tiles; the sum is
     in the order of the shares."""
     split, M, N = int(partial.shape[0]), int(C.shape[0]), int(C.shape[1])
     with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 8), threads=256) as (bx, by):
         sums = T.alloc_fragment((8, 128), T.float32)
         T.clear(sums)
+        if overlap:
+            T.pdl_sync()
         for s in T.unroll(split):
             for i, j in T.Parallel(8, 128):
                 sums[i, j] += partial[s, by * 8 + i, bx * 128 + j]
@@ -72,6 +74,7 @@ def matmul(
     padded=False,
     wide=False,
     fetch=False,
+    overlap=0,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
 
@@ -243,7 +246,7 @@ def matmul(
                         if complete:
                             store(local, result, C_shared, row, column)
         if apart:
-            add_shares(partial, C)
+            add_shares(partial, C, overlap)
         elif wide:
             copy_rows(C_wide, C)
         return C

@@ -31,6 +31,7 @@ def scaled_matmul(
     cluster=1,
     split=1,
     apart=False,
+    overlap=0,
     padded=False,
     out_dtype=T.bfloat16,
 ):
@@ -197,7 +198,7 @@ def scaled_matmul(
                         T.copy(sums, C_shared[n % results])
                         T.copy(C_shared[n % results], C[first, left + n * block_N])
         if apart:
-            add_shares(partial, C)
+            add_shares(partial, C, overlap)
         return C
 
     return main
