@@ -13,9 +13,9 @@ import functools
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 import torch
+from convolution import Problem, inputs, outputs, relative_error
 
 import tilelang
 import tilelang.language as T
@@ -63,12 +63,6 @@ LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
 COPIED = 0.5
 """Of the bandwidth, that a copy reaches of which one side has rows of any length. Assumed."""
-
-
-def outputs(height, width, kernel, stride, dilation, pad):
-    """Rows and columns of the result."""
-    window = dilation * (kernel - 1) + 1
-    return [(extent + 2 * pad - window) // stride + 1 for extent in (height, width)]
 
 
 def eights(extent):
@@ -224,48 +218,18 @@ def convolution(
     return main
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A convolution, by the parameters of its kernel."""
-
-    batch: int
-    height: int
-    width: int
-    channels: int
-    filters: int
-    kernel: int
-    stride: int = 1
-    dilation: int = 1
-    pad: int = 0
-
-    @property
-    def pixels(self):
-        """Of the image."""
-        return self.batch * self.height * self.width
-
-    @property
-    def results(self):
-        """Pixels of the output."""
-        steps = self.kernel, self.stride, self.dilation, self.pad
-        return self.batch * math.prod(outputs(self.height, self.width, *steps))
-
-    @property
-    def taps(self):
-        """Of a window."""
-        return self.kernel**2
-
-    def copies(self, arch):
-        """Seconds of the copies in front of the product."""
-        found = 0.0
-        for rows, extent in (
-            (self.pixels, self.channels),
-            (self.taps * self.channels, self.filters),
-        ):
-            if extent != eights(extent):
-                moved = 2.0 * rows * (extent + eights(extent))
-                found += moved / (COPIED * arch.speeds.bandwidth)
-                found += LAUNCH_CLOCKS / arch.speeds.clock
-        return found
+def copies(arch, problem):
+    """Seconds of the copies in front of the product."""
+    found = 0.0
+    for rows, extent in (
+        (problem.pixels, problem.channels),
+        (problem.taps * problem.channels, problem.filters),
+    ):
+        if extent != eights(extent):
+            moved = 2.0 * rows * (extent + eights(extent))
+            found += moved / (COPIED * arch.speeds.bandwidth)
+            found += LAUNCH_CLOCKS / arch.speeds.clock
+    return found
 
 
 def span(extent):
@@ -346,7 +310,7 @@ def seconds_of(arch, problem, tiling, group, room, split):
     if split > 1:
         summed = (8.0 * split + 2.0) * M * N / (BANDWIDTH_SHARE * speeds.bandwidth)
         seconds += summed + LAUNCH_CLOCKS / speeds.clock
-    return seconds + problem.copies(arch)
+    return seconds + copies(arch, problem)
 
 
 @functools.lru_cache(maxsize=256)
@@ -386,23 +350,6 @@ def configurations(problem, arch=None):
     """Parameters of `convolution`, the fastest first, as the cost model sees it; `arch` is by
     default the chip that is compiled for."""
     return _ranked(arch or auto_infer_current_arch(), problem)
-
-
-def inputs(problem, device="cpu"):
-    """Image and weight, normally distributed."""
-    torch.manual_seed(0)
-    p = problem
-    shapes = (p.batch, p.height, p.width, p.channels), (p.kernel, p.kernel, p.channels, p.filters)
-    return [torch.randn(shape, device=device, dtype=torch.float16) for shape in shapes]
-
-
-def relative_error(problem, image, weight, found):
-    """||found - wanted|| / ||wanted||, which is computed in float64."""
-    x, w = image.double().permute(0, 3, 1, 2), weight.double().permute(3, 2, 0, 1)
-    wanted = torch.nn.functional.conv2d(
-        x, w, None, problem.stride, problem.pad, problem.dilation
-    ).permute(0, 2, 3, 1)
-    return float((found.double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":
