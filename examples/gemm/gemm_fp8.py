@@ -14,6 +14,9 @@ from gemm_any_shape import add_shares
 import tilelang
 import tilelang.language as T
 
+CHUNK = 16
+"""Bytes, of which TMA takes rows."""
+
 
 @tilelang.jit
 def scaled_matmul(
@@ -66,27 +69,36 @@ def scaled_matmul(
     # lower last panel would take divisions by a variable, in each step of the producer.
     tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
     tall = min(tall, rows)
-    wide = -(-K // 16) * 16
+    wide = -(-K // CHUNK) * CHUNK
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
 
+    # Bytes of the words that rows of A and B are made of, and words that a thread copies.
+    word = math.gcd(K, CHUNK)
+    words, chunks = CHUNK // word, wide // CHUNK
+
     @T.macro
-    def copy_rows(X, copy, first, column):
-        """A part of X with zeros at the ends of its rows."""
-        for i, j in T.Parallel(16, 256):
-            if first + i < X.shape[0] and column + j < wide:
-                value = T.if_then_else(column + j < K, X[first + i, column + j], 0)
-                copy[first + i, column + j] = value
+    def copy_chunk(X, copy, chunk):
+        """16 bytes of a row of X, or zeros behind its end."""
+        kind = T.dtype(f"uint{8 * word}")
+        x = T.view(X, (X.shape[0], K // word), kind)
+        y = T.view(copy, (X.shape[0] * chunks, words), kind)
+        row, first = chunk // chunks, chunk % chunks * words
+        local = T.alloc_local((words,), kind)
+        for j in T.unroll(words):
+            local[j] = T.if_then_else(first + j < K // word, x[row, first + j], 0)
+        for j in T.vectorized(words):
+            y[chunk, j] = local[j]
 
     @T.macro
     def pad(A, B, A_wide, B_wide):
         """Both operands with zeros at the ends of their rows."""
-        below = -(-M // 16)
-        with T.Kernel(T.ceildiv(wide, 256), below + T.ceildiv(N, 16), threads=256) as (bx, by):
-            if by < below:
-                copy_rows(A, A_wide, by * 16, bx * 256)
-            else:
-                copy_rows(B, B_wide, (by - below) * 16, bx * 256)
+        with T.Kernel(T.ceildiv((M + N) * chunks, 256), threads=256) as block:
+            chunk = block * 256 + T.get_thread_binding()
+            if chunk < M * chunks:
+                copy_chunk(A, A_wide, chunk)
+            elif chunk < (M + N) * chunks:
+                copy_chunk(B, B_wide, chunk - M * chunks)
 
     @T.macro
     def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
