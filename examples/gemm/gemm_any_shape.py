@@ -2,8 +2,8 @@
 
 A block computes whole tiles of C, or a share of the steps along K. Shares of one tile meet in a
 workspace: the last block to arrive adds them up in the order of K, so that results are the same
-each time (of two, the order does not count). Nobody waits, so that any number of blocks may run at
-a time.
+each time (of two, the order does not count), or a second kernel does. Nobody waits, so that any
+number of blocks may run at a time.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -17,6 +17,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
+from tilelang.carver.arch.cuda import auto_infer_current_arch
 
 
 @T.macro
@@ -35,15 +36,21 @@ def copy_rows(X, Y):
                 y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
 
 
+def may_overlap():
+    """Whether a kernel may start before the one in front of it is complete, and wait for it by
+    itself, on the chip that is compiled for."""
+    return auto_infer_current_arch().sm >= 90
+
+
 @T.macro
-def add_shares(partial, C, overlap=0):
+def add_shares(partial, C):
     """C of shares (split, rows, columns), of which all rows and columns are whole tiles; the sum is
     in the order of the shares."""
     split, M, N = int(partial.shape[0]), int(C.shape[0]), int(C.shape[1])
     with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 8), threads=256) as (bx, by):
         sums = T.alloc_fragment((8, 128), T.float32)
         T.clear(sums)
-        if overlap:
+        if may_overlap():
             T.pdl_sync()
         for s in T.unroll(split):
             for i, j in T.Parallel(8, 128):
@@ -74,7 +81,6 @@ def matmul(
     padded=False,
     wide=False,
     fetch=False,
-    overlap=0,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
 
@@ -246,7 +252,7 @@ def matmul(
                         if complete:
                             store(local, result, C_shared, row, column)
         if apart:
-            add_shares(partial, C, overlap)
+            add_shares(partial, C)
         elif wide:
             copy_rows(C_wide, C)
         return C

@@ -66,9 +66,9 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
-ADDING_CLOCKS = 4500
-"""Of the kernel that adds up shares, besides their bytes: between the kernels, its launch and its
-loads. Assumed, of such kernels of an H200: 2.3 us and what their bytes take."""
+ADDING_CLOCKS = 3000
+"""Of the kernel that adds up shares, besides their bytes: its launch, which does not wait for the
+end of the other kernel, and its loads. Assumed."""
 L2_HALF = 0.5
 """Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
 A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
