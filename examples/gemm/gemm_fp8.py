@@ -229,7 +229,7 @@ def counters(M, N, device="cpu"):
 # all, and bytes of shared memory of a block.
 MEMORY, L2, L2_OF_ALL, SHARED = 2200, 40, 5120, 227 * 1024
 # Clocks of a load, and of a kernel that adds up shares, besides their bytes.
-LATENCY, ADDING = 900, 3000
+LATENCY, ADDING = 900, 4000
 
 
 def configurations(M, N, K, blocks=None):

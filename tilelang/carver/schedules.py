@@ -66,7 +66,7 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
-ADDING_CLOCKS = 3000
+ADDING_CLOCKS = 4000
 """Of the kernel that adds up shares, besides their bytes: its launch, which does not wait for the
 end of the other kernel, and its loads. Assumed."""
 L2_HALF = 0.5
