@@ -168,6 +168,8 @@ def convolution(
             terms, results = T.view(partial, (split, M * N)), T.view(total, (M * N,))
             local = T.alloc_fragment((2048,), T.float32)
             T.clear(local)
+            if auto_infer_current_arch().sm >= 90:
+                T.pdl_sync()
             for s in T.serial(split):
                 for i in T.Parallel(2048):
                     if block * 2048 + i < M * N:
