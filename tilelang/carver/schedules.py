@@ -96,13 +96,14 @@ class Schedule:
         parts: in which a tile of the result is stored.
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
-        apart: whether their sums are added up by a second kernel, not by the last of them.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
         cluster: blocks that load what they have in common once; the model suggests none, since L2
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
         padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
         wide: whether the result is stored with such rows first, and copied.
         seconds: what the model expects.
+        apart: whether the sums of blocks that share a tile are added up by a second kernel, not by
+            the last of them.
     """
 
     block_M: int
@@ -115,12 +116,12 @@ class Schedule:
     parts: int = 1
     swap: bool = False
     split: int = 1
-    apart: bool = False
     shared_tiles: int = 0
     cluster: int = 1
     padded: bool = False
     wide: bool = False
     seconds: float = math.inf
+    apart: bool = False
 
     @property
     def kind(self) -> str:
@@ -304,8 +305,8 @@ def _shared_out(
             parts,
             swap,
             split,
-            apart,
             shared,
+            apart=apart,
             seconds=_seconds(arch, product, tiling, swap, split, apart, shared),
         )
 
