@@ -23,6 +23,9 @@ l[i] is in exponents alone, so its gradient is what these exponents multiply:
     da[i] = sum over k >= i of dl[k],
     d_dt[i] = x[i] . z[i] + A da[i],  dA = sum over all rows of dt[i] da[i].
 
+What rows i and j of a chunk give to both terms of dl is the sum of the same products, by rows and
+by columns: in da most of it cancels, which it would not with another rounding of z.
+
 All heads share B and C, so a block takes a chunk of many heads: it adds up the weights M dt P of
 its heads, and multiplies them by B and C once.
 
@@ -138,6 +141,7 @@ def gradients(
             x_scaled = T.alloc_shared((chunk, width), "float16")
             dy_scaled = T.alloc_shared((chunk, width), "float16")
             weights = T.alloc_shared((chunk, chunk), "float16")
+            columns = T.alloc_shared((chunk,), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
             product = T.alloc_fragment((chunk, chunk), "float32")
             of_heads = T.alloc_fragment((chunk, chunk), "float32")
@@ -146,6 +150,7 @@ def gradients(
             along = T.alloc_fragment((chunk, width), "float32")
             y_dy = T.alloc_fragment((chunk,), "float32")
             x_z = T.alloc_fragment((chunk,), "float32")
+            of_column = T.alloc_fragment((chunk,), "float32")
             db = T.alloc_fragment((chunk, d_state), "float32")
             dc = T.alloc_fragment((chunk, d_state), "float32")
             of_states = T.alloc_fragment((d_state, width), "float32")
@@ -187,12 +192,16 @@ def gradients(
                     T.reducer_update(whole[0], T.exp(total) * of_states[s, p])
                 # Inside of the chunk.
                 for i, j in T.Parallel(chunk, chunk):
-                    # One where j > i: neither of the scores nor of the sum is that used.
+                    # One where j > i: there the scores are zero, and the sum is not used.
                     decay = T.exp(T.min(log_decay[k, i] - log_decay[k, j], 0))
                     weights[i, j] = decay * scores[i, j]
-                    product[i, j] *= decay * step[k, j]
-                    of_heads[i, j] += product[i, j]
+                    product[i, j] *= decay
+                    of_heads[i, j] += product[i, j] * step[k, j]
                     product[i, j] *= scores[i, j]
+                T.reduce_sum(product, of_column, dim=0)
+                T.copy(of_column, columns)
+                for i, j in T.Parallel(chunk, chunk):
+                    product[i, j] *= step[k, j]
                 T.reduce_sum(product, y_dy, dim=1)
                 # By the state in front of it, and by that behind it.
                 for i, p in T.Parallel(chunk, width):
@@ -205,21 +214,22 @@ def gradients(
                     z[i, p] *= end
                     x_scaled[i, p] = end * step[k, i] * x[i, p]
                     along[i, p] = z[i, p] * x[i, p]
+                T.reduce_sum(along, x_z, dim=1)
                 for i, p in T.Parallel(chunk, width):
                     T.reducer_update(whole[0], step[k, i] * along[i, p])
                 T.finalize_reducer(whole)
                 T.gemm(weights, dy, z, transpose_A=True)
                 T.gemm(dy_scaled, state, dc, transpose_B=True)
                 T.gemm(x_scaled, behind, db, transpose_B=True)
-                for i, p in T.Parallel(chunk, width):
-                    along[i, p] = z[i, p] * x[i, p]
-                    z[i, p] *= step[k, i]
-                T.reduce_sum(along, x_z, dim=1)
                 for i in T.Parallel(chunk):
-                    direct[k, i] = x_z[i]
+                    direct[k, i] = x_z[i] + columns[i]
                     d_log[k, i] = (
-                        y_dy[i] - step[k, i] * x_z[i] + T.if_then_else(i == chunk - 1, whole[0], 0)
+                        y_dy[i]
+                        - step[k, i] * (x_z[i] + columns[i])
+                        + T.if_then_else(i == chunk - 1, whole[0], 0)
                     )
+                for i, p in T.Parallel(chunk, width):
+                    z[i, p] *= step[k, i]
                 T.copy(z, dx_shared)
                 T.copy(dx_shared, dX[rows, h, :])
             for i, j in T.Parallel(chunk, chunk):
