@@ -57,18 +57,23 @@ def join_blocks(system, inverse, below, size):
 
 
 @T.macro
+def invert(system, inverse, below):
+    # Of the blocks of 16 rows on the diagonal, then of 32, then of all.
+    invert_blocks(system, inverse)
+    join_blocks(system, inverse, below, BLOCK)
+    if system.shape[0] > 2 * BLOCK:
+        join_blocks(system, inverse, below, 2 * BLOCK)
+
+
+@T.macro
 def solve_by_blocks(system, right, solved):
-    # By the inverse of the blocks of 16 rows on the diagonal, then of 32, then of all.
     chunk = system.shape[0]
     right_shared = T.alloc_shared(right.shape, "bfloat16")
     inverse = T.alloc_shared((chunk, chunk), "float16")
     below = T.alloc_shared((chunk, chunk), "float16")
     inverse_cast = T.alloc_fragment((chunk, chunk), "bfloat16")
     T.copy(right, right_shared)
-    invert_blocks(system, inverse)
-    join_blocks(system, inverse, below, BLOCK)
-    if chunk > 2 * BLOCK:
-        join_blocks(system, inverse, below, 2 * BLOCK)
+    invert(system, inverse, below)
     T.copy(inverse, inverse_cast)
     T.gemm(inverse_cast, right_shared, solved, clear_accum=True)
 
@@ -144,6 +149,119 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
                 T.copy(updates, updates_shared)
                 T.gemm(weights, updates_shared, out)
                 T.gemm(decayed, updates_shared, state, transpose_A=True)
+                T.copy(out, Out[rows, h, here])
+
+    return main
+
+
+def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
+    """What of each chunk needs no state: (1 + system)^-1 diag(beta), (chunks, heads, chunk, chunk),
+    and the sums of the gates since the chunk's begin, (chunks, heads, chunk). A block has a chunk
+    of a head."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        Gate: T.Tensor((length, heads), "float32"),
+        Beta: T.Tensor((length, heads), "float32"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        LogDecay: T.Tensor((chunks, heads, chunk), "float32"),
+    ):
+        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            gate = T.alloc_shared((chunk,), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            log_decay = T.alloc_shared((chunk,), "float32")
+            system_shared = T.alloc_shared((chunk, chunk), "float32")
+            inverse = T.alloc_shared((chunk, chunk), "float16")
+            below = T.alloc_shared((chunk, chunk), "float16")
+            inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
+            system = T.alloc_fragment((chunk, chunk), "float32")
+            rows = slice(n * chunk, (n + 1) * chunk)
+            T.copy(K[rows, h, :], k)
+            # Rows behind the end are zero: they decay nothing.
+            T.copy(Gate[rows, h], gate)
+            T.copy(Beta[rows, h], beta)
+            T.cumsum(gate, log_decay, dim=0)
+            T.gemm(k, k, system, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(chunk, chunk):
+                decay = T.exp(log_decay[i] - log_decay[j])
+                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
+            T.copy(system, system_shared)
+            invert(system_shared, inverse, below)
+            for i, j in T.Parallel(chunk, chunk):
+                inverse_cast[i, j] = inverse[i, j] * beta[j]
+            T.copy(inverse_cast, Inverse[n, h, :, :])
+            T.copy(log_decay, LogDecay[n, h, :])
+
+    return main
+
+
+def delta_rule_by_inverses(
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, num_stages=1
+):
+    """The delta rule by the results of `chunk_inverses`: from chunk to chunk go products alone. A
+    block has a head's state for `columns` of its values."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((length, heads, d_key), "bfloat16"),
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        V: T.Tensor((length, heads, d_value), "bfloat16"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        LogDecay: T.Tensor((chunks, heads, chunk), "float32"),
+        Out: T.Tensor((length, heads, d_value), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224 if threads == 128 else 112)
+            q = T.alloc_shared((chunk, d_key), "bfloat16")
+            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            v = T.alloc_shared((chunk, columns), "bfloat16")
+            inverse = T.alloc_shared((chunk, chunk), "bfloat16")
+            log_decay = T.alloc_shared((chunk,), "float32")
+            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
+            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            decayed = T.alloc_shared((chunk, columns), "bfloat16")
+            scores = T.alloc_fragment((chunk, chunk), "float32")
+            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
+            right = T.alloc_fragment((chunk, columns), "float32")
+            state = T.alloc_fragment((d_key, columns), "float32")
+            out = T.alloc_fragment((chunk, columns), "float32")
+            here = slice(bx * columns, (bx + 1) * columns)
+            T.clear(state)
+            for n in T.Pipelined(chunks, num_stages=num_stages):
+                rows = slice(n * chunk, (n + 1) * chunk)
+                T.copy(K[rows, h, :], k)
+                T.copy(Q[rows, h, :], q)
+                T.copy(LogDecay[n, h, :], log_decay)
+                T.copy(V[rows, h, here], v)
+                T.copy(Inverse[n, h, :, :], inverse)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(chunk, chunk):
+                    decay = T.exp(log_decay[i] - log_decay[j])
+                    weights[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
+                T.copy(state, state_shared)
+                T.gemm(k, state_shared, right, clear_accum=True)
+                T.gemm(q, state_shared, out, clear_accum=True)
+                total = log_decay[chunk - 1]
+                for i, d in T.Parallel(chunk, columns):
+                    right_shared[i, d] = v[i, d] - T.exp(log_decay[i]) * right[i, d]
+                T.gemm(inverse, right_shared, right, clear_accum=True)
+                for i, d in T.Parallel(chunk, columns):
+                    out[i, d] *= T.exp(log_decay[i])
+                for i, d in T.Parallel(d_key, columns):
+                    state[i, d] *= T.exp(total)
+                for i, d in T.Parallel(chunk, columns):
+                    updates_shared[i, d] = right[i, d]
+                    decayed[i, d] = right[i, d] * T.exp(total - log_decay[i])
+                T.gemm(k, decayed, state, transpose_A=True)
+                T.gemm(weights, updates_shared, out)
                 T.copy(out, Out[rows, h, here])
 
     return main
