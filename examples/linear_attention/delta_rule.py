@@ -14,6 +14,8 @@ import tilelang
 import tilelang.language as T
 
 CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
+# A quick exponential is as good as another where results are rounded to bfloat16.
+FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
 
 @T.macro
@@ -168,6 +170,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         LogDecay: T.Tensor((chunks, heads, chunk), "float32"),
     ):
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             gate = T.alloc_shared((chunk,), "float32")
@@ -199,7 +202,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
 
 
 def delta_rule_by_inverses(
-    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, num_stages=1
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, ahead=2
 ):
     """The delta rule by the results of `chunk_inverses`: from chunk to chunk go products alone. A
     block has a head's state for `columns` of its values."""
@@ -214,11 +217,12 @@ def delta_rule_by_inverses(
         LogDecay: T.Tensor((chunks, heads, chunk), "float32"),
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224 if threads == 128 else 112)
+            T.annotate_consumer_reg_alloc(224)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
@@ -227,7 +231,8 @@ def delta_rule_by_inverses(
             state_shared = T.alloc_shared((d_key, columns), "bfloat16")
             right_shared = T.alloc_shared((chunk, columns), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            decayed = T.alloc_shared((chunk, columns), "bfloat16")
+            # The first products of a chunk wait for these: they arrive during the one before.
+            T.annotate_ws_pipeline_depth({k: ahead, log_decay: ahead})
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "bfloat16")
             right = T.alloc_fragment((chunk, columns), "float32")
@@ -235,7 +240,7 @@ def delta_rule_by_inverses(
             out = T.alloc_fragment((chunk, columns), "float32")
             here = slice(bx * columns, (bx + 1) * columns)
             T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=num_stages):
+            for n in T.Pipelined(chunks, num_stages=1):
                 rows = slice(n * chunk, (n + 1) * chunk)
                 T.copy(K[rows, h, :], k)
                 T.copy(Q[rows, h, :], q)
@@ -259,9 +264,9 @@ def delta_rule_by_inverses(
                     state[i, d] *= T.exp(total)
                 for i, d in T.Parallel(chunk, columns):
                     updates_shared[i, d] = right[i, d]
-                    decayed[i, d] = right[i, d] * T.exp(total - log_decay[i])
-                T.gemm(k, decayed, state, transpose_A=True)
+                    right_shared[i, d] = right[i, d] * T.exp(total - log_decay[i])
                 T.gemm(weights, updates_shared, out)
+                T.gemm(k, right_shared, state, transpose_A=True)
                 T.copy(out, Out[rows, h, here])
 
     return main
@@ -333,6 +338,129 @@ def channel_delta_rule(
                     right[i, d] = beta[i] * (v[i, d] - right[i, d])
                 solve(system, right, updates)
                 T.copy(updates, updates_shared)
+                T.gemm(weights, updates_shared, out)
+                T.gemm(k_grown, updates_shared, state, transpose_A=True)
+                for i, d in T.Parallel(d_key, columns):
+                    state[i, d] *= T.exp(log_decay[chunk - 1, i])
+                T.copy(out, Out[rows, h, here])
+
+    return main
+
+
+@T.macro
+def decay_channels(k, gate, log_decay, k_decayed, k_grown):
+    # Keys times the decays since the chunk's begin, and divided by them.
+    chunk, d_key = k.shape
+    for d in T.Parallel(d_key):
+        for i in T.unroll(chunk):
+            log_decay[i, d] = gate[i, d] if i == 0 else log_decay[i - 1, d] + gate[i, d]
+    for i, d in T.Parallel(chunk, d_key):
+        k_decayed[i, d] = k[i, d] * T.exp(log_decay[i, d])
+        k_grown[i, d] = k[i, d] * T.exp(-log_decay[i, d])
+
+
+def channel_chunk_inverses(heads, chunk=CHUNK // 2, d_key=KEY, threads=128):
+    """(1 + system)^-1 diag(beta) of each chunk, (chunks, heads, chunk, chunk), with a gate for each
+    channel. A block has a chunk of a head."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        Gate: T.Tensor((length, heads, d_key), "float32"),
+        Beta: T.Tensor((length, heads), "float32"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            gate = T.alloc_shared((chunk, d_key), "float32")
+            log_decay = T.alloc_shared((chunk, d_key), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
+            system_shared = T.alloc_shared((chunk, chunk), "float32")
+            inverse = T.alloc_shared((chunk, chunk), "float16")
+            below = T.alloc_shared((chunk, chunk), "float16")
+            inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
+            system = T.alloc_fragment((chunk, chunk), "float32")
+            rows = slice(n * chunk, (n + 1) * chunk)
+            # Rows behind the end are zero: they decay nothing.
+            T.copy(Gate[rows, h, :], gate)
+            T.copy(K[rows, h, :], k)
+            T.copy(Beta[rows, h], beta)
+            decay_channels(k, gate, log_decay, k_decayed, k_grown)
+            T.gemm(k_decayed, k_grown, system, transpose_B=True, clear_accum=True)
+            for i, j in T.Parallel(chunk, chunk):
+                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
+            T.copy(system, system_shared)
+            invert(system_shared, inverse, below)
+            for i, j in T.Parallel(chunk, chunk):
+                inverse_cast[i, j] = inverse[i, j] * beta[j]
+            T.copy(inverse_cast, Inverse[n, h, :, :])
+
+    return main
+
+
+def channel_delta_rule_by_inverses(
+    heads, chunk=CHUNK // 2, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128
+):
+    """The delta rule with a gate for each channel, by the results of `channel_chunk_inverses`."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((length, heads, d_key), "bfloat16"),
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        V: T.Tensor((length, heads, d_value), "bfloat16"),
+        Gate: T.Tensor((length, heads, d_key), "float32"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        Out: T.Tensor((length, heads, d_value), "float32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224)
+            q = T.alloc_shared((chunk, d_key), "bfloat16")
+            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            v = T.alloc_shared((chunk, columns), "bfloat16")
+            gate = T.alloc_shared((chunk, d_key), "float32")
+            inverse = T.alloc_shared((chunk, chunk), "bfloat16")
+            log_decay = T.alloc_shared((chunk, d_key), "float32")
+            q_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
+            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
+            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            scores = T.alloc_fragment((chunk, chunk), "float32")
+            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
+            right = T.alloc_fragment((chunk, columns), "float32")
+            state = T.alloc_fragment((d_key, columns), "float32")
+            out = T.alloc_fragment((chunk, columns), "float32")
+            here = slice(bx * columns, (bx + 1) * columns)
+            T.clear(state)
+            for n in T.Pipelined(chunks, num_stages=1):
+                rows = slice(n * chunk, (n + 1) * chunk)
+                T.copy(Gate[rows, h, :], gate)
+                T.copy(K[rows, h, :], k)
+                T.copy(Q[rows, h, :], q)
+                T.copy(V[rows, h, here], v)
+                T.copy(Inverse[n, h, :, :], inverse)
+                decay_channels(k, gate, log_decay, k_decayed, k_grown)
+                for i, d in T.Parallel(chunk, d_key):
+                    q_decayed[i, d] = q[i, d] * T.exp(log_decay[i, d])
+                T.copy(state, state_shared)
+                T.gemm(k_decayed, state_shared, right, clear_accum=True)
+                T.gemm(q_decayed, state_shared, out, clear_accum=True)
+                T.gemm(q_decayed, k_grown, scores, transpose_B=True, clear_accum=True)
+                for i, d in T.Parallel(chunk, columns):
+                    right_shared[i, d] = v[i, d] - right[i, d]
+                for i, j in T.Parallel(chunk, chunk):
+                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                T.gemm(inverse, right_shared, right, clear_accum=True)
+                T.copy(right, updates_shared)
                 T.gemm(weights, updates_shared, out)
                 T.gemm(k_grown, updates_shared, state, transpose_A=True)
                 for i, d in T.Parallel(d_key, columns):
