@@ -285,7 +285,7 @@ if __name__ == "__main__":
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, default=4096 if gpu else 140)
-    parser.add_argument("--heads", type=int, default=80 if gpu else 2)
+    parser.add_argument("--heads", type=int, default=16 if gpu else 2)
     parser.add_argument("--state", type=int, default=128 if gpu else STATE)
     arguments = parser.parse_args()
     errors = relative_errors(

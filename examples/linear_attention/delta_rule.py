@@ -348,15 +348,21 @@ def channel_delta_rule(
 
 
 @T.macro
-def decay_channels(k, gate, log_decay, k_decayed, k_grown):
-    # Keys times the decays since the chunk's begin, and divided by them.
+def decay_channels(k, gate, decay, k_decayed, k_grown):
+    # The decays since the chunk's begin, a channel a thread, and keys times them and divided by
+    # them.
     chunk, d_key = k.shape
+    sums = T.alloc_fragment((d_key, chunk), "float32")
     for d in T.Parallel(d_key):
         for i in T.unroll(chunk):
-            log_decay[i, d] = gate[i, d] if i == 0 else log_decay[i - 1, d] + gate[i, d]
+            sums[d, i] = gate[i, d]
+        for i in T.unroll(chunk - 1):
+            sums[d, i + 1] += sums[d, i]
+        for i in T.unroll(chunk):
+            decay[i, d] = T.exp(sums[d, i])
     for i, d in T.Parallel(chunk, d_key):
-        k_decayed[i, d] = k[i, d] * T.exp(log_decay[i, d])
-        k_grown[i, d] = k[i, d] * T.exp(-log_decay[i, d])
+        k_decayed[i, d] = k[i, d] * decay[i, d]
+        k_grown[i, d] = k[i, d] / decay[i, d]
 
 
 def channel_chunk_inverses(heads, chunk=CHUNK // 2, d_key=KEY, threads=128):
@@ -375,7 +381,7 @@ def channel_chunk_inverses(heads, chunk=CHUNK // 2, d_key=KEY, threads=128):
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             gate = T.alloc_shared((chunk, d_key), "float32")
-            log_decay = T.alloc_shared((chunk, d_key), "float32")
+            decay = T.alloc_shared((chunk, d_key), "float32")
             beta = T.alloc_shared((chunk,), "float32")
             k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
             k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
@@ -389,7 +395,7 @@ def channel_chunk_inverses(heads, chunk=CHUNK // 2, d_key=KEY, threads=128):
             T.copy(Gate[rows, h, :], gate)
             T.copy(K[rows, h, :], k)
             T.copy(Beta[rows, h], beta)
-            decay_channels(k, gate, log_decay, k_decayed, k_grown)
+            decay_channels(k, gate, decay, k_decayed, k_grown)
             T.gemm(k_decayed, k_grown, system, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
                 system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
@@ -427,7 +433,7 @@ def channel_delta_rule_by_inverses(
             v = T.alloc_shared((chunk, columns), "bfloat16")
             gate = T.alloc_shared((chunk, d_key), "float32")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-            log_decay = T.alloc_shared((chunk, d_key), "float32")
+            decay = T.alloc_shared((chunk, d_key), "float32")
             q_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
             k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
             k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
@@ -448,9 +454,9 @@ def channel_delta_rule_by_inverses(
                 T.copy(Q[rows, h, :], q)
                 T.copy(V[rows, h, here], v)
                 T.copy(Inverse[n, h, :, :], inverse)
-                decay_channels(k, gate, log_decay, k_decayed, k_grown)
+                decay_channels(k, gate, decay, k_decayed, k_grown)
                 for i, d in T.Parallel(chunk, d_key):
-                    q_decayed[i, d] = q[i, d] * T.exp(log_decay[i, d])
+                    q_decayed[i, d] = q[i, d] * decay[i, d]
                 T.copy(state, state_shared)
                 T.gemm(k_decayed, state_shared, right, clear_accum=True)
                 T.gemm(q_decayed, state_shared, out, clear_accum=True)
@@ -464,7 +470,7 @@ def channel_delta_rule_by_inverses(
                 T.gemm(weights, updates_shared, out)
                 T.gemm(k_grown, updates_shared, state, transpose_A=True)
                 for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= T.exp(log_decay[chunk - 1, i])
+                    state[i, d] *= decay[chunk - 1, i]
                 T.copy(out, Out[rows, h, here])
 
     return main
