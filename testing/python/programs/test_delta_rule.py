@@ -83,3 +83,10 @@ def test_gates_of_channels(device, arch):
     torch.testing.assert_close(
         out.double(), EXAMPLE["reference"](q, k, v, gate, beta), rtol=2e-2, atol=2e-2
     )
+
+
+@pytest.mark.parametrize("channels", [False, True], ids=["head", "channels"])
+def test_inverses_of_all_chunks_at_a_time(device, channels):
+    chunk = CHUNK // 2 if channels else CHUNK
+    error = EXAMPLE["relative_error"](2, 2 * chunk + 7, channels, device=device, chunk=chunk)
+    assert error < 1e-2
