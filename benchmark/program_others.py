@@ -111,10 +111,17 @@ def delta_rule(channels: bool) -> Program:
         q, k, v, beta = own.inputs(heads, length, size, size, device)
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
-        out = nothing(length, heads, size, device=device)
+        shape = -(-length // chunk), heads, chunk
+        inverse = nothing(*shape, chunk, device=device, dtype=k.dtype)
+        log_decay, out = (nothing(*s, device=device) for s in (shape, (length, heads, size)))
 
         def ours():
-            kernels[0](q, k, v, gate, beta, out)
+            if channels:
+                kernels[0](k, gate, beta, inverse)
+                kernels[1](q, k, v, gate, inverse, out)
+            else:
+                kernels[0](k, gate, beta, inverse, log_decay)
+                kernels[1](q, k, v, inverse, log_decay, out)
             return [out]
 
         return Case(ours, lambda: [own.reference(q, k, v, gate, beta)])
@@ -126,12 +133,18 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    program = own.channel_delta_rule if channels else own.delta_rule
-    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "columns": columns}
+    first, second = own.chunk_inverses, own.delta_rule_by_inverses
+    if channels:
+        first, second = own.channel_chunk_inverses, own.channel_delta_rule_by_inverses
+    values = {"d_value": size, "columns": columns}
     return Program(
         "KDA" if channels else "gated delta rule",
-        [program, own.solve_by_blocks, own.invert_blocks, own.join_blocks],
-        [compiled(program, heads, own.solve_by_blocks, **sizes)],
+        [first, second, own.invert, own.invert_blocks, own.join_blocks]
+        + [own.decay_channels] * channels,
+        [
+            compiled(first, heads, chunk, size),
+            compiled(second, heads, chunk, size, **values),
+        ],
         case,
         {"length": 135},
         {"length": 4096},
