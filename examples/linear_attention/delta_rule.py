@@ -226,7 +226,7 @@ def delta_rule_by_inverses(
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
+            T.annotate_consumer_reg_alloc(224 if threads == 128 else 104)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
@@ -431,7 +431,7 @@ def channel_delta_rule_by_inverses(
         with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
+            T.annotate_consumer_reg_alloc(224 if threads == 128 else 104)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
