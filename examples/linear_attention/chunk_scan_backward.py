@@ -46,8 +46,8 @@ def chunk_states(
 ):
     """The state in front of each chunk, of X and B, and in reverse order the gradient of the state
     behind each chunk, of dY and C: States (chunks, heads, d_state, width). Initial (heads, d_state,
-    width) is the one in front of the first chunk that is visited. A block has `part` rows of a head's
-    states; a multiprocessor has `blocks`."""
+    width) is the one in front of the first chunk that is visited. A block has `part` rows of the
+    states of a head; a multiprocessor has `blocks`."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
