@@ -206,7 +206,14 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
 
 
 def delta_rule_by_inverses(
-    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, ahead=2
+    heads,
+    chunk=CHUNK,
+    d_key=KEY,
+    d_value=VALUE,
+    columns=VALUE,
+    threads=128,
+    ahead=2,
+    queries_ahead=2,
 ):
     """The delta rule by the results of `chunk_inverses`: from chunk to chunk go products alone. A
     block has a head's state for `columns` of its values."""
@@ -236,7 +243,7 @@ def delta_rule_by_inverses(
             right_shared = T.alloc_shared((chunk, columns), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
             # The first products of a chunk wait for these: they arrive during the one before.
-            T.annotate_ws_pipeline_depth({k: ahead, log_decay: ahead})
+            T.annotate_ws_pipeline_depth({k: ahead, q: queries_ahead, log_decay: ahead})
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "bfloat16")
             right = T.alloc_fragment((chunk, columns), "float32")
