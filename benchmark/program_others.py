@@ -111,14 +111,14 @@ def delta_rule(channels: bool) -> Program:
         q, k, v, beta = own.inputs(heads, length, size, size, device)
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
+        out = nothing(length, heads, size, device=device)
         shape = -(-length // chunk), heads, chunk
         inverse = nothing(*shape, chunk, device=device, dtype=k.dtype)
-        log_decay, out = (nothing(*s, device=device) for s in (shape, (length, heads, size)))
+        log_decay = nothing(*shape, device=device)
 
         def ours():
             if channels:
-                kernels[0](k, gate, beta, inverse)
-                kernels[1](q, k, v, gate, inverse, out)
+                kernels[0](q, k, v, gate, beta, out)
             else:
                 kernels[0](k, gate, beta, inverse, log_decay)
                 kernels[1](q, k, v, inverse, log_decay, out)
@@ -133,18 +133,21 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    first, second = own.chunk_inverses, own.delta_rule_by_inverses
+    sizes = {"chunk": chunk, "d_key": size}
+    values = {**sizes, "d_value": size, "columns": columns}
     if channels:
-        first, second = own.channel_chunk_inverses, own.channel_delta_rule_by_inverses
-    values = {"d_value": size, "columns": columns}
+        sources = [own.channel_delta_rule, own.solve_by_blocks]
+        parts = [compiled(own.channel_delta_rule, heads, own.solve_by_blocks, **values)]
+    else:
+        sources = [own.chunk_inverses, own.delta_rule_by_inverses]
+        parts = [
+            compiled(own.chunk_inverses, heads, **sizes),
+            compiled(own.delta_rule_by_inverses, heads, **values),
+        ]
     return Program(
         "KDA" if channels else "gated delta rule",
-        [first, second, own.invert, own.invert_blocks, own.join_blocks]
-        + [own.decay_channels] * channels,
-        [
-            compiled(first, heads, chunk, size),
-            compiled(second, heads, chunk, size, **values),
-        ],
+        [*sources, own.invert, own.invert_blocks, own.join_blocks],
+        parts,
         case,
         {"length": 135},
         {"length": 4096},

@@ -5,7 +5,7 @@ against float64.
 
 A kernel solves the system of a chunk when it comes there (`delta_rule`, `channel_delta_rule`). Or
 one inverts the systems of all chunks, which wait for no state, and another one goes from chunk to
-chunk (`chunk_inverses` and `delta_rule_by_inverses`, and those of channels).
+chunk (`chunk_inverses` and `delta_rule_by_inverses`).
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -206,14 +206,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
 
 
 def delta_rule_by_inverses(
-    heads,
-    chunk=CHUNK,
-    d_key=KEY,
-    d_value=VALUE,
-    columns=VALUE,
-    threads=128,
-    ahead=2,
-    queries_ahead=2,
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, ahead=2
 ):
     """The delta rule by the results of `chunk_inverses`: from chunk to chunk go products alone. A
     block has a head's state for `columns` of its values."""
@@ -243,7 +236,7 @@ def delta_rule_by_inverses(
             right_shared = T.alloc_shared((chunk, columns), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
             # The first products of a chunk wait for these: they arrive during the one before.
-            T.annotate_ws_pipeline_depth({k: ahead, q: queries_ahead, log_decay: ahead})
+            T.annotate_ws_pipeline_depth({k: ahead, log_decay: ahead})
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "bfloat16")
             right = T.alloc_fragment((chunk, columns), "float32")
@@ -358,135 +351,6 @@ def channel_delta_rule(
     return main
 
 
-@T.macro
-def decay_channels(k, gate, decay, k_decayed, k_grown):
-    # The decays since the chunk's begin, a channel a thread, and keys times them and divided by
-    # them.
-    chunk, d_key = k.shape
-    sums = T.alloc_fragment((d_key, chunk), "float32")
-    for d in T.Parallel(d_key):
-        for i in T.unroll(chunk):
-            sums[d, i] = gate[i, d]
-        for i in T.unroll(chunk - 1):
-            sums[d, i + 1] += sums[d, i]
-        for i in T.unroll(chunk):
-            decay[i, d] = T.exp(sums[d, i])
-    for i, d in T.Parallel(chunk, d_key):
-        k_decayed[i, d] = k[i, d] * decay[i, d]
-        k_grown[i, d] = k[i, d] / decay[i, d]
-
-
-def channel_chunk_inverses(heads, chunk=CHUNK // 2, d_key=KEY, threads=128):
-    """(1 + system)^-1 diag(beta) of each chunk, (chunks, heads, chunk, chunk), with a gate for each
-    channel. A block has a chunk of a head."""
-    length, chunks = T.dynamic("length, chunks")
-
-    @T.prim_func
-    def main(
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        Gate: T.Tensor((length, heads, d_key), "float32"),
-        Beta: T.Tensor((length, heads), "float32"),
-        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
-    ):
-        T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(heads, chunks, threads=threads) as (h, n):
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
-            gate = T.alloc_shared((chunk, d_key), "float32")
-            decay = T.alloc_shared((chunk, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
-            k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
-            system_shared = T.alloc_shared((chunk, chunk), "float32")
-            inverse = T.alloc_shared((chunk, chunk), "float16")
-            below = T.alloc_shared((chunk, chunk), "float16")
-            inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
-            system = T.alloc_fragment((chunk, chunk), "float32")
-            rows = slice(n * chunk, (n + 1) * chunk)
-            # Rows behind the end are zero: they decay nothing.
-            T.copy(Gate[rows, h, :], gate)
-            T.copy(K[rows, h, :], k)
-            T.copy(Beta[rows, h], beta)
-            decay_channels(k, gate, decay, k_decayed, k_grown)
-            T.gemm(k_decayed, k_grown, system, transpose_B=True, clear_accum=True)
-            for i, j in T.Parallel(chunk, chunk):
-                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
-            T.copy(system, system_shared)
-            invert(system_shared, inverse, below)
-            for i, j in T.Parallel(chunk, chunk):
-                inverse_cast[i, j] = inverse[i, j] * beta[j]
-            T.copy(inverse_cast, Inverse[n, h, :, :])
-
-    return main
-
-
-def channel_delta_rule_by_inverses(
-    heads, chunk=CHUNK // 2, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128
-):
-    """The delta rule with a gate for each channel, by the results of `channel_chunk_inverses`."""
-    length, chunks = T.dynamic("length, chunks")
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((length, heads, d_key), "bfloat16"),
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        V: T.Tensor((length, heads, d_value), "bfloat16"),
-        Gate: T.Tensor((length, heads, d_key), "float32"),
-        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
-        Out: T.Tensor((length, heads, d_value), "float32"),
-    ):
-        T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224 if threads == 128 else 104)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
-            v = T.alloc_shared((chunk, columns), "bfloat16")
-            gate = T.alloc_shared((chunk, d_key), "float32")
-            inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-            decay = T.alloc_shared((chunk, d_key), "float32")
-            q_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
-            here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(Gate[rows, h, :], gate)
-                T.copy(K[rows, h, :], k)
-                T.copy(Q[rows, h, :], q)
-                T.copy(V[rows, h, here], v)
-                T.copy(Inverse[n, h, :, :], inverse)
-                decay_channels(k, gate, decay, k_decayed, k_grown)
-                for i, d in T.Parallel(chunk, d_key):
-                    q_decayed[i, d] = q[i, d] * decay[i, d]
-                T.copy(state, state_shared)
-                T.gemm(k_decayed, state_shared, right, clear_accum=True)
-                T.gemm(q_decayed, state_shared, out, clear_accum=True)
-                T.gemm(q_decayed, k_grown, scores, transpose_B=True, clear_accum=True)
-                for i, d in T.Parallel(chunk, columns):
-                    right_shared[i, d] = v[i, d] - right[i, d]
-                for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                T.gemm(inverse, right_shared, right, clear_accum=True)
-                T.copy(right, updates_shared)
-                T.gemm(weights, updates_shared, out)
-                T.gemm(k_grown, updates_shared, state, transpose_A=True)
-                for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= decay[chunk - 1, i]
-                T.copy(out, Out[rows, h, here])
-
-    return main
-
-
 def reference(q, k, v, gate, beta):
     """A gate (length, heads), or one for each channel (length, heads, d_key)."""
     q, k, v, gate, beta = (t.double() for t in (q, k, v, gate, beta))
@@ -508,28 +372,21 @@ def inputs(heads, length, d_key, d_value, device):
 
 
 def by_inverses(q, k, v, gate, beta, chunk):
-    """Out (length, heads, d_value) in float32, by two kernels. `gate` is (length, heads), or
-    (length, heads, d_key)."""
+    """Out (length, heads, d_value) in float32, by two kernels. `gate` is (length, heads)."""
     (length, heads, d_key), d_value = k.shape, v.shape[2]
     shape = -(-length // chunk), heads, chunk
     inverse = torch.empty(*shape, chunk, device=k.device, dtype=k.dtype)
+    log_decay = torch.empty(shape, device=k.device)
     out = torch.empty(length, heads, d_value, device=k.device)
-    values = {"d_value": d_value, "columns": min(d_value, 64)}
-    if gate.dim() == 3:
-        tilelang.compile(channel_chunk_inverses(heads, chunk, d_key))(k, gate, beta, inverse)
-        second = channel_delta_rule_by_inverses(heads, chunk, d_key, **values)
-        tilelang.compile(second)(q, k, v, gate, inverse, out)
-    else:
-        log_decay = torch.empty(shape, device=k.device)
-        first = tilelang.compile(chunk_inverses(heads, chunk, d_key))
-        first(k, gate, beta, inverse, log_decay)
-        second = delta_rule_by_inverses(heads, chunk, d_key, **values)
-        tilelang.compile(second)(q, k, v, inverse, log_decay, out)
+    first = chunk_inverses(heads, chunk, d_key)
+    tilelang.compile(first)(k, gate, beta, inverse, log_decay)
+    second = delta_rule_by_inverses(heads, chunk, d_key, d_value, columns=min(d_value, 64))
+    tilelang.compile(second)(q, k, v, inverse, log_decay, out)
     return out
 
 
 def by_systems(q, k, v, gate, beta, chunk):
-    """The same, by one kernel."""
+    """The same, by one kernel. `gate` may be (length, heads, d_key)."""
     (length, heads, d_key), d_value = k.shape, v.shape[2]
     out = torch.empty(length, heads, d_value, device=k.device)
     program = channel_delta_rule if gate.dim() == 3 else delta_rule
@@ -538,10 +395,9 @@ def by_systems(q, k, v, gate, beta, chunk):
     return out
 
 
-def relative_error(
-    heads, length, channels, device="cpu", chunk=CHUNK, key=KEY, value=VALUE, form=by_inverses
-):
-    """||ours - reference|| / ||reference||; with `channels` each has a gate of its own."""
+def relative_error(form, heads, length, channels, device="cpu", chunk=CHUNK, key=KEY, value=VALUE):
+    """||ours - reference|| / ||reference||; with `channels` each has a gate of its own. `form` is
+    `by_inverses` or `by_systems`."""
     torch.manual_seed(0)
     q, k, v, beta = inputs(heads, length, key, value, device)
     gate = -torch.rand((length, heads, key) if channels else (length, heads), device=device) / 8
@@ -556,15 +412,13 @@ if __name__ == "__main__":
     parser.add_argument("--length", type=int, default=4096 if gpu else 100)
     parser.add_argument("--heads", type=int, default=32 if gpu else 1)
     parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else [KEY, VALUE])
-    parser.add_argument("--one-kernel", action="store_true")
     arguments = parser.parse_args()
-    for channels in (False, True):
+    for form, channels in ((by_inverses, False), (by_systems, False), (by_systems, True)):
         # The decays of channels take the shared memory of a chunk of 64.
         error = relative_error(
-            *(arguments.heads, arguments.length, channels, "cuda" if gpu else "cpu"),
+            *(form, arguments.heads, arguments.length, channels, "cuda" if gpu else "cpu"),
             *(CHUNK // 2 if channels else CHUNK, *arguments.dim),
-            form=by_systems if arguments.one_kernel else by_inverses,
         )
         assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
         name = "a gate for each channel" if channels else "a gate for each head"
-        print(f"length {arguments.length}, {name}: relative error {error:.1e}")
+        print(f"length {arguments.length}, {name}, {form.__name__}: relative error {error:.1e}")
