@@ -91,8 +91,8 @@ def chunk_scan_backward() -> Program:
         "Mamba-2 chunk scan's gradients",
         [own.chunk_states, own.gradients],
         [
-            compiled(own.chunk_states, heads, False, **sizes, part=d_state),
-            compiled(own.chunk_states, heads, True, **sizes, part=d_state),
+            compiled(own.chunk_states, heads, False, **sizes),
+            compiled(own.chunk_states, heads, True, **sizes),
             compiled(own.gradients, heads, 16, **sizes),
         ],
         case,

@@ -41,13 +41,10 @@ import tilelang
 import tilelang.language as T
 
 
-def chunk_states(
-    heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, part=STATE, threads=128, blocks=3
-):
+def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """The state in front of each chunk, of X and B, and in reverse order the gradient of the state
     behind each chunk, of dY and C: States (chunks, heads, d_state, width). Initial (heads, d_state,
-    width) is the one in front of the first chunk that is visited. A block has `part` rows of the
-    states of a head; a multiprocessor has `blocks`."""
+    width) is the one in front of the first chunk that is visited. A block has a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -59,27 +56,26 @@ def chunk_states(
         Initial: T.Tensor((heads, d_state, width), "float32"),
         States: T.Tensor((chunks, heads, d_state, width), "float16"),
     ):
-        with T.Kernel(d_state // part, heads, threads=threads) as (bx, h):
+        with T.Kernel(heads, threads=threads) as h:
             rows = T.alloc_shared((chunk, width), "float16")
-            keys = T.alloc_shared((chunk, part), "float16")
+            keys = T.alloc_shared((chunk, d_state), "float16")
             step = T.alloc_shared((chunk,), "float32")
             time = T.alloc_shared((chunk,), "float32")
             scaled = T.alloc_shared((chunk, width), "float16")
-            state_shared = T.alloc_shared((part, width), "float16")
-            state = T.alloc_fragment((part, width), "float32")
-            T.annotate_min_blocks_per_sm(blocks)
+            state_shared = T.alloc_shared((d_state, width), "float16")
+            state = T.alloc_fragment((d_state, width), "float32")
+            T.annotate_min_blocks_per_sm(3)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(136 if blocks == 3 else 96)
-            these = slice(bx * part, (bx + 1) * part)
-            T.copy(Initial[h, these, :], state)
+            T.annotate_consumer_reg_alloc(136)
+            T.copy(Initial[h, :, :], state)
             for k in T.Pipelined(chunks, num_stages=2):
                 n = chunks - 1 - k if reverse else k
                 # Rows behind the end are zero: they take no time.
                 T.copy(dt[n * chunk : (n + 1) * chunk, h], step)
-                T.copy(Keys[n * chunk, bx * part], keys)
+                T.copy(Keys[n * chunk, 0], keys)
                 T.copy(Rows[n * chunk : (n + 1) * chunk, h, :], rows)
                 T.copy(state, state_shared)
-                T.copy(state_shared, States[n, h, these, :])
+                T.copy(state_shared, States[n, h, :, :])
                 T.cumsum(step, time, dim=0)
                 rate = A[h]
                 total = time[chunk - 1]
@@ -88,7 +84,7 @@ def chunk_states(
                         scaled[i, p] = rows[i, p] * T.exp(rate * time[i])
                     else:
                         scaled[i, p] = rows[i, p] * T.exp(rate * (total - time[i])) * step[i]
-                for s, p in T.Parallel(part, width):
+                for s, p in T.Parallel(d_state, width):
                     state[s, p] *= T.exp(rate * total)
                 T.gemm(keys, scaled, state, transpose_A=True)
 
@@ -262,11 +258,9 @@ def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, **tile):
     states, behind = (
         torch.empty(chunks, heads, d_state, width, device=x.device, dtype=x.dtype) for _ in range(2)
     )
-    forward = tilelang.compile(chunk_states(heads, False, **sizes, part=d_state))
+    forward = tilelang.compile(chunk_states(heads, False, **sizes))
     forward(x, dt, a, b, torch.zeros_like(d_last), states)
-    tilelang.compile(chunk_states(heads, True, **sizes, part=d_state))(
-        d_y, dt, a, c, d_last, behind
-    )
+    tilelang.compile(chunk_states(heads, True, **sizes))(d_y, dt, a, c, d_last, behind)
     d_x, d_dt = torch.empty_like(x), torch.empty_like(dt)
     d_a, d_b, d_c = (torch.zeros_like(t, dtype=torch.float32) for t in (a, b, c))
     results = d_x, d_dt, d_a, d_b, d_c
