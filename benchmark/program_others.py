@@ -51,6 +51,57 @@ def chunk_scan() -> Program:
     )
 
 
+def chunk_scan_backward() -> Program:
+    own, heads, d_state, width = example("chunk_scan_backward"), 640, 128, 64
+    sizes = {"d_state": d_state, "width": width}
+
+    def case(kernels, device, length):
+        x, d_y = (normal(length, heads, width, device=device) for _ in range(2))
+        b, c = ((torch.randn(length, d_state, device=device) / 8).half() for _ in range(2))
+        dt, a = torch.rand(length, heads, device=device), -torch.rand(heads, device=device) / 4
+        first = torch.zeros(heads, d_state, width, device=device)
+        d_last = torch.randn_like(first)
+        shape = (-(-length // own.CHUNK), heads, d_state, width)
+        states, behind = (nothing(*shape, device=device, dtype=x.dtype) for _ in range(2))
+        d_x, d_dt = torch.full_like(x, torch.nan), torch.full_like(dt, torch.nan)
+        sums = [torch.empty_like(t, dtype=torch.float32) for t in (a, b, c)]
+
+        def ours():
+            for t in sums:
+                t.zero_()
+            kernels[0](x, dt, a, b, first, states)
+            kernels[1](d_y, dt, a, c, d_last, behind)
+            kernels[2](x, dt, a, b, c, d_y, states, behind, d_x, d_dt, *sums)
+            return [d_x, d_dt, *sums]
+
+        def reference():
+            leaves = [t.double().requires_grad_() for t in (x, dt, a, b, c)]
+            results = own.reference(*leaves)
+            return torch.autograd.grad(results, leaves, (d_y.double(), d_last.double()))
+
+        return Case(ours, reference)
+
+    def work(length):
+        # A row into two states, and times them three times; dY by the rows of a chunk, and weights
+        # by dY. The weights of B and C are products for all heads at a time.
+        per_row = 2.0 * (5 * d_state * width + 2 * 64 * width)
+        return heads * length * per_row, 3.0 * HALF * length * heads * width
+
+    return Program(
+        "Mamba-2 chunk scan's gradients",
+        [own.chunk_states, own.gradients],
+        [
+            compiled(own.chunk_states, heads, False, **sizes),
+            compiled(own.chunk_states, heads, True, **sizes),
+            compiled(own.gradients, heads, 16, **sizes),
+        ],
+        case,
+        {"length": 139},
+        {"length": 4096},
+        work,
+    )
+
+
 def delta_rule(channels: bool) -> Program:
     own, heads, size, columns = example("delta_rule"), 256, 128, 64
     # The decays of channels take the shared memory of a chunk of 64.
@@ -61,9 +112,16 @@ def delta_rule(channels: bool) -> Program:
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
         out = nothing(length, heads, size, device=device)
+        shape = -(-length // chunk), heads, chunk
+        inverse = nothing(*shape, chunk, device=device, dtype=k.dtype)
+        log_decay = nothing(*shape, device=device)
 
         def ours():
-            kernels[0](q, k, v, gate, beta, out)
+            if channels:
+                kernels[0](q, k, v, gate, beta, out)
+            else:
+                kernels[0](k, gate, beta, inverse, log_decay)
+                kernels[1](q, k, v, inverse, log_decay, out)
             return [out]
 
         return Case(ours, lambda: [own.reference(q, k, v, gate, beta)])
@@ -75,12 +133,21 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    program = own.channel_delta_rule if channels else own.delta_rule
-    sizes = {"chunk": chunk, "d_key": size, "d_value": size, "columns": columns}
+    sizes = {"chunk": chunk, "d_key": size}
+    values = {**sizes, "d_value": size, "columns": columns}
+    if channels:
+        sources = [own.channel_delta_rule, own.solve_by_blocks]
+        parts = [compiled(own.channel_delta_rule, heads, own.solve_by_blocks, **values)]
+    else:
+        sources = [own.chunk_inverses, own.delta_rule_by_inverses]
+        parts = [
+            compiled(own.chunk_inverses, heads, **sizes),
+            compiled(own.delta_rule_by_inverses, heads, **values),
+        ]
     return Program(
         "KDA" if channels else "gated delta rule",
-        [program, own.solve_by_blocks, own.invert_blocks, own.join_blocks],
-        [compiled(program, heads, own.solve_by_blocks, **sizes)],
+        [*sources, own.invert, own.invert_blocks, own.join_blocks],
+        parts,
         case,
         {"length": 135},
         {"length": 4096},
@@ -382,6 +449,7 @@ def roles_gemm(by_schedule: bool) -> Program:
 
 PROGRAMS = {
     "chunk_scan": chunk_scan,
+    "chunk_scan_backward": chunk_scan_backward,
     "delta_rule": functools.partial(delta_rule, False),
     "delta_rule_of_channels": functools.partial(delta_rule, True),
     "connections_before": connections_before,

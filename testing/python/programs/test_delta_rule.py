@@ -83,3 +83,8 @@ def test_gates_of_channels(device, arch):
     torch.testing.assert_close(
         out.double(), EXAMPLE["reference"](q, k, v, gate, beta), rtol=2e-2, atol=2e-2
     )
+
+
+def test_inverses_of_all_chunks_at_a_time(device):
+    form = EXAMPLE["by_inverses"]
+    assert EXAMPLE["relative_error"](form, 2, 2 * CHUNK + 7, False, device=device) < 1e-2

@@ -1,0 +1,38 @@
+"""The gradients of Mamba-2's chunk scan, examples/linear_attention/chunk_scan_backward.py."""
+
+import importlib
+import pathlib
+
+import pytest
+import torch
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "linear_attention"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("chunk_scan_backward")
+
+
+def test_chunks_and_heads_of_a_block(device, example):
+    # Two blocks of heads add to dB and dC. Three chunks, and the last one has rows behind the end.
+    errors = example.relative_errors(2 * example.CHUNK + 11, 4, 32, device=device, group=2)
+    for name, error in zip(("x", "dt", "A", "B", "C"), errors, strict=True):
+        assert error < 3e-3, f"d{name}"
+
+
+def test_gradients_of_decays_that_are_nearly_zero(device, example):
+    # exp(l[i]) underflows within a chunk, and exp(l[i] - l[j]) with j > i overflows.
+    torch.manual_seed(0)
+    x, dt, a, b, c = example.inputs(example.CHUNK + 3, 2, device=device)
+    tensors = x, dt, 40 * (a - 1), b, c
+    d_y = torch.randn_like(x)
+    d_last = torch.randn(2, example.STATE, example.WIDTH, device=device)
+    found = example.backward(*tensors, d_y, d_last, group=2)
+    leaves = [t.double().requires_grad_() for t in tensors]
+    results = example.reference(*leaves)
+    wanted = torch.autograd.grad(results, leaves, (d_y.double(), d_last.double()))
+    for name, ours, exact in zip(("x", "dt", "A", "B", "C"), found, wanted, strict=True):
+        error = (ours.double() - exact).norm() / exact.norm()
+        assert error < 3e-3, f"d{name}"
