@@ -16,9 +16,9 @@ import tilelang.language as T
 
 # The names are of delta_rule_chunks.py; S' and dS' belong to the state behind a chunk, S and dS to
 # that before it. As O = X S + P T (beta v) and S' = exp(G[last]) S + kept^T (T (beta v) - W S) are
-# linear in S, and O = exp(G) q S + P U and S' = exp(G[last]) S + kept^T U in U = T (beta (v - exp(G)
-# k S)), it follows (without gates: Yang, Wang, Zhang, Shen, Kim 2024, "Parallelizing linear
-# transformers with the delta rule over sequence length"):
+# linear in S, and O = exp(G) q S + P U and S' = exp(G[last]) S + kept^T U in U, which is
+# T (beta (v - exp(G) k S)), it follows (without gates: Yang, Wang, Zhang, Shen, Kim 2024,
+# "Parallelizing linear transformers with the delta rule over sequence length"):
 #   dS = exp(G[last]) dS' + X^T dO - W^T kept dS',
 #   R = T^T (P^T dO + kept dS'),                        dv = beta R,
 #   dP = dO U^T,                                        dA = -R U^T, as dT = -T dA T,

@@ -1,5 +1,6 @@
 """The gated delta rule and Kimi Delta Attention in two kernels: what chunks do alone,
-beside each other, and then what waits for the state, from chunk to chunk. Check both against float64.
+beside each other, and then what waits for the state, from chunk to chunk. Check both gates against
+float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -13,8 +14,8 @@ import tilelang
 import tilelang.language as T
 
 # Of a chunk's rows i, with G the sums of the logarithms of gates since its begin, `last` its last
-# row, and S the state before it (Yang, Kautz, Hatamizadeh 2024, "Gated Delta Networks", for a gate a
-# head; Kimi Team 2025, for gates of channels, whose exponents stand inside of the products):
+# row, and S the state before it (Yang, Kautz, Hatamizadeh 2024, "Gated Delta Networks", for a gate
+# a head; Kimi Team 2025, for gates of channels, whose exponents stand inside of the products):
 #   A[i, j] = beta[i] exp(G[i] - G[j]) k[i] . k[j] for j < i,   T = (1 + A)^-1,
 #   P[i, j] = exp(G[i] - G[j]) q[i] . k[j]         for j <= i,
 #   kept[j] = exp(G[last] - G[j]) k[j],             W = T (beta exp(G) k),
