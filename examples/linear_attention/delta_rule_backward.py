@@ -137,6 +137,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=25
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Weights: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Kept: T.Tensor((chunks, heads, chunk, d_key), "bfloat16"),
+        Decay: T.Tensor((chunks, heads, d_key), "float32"),
         State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
         dState: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
@@ -147,6 +148,9 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=25
         dBeta: T.Tensor((length, heads), "float32"),
     ):
         with T.Kernel(chunks, heads, threads=threads) as (n, h):
+            # A block's loads and products wait for each other: another one runs meanwhile.
+            if not channels:
+                T.annotate_min_blocks_per_sm(2)
             d_out = T.alloc_shared((chunk, d_value), "bfloat16")
             weights = T.alloc_shared((chunk, chunk), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -158,30 +162,26 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=25
             v = T.alloc_shared((chunk, d_value), "bfloat16")
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
-            # With the decays of channels.
-            q_row = T.alloc_shared((chunk, d_key), "bfloat16") if channels else q
-            k_row = T.alloc_shared((chunk, d_key), "bfloat16") if channels else k
             k_column = T.alloc_shared((chunk, d_key), "bfloat16") if channels else k
             beta = T.alloc_shared((chunk,), "float32")
             log_decay = T.alloc_shared(gates, "float32")
-            of_weights = T.alloc_shared((chunk, chunk), "bfloat16")
-            of_system = T.alloc_shared((chunk, chunk), "bfloat16")
-            of_system_beta = T.alloc_shared((chunk, chunk), "bfloat16")
+            # dP, dA and beta dA.
+            slopes = T.alloc_shared((3, chunk, chunk), "bfloat16")
             right = T.alloc_fragment((chunk, d_value), "float32")
             product = T.alloc_fragment((chunk, d_value), "float32")
             d_weights = T.alloc_fragment((chunk, chunk), "float32")
             d_system = T.alloc_fragment((chunk, chunk), "float32")
-            d_query = T.alloc_fragment((chunk, d_key), "float32")
+            query = T.alloc_fragment((chunk, d_key), "float32")
             row = T.alloc_fragment((chunk, d_key), "float32")
             column = T.alloc_fragment((chunk, d_key), "float32")
             d_gates = T.alloc_fragment((chunk, d_key), "float32")
-            d_beta = T.alloc_fragment((chunk,), "float32")
-            d_total = T.alloc_fragment((d_key,), "float32")
-            d_chunk = T.alloc_fragment((1,), "float32")
-            d_row = T.alloc_fragment((chunk,), "float32")
+            state_rows = T.alloc_fragment((d_key, d_value), "bfloat16")
             of_states = T.alloc_fragment((d_key, d_value), "float32")
-            d_gate = T.alloc_shared(gates, "float32")
-            total_shared = T.alloc_shared((d_key,), "float32")
+            d_beta = T.alloc_fragment((chunk,), "float32")
+            d_row = T.alloc_fragment((chunk,), "float32")
+            d_channel = T.alloc_fragment((d_key,), "float32")
+            d_last = T.alloc_fragment((1,), "float32")
+            d_last_shared = T.alloc_shared((d_key,) if channels else (1,), "float32")
             rows = slice(n * chunk, (n + 1) * chunk)
 
             # R = T^T (P^T dO + kept dS'), and what follows from it alone.
@@ -201,94 +201,115 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=25
                 product[i, d] = right[i, d] * v[i, d]
                 right[i, d] *= beta[i]
             T.reduce_sum(product, d_beta, dim=1)
-            T.copy(right, v)
-            T.copy(v, dV[rows, h, :])
+            store(right, v, dV[rows, h, :])
 
-            # What the state behind the chunk gives to the keys, and both states to the gates.
-            if channels:
-                T.copy(Gate[rows, h, :], log_decay)
-            else:
-                T.copy(Gate[rows, h], log_decay)
-            T.cumsum(log_decay, dim=0)
-            T.copy(Updates[n, h, :, :], updates)
-            T.copy(State[n, h, :, :], state)
-            T.gemm(updates, d_state, column, transpose_B=True, clear_accum=True)
+            # What the state behind the chunk gives to the keys, and both states to dG[last].
+            T.copy(State[n, h, :, :], state_rows)
             for i, d in T.Parallel(d_key, d_value):
-                of_states[i, d] = state[i, d] * d_state[i, d]
-            T.reduce_sum(of_states, d_total, dim=1)
-            T.copy(d_total, total_shared)
+                of_states[i, d] = state_rows[i, d] * d_state[i, d]
+            T.reduce_sum(of_states, d_channel, dim=1)
+            for d in T.Parallel(d_key):
+                d_channel[d] *= Decay[n, h, d]
+            T.copy(Updates[n, h, :, :], updates)
+            T.gemm(updates, d_state, column, transpose_B=True, clear_accum=True)
             for i, d in T.Parallel(chunk, d_key):
                 d_gates[i, d] = kept[i, d] * column[i, d]
-            T.reduce_sum(d_gates, d_total, dim=0)
-            for d in T.Parallel(d_key):
-                total = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
-                total_shared[d] = d_total[d] + total_shared[d] * T.exp(total)
+            if channels:
+                T.reduce_sum(d_gates, d_channel, dim=0, clear=False)
+                T.copy(d_channel, d_last_shared)
+            else:
+                T.reduce_sum(d_channel, d_last, dim=0)
+                T.reduce_sum(d_gates, d_row, dim=1)
+                T.reduce_sum(d_row, d_last, dim=0, clear=False)
+                T.copy(d_last, d_last_shared)
 
-            # dP and dA with the decays of a gate a head, and the products with them.
+            # dP and dA, with the decays of a gate a head.
+            if not channels:
+                T.copy(Gate[rows, h], log_decay)
+                T.cumsum(log_decay, dim=0)
             T.gemm(d_out, updates, d_weights, transpose_B=True, clear_accum=True)
             T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
                 decay = 1.0 if channels else T.exp(T.min(log_decay[i] - log_decay[j], 0))
-                of_weights[i, j] = T.if_then_else(i >= j, d_weights[i, j] * decay, 0)
+                d_weights[i, j] = T.if_then_else(i >= j, d_weights[i, j] * decay, 0)
                 d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
-            T.copy(d_system, of_system)
+            T.copy(d_weights, slopes[0, :, :])
+            T.copy(d_system, slopes[1, :, :])
             for i, j in T.Parallel(chunk, chunk):
-                of_system_beta[i, j] = d_system[i, j] * beta[i]
-            T.gemm(d_out, state, d_query, transpose_B=True, clear_accum=True)
-            T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+                d_system[i, j] *= beta[i]
+            T.copy(d_system, slopes[2, :, :])
+
+            # dq, of the state and of the chunk; the factor of both products comes last.
+            T.copy(State[n, h, :, :], state)
+            T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
+            if channels:
+                T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+                T.copy(Gate[rows, h, :], log_decay)
+                T.cumsum(log_decay, dim=0)
+            for i, d in T.Parallel(chunk, d_key):
+                shared = log_decay[chunk // 2 - 1, d] if channels else log_decay[i]
+                last = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
+                query[i, d] *= T.exp(shared)
+                column[i, d] *= T.exp(last - shared)
             T.copy(Q[rows, h, :], q)
             T.copy(K[rows, h, :], k)
-            for i, d in T.Parallel(chunk, d_key):
-                # What the rows' products with states and of the chunk have in common comes behind.
-                middle = log_decay[chunk // 2 - 1, d] if channels else log_decay[i]
-                total = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
-                d_query[i, d] *= T.exp(middle)
-                row[i, d] *= -T.exp(middle)
-                column[i, d] *= T.exp(total - middle)
             if channels:
                 for i, d in T.Parallel(chunk, d_key):
                     decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                    q_row[i, d] = q[i, d] * T.exp(decay)
-                    k_row[i, d] = k[i, d] * T.exp(decay)
                     k_column[i, d] = k[i, d] * T.exp(-decay)
-            T.gemm(of_weights, k_column, d_query)
-            T.gemm(of_system, k_column, row)
-            T.gemm(of_weights, q_row, column, transpose_A=True)
-            T.gemm(of_system_beta, k_row, column, transpose_A=True)
+                    q[i, d] = q[i, d] * T.exp(decay)
+                    k[i, d] = k[i, d] * T.exp(decay)
+            T.gemm(slopes[0, :, :], k_column, query)
+            T.gemm(slopes[0, :, :], q, column, transpose_A=True)
+            for i, d in T.Parallel(chunk, d_key):
+                d_gates[i, d] = q[i, d] * query[i, d]
             if channels:
                 for i, d in T.Parallel(chunk, d_key):
-                    decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                    d_query[i, d] *= T.exp(decay)
-                    row[i, d] *= T.exp(decay)
-                    column[i, d] *= T.exp(-decay)
-
-            # The results.
-            for i, d in T.Parallel(chunk, d_key):
-                d_gates[i, d] = k[i, d] * row[i, d]
-            T.reduce_sum(d_gates, d_beta, dim=1, clear=False)
-            for i, d in T.Parallel(chunk, d_key):
-                d_gates[i, d] = q[i, d] * d_query[i, d] + k[i, d] * (
-                    beta[i] * row[i, d] - column[i, d]
-                )
-                column[i, d] += beta[i] * row[i, d]
-            store(d_query, q, dQ[rows, h, :])
-            store(column, k, dK[rows, h, :])
-            T.copy(d_beta, dBeta[rows, h])
-            if channels:
-                T.copy(d_gates, d_gate)
-                T.cumsum(d_gate, dim=0, reverse=True)
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gate[i, d] += total_shared[d]
-                T.copy(d_gate, dGate[rows, h, :])
+                    query[i, d] *= T.exp(log_decay[i, d] - log_decay[chunk // 2 - 1, d])
             else:
                 T.reduce_sum(d_gates, d_row, dim=1)
-                T.copy(d_row, d_gate)
-                T.copy(total_shared, d_total)
-                T.reduce_sum(d_total, d_chunk, dim=0)
-                T.cumsum(d_gate, dim=0, reverse=True)
+            store(query, q, dQ[rows, h, :])
+
+            # dk, of a row and of a column.
+            if not channels:
+                T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+            for i, d in T.Parallel(chunk, d_key):
+                shared = log_decay[chunk // 2 - 1, d] if channels else log_decay[i]
+                row[i, d] *= -T.exp(shared)
+            T.gemm(slopes[1, :, :], k_column, row)
+            T.gemm(slopes[2, :, :], k, column, transpose_A=True)
+            if channels:
+                for i, d in T.Parallel(chunk, d_key):
+                    d_gates[i, d] += beta[i] * k[i, d] * row[i, d] - k_column[i, d] * column[i, d]
+                for i, d in T.Parallel(chunk, d_key):
+                    decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
+                    column[i, d] = column[i, d] * T.exp(-decay) + beta[i] * row[i, d] * T.exp(decay)
+            else:
+                for i, d in T.Parallel(chunk, d_key):
+                    d_gates[i, d] = k[i, d] * (beta[i] * row[i, d] - column[i, d])
+                for i, d in T.Parallel(chunk, d_key):
+                    column[i, d] += beta[i] * row[i, d]
+                T.reduce_sum(d_gates, d_row, dim=1, clear=False)
+            for i, d in T.Parallel(chunk, d_key):
+                row[i, d] *= k[i, d]
+            T.reduce_sum(row, d_beta, dim=1, clear=False)
+            store(column, k, dK[rows, h, :])
+            T.copy(d_beta, dBeta[rows, h])
+
+            # A gate is in all G behind it.
+            if channels:
+                T.copy(d_gates, log_decay)
+            else:
+                T.copy(d_row, log_decay)
+            T.cumsum(log_decay, dim=0, reverse=True)
+            if channels:
+                for i, d in T.Parallel(chunk, d_key):
+                    log_decay[i, d] += d_last_shared[d]
+                T.copy(log_decay, dGate[rows, h, :])
+            else:
                 for i in T.Parallel(chunk):
-                    d_gate[i] += d_chunk[0]
-                T.copy(d_gate, dGate[rows, h])
+                    log_decay[i] += d_last_shared[0]
+                T.copy(log_decay, dGate[rows, h])
 
     return main
 
@@ -319,7 +340,7 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     make_states(removed, added, kept, decay, state, updates)
     make_gradients(d_out, removed, seen, kept, decay, d_state)
     found = [torch.empty_like(x) for x in (q, k, v, gate, beta)]
-    tiles = inverse, weights, kept, state, updates, d_state
+    tiles = inverse, weights, kept, decay, state, updates, d_state
     make_results(q, k, v, gate, beta, d_out, *tiles, *found)
     return found
 
