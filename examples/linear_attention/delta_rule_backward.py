@@ -33,7 +33,9 @@ import tilelang.language as T
 # by channel or summed up. A gate is in all G behind it: the sum of their gradients is its own.
 
 
-def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, num_stages=2):
+def states(
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, num_stages=2, blocks=2, threads=128
+):
     """The state before each chunk and its U, of W, T (beta v), kept and exp(G[last]). A block has a
     head's state for `columns` of its values."""
     chunks = T.dynamic("chunks")
@@ -48,6 +50,10 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
     ):
         with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(blocks)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(232 if blocks == 1 else 208)
             removed = T.alloc_shared((chunk, d_key), "bfloat16")
             kept = T.alloc_shared((chunk, d_key), "bfloat16")
             added = T.alloc_shared((chunk, columns), "bfloat16")
@@ -76,7 +82,7 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
 
 
 def gradients_of_states(
-    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, num_stages=2
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, num_stages=1, blocks=2, threads=128
 ):
     """The gradient of the state behind each chunk, of dO, W, X, kept and exp(G[last])."""
     length, chunks = T.dynamic("length"), T.dynamic("chunks")
@@ -91,6 +97,10 @@ def gradients_of_states(
         dState: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
     ):
         with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(blocks)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(232 if blocks == 1 else 208)
             removed = T.alloc_shared((chunk, d_key), "bfloat16")
             seen = T.alloc_shared((chunk, d_key), "bfloat16")
             kept = T.alloc_shared((chunk, d_key), "bfloat16")
@@ -121,7 +131,7 @@ def gradients_of_states(
     return main
 
 
-def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
+def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, threads=256):
     """dQ, dK, dV, the gate's gradient and beta's: a block has a chunk."""
     length, chunks = T.dynamic("length"), T.dynamic("chunks")
     gates = (chunk, d_key) if channels else (chunk,)
@@ -149,8 +159,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=25
     ):
         with T.Kernel(chunks, heads, threads=threads) as (n, h):
             # A block's loads and products wait for each other: another one runs meanwhile.
-            if not channels:
-                T.annotate_min_blocks_per_sm(2)
+            T.annotate_min_blocks_per_sm(1 if channels else blocks)
             d_out = T.alloc_shared((chunk, d_value), "bfloat16")
             weights = T.alloc_shared((chunk, chunk), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -362,7 +371,8 @@ def errors(heads, length, channels, device="cpu", chunk=CHUNK, key=KEY, value=VA
 if __name__ == "__main__":
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=4096 if gpu else 100)
+    # Autograd keeps a state in float64 for each row and head.
+    parser.add_argument("--length", type=int, default=1000 if gpu else 100)
     parser.add_argument("--heads", type=int, default=32 if gpu else 1)
     parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else [KEY, VALUE])
     arguments = parser.parse_args()

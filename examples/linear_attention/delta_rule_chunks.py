@@ -76,7 +76,6 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             system_shared = T.alloc_shared((chunk, chunk), "float32")
             keys = T.alloc_shared((chunk, d_key), "bfloat16")
-            values = T.alloc_shared((chunk, d_value), "bfloat16")
             removed_shared = T.alloc_shared((chunk, d_key), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "float32")
@@ -91,7 +90,6 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
             T.copy(K[rows, h, :], k)
             T.copy(Q[rows, h, :], q)
             T.copy(Beta[rows, h], beta)
-            T.copy(V[rows, h, :], v)
             T.cumsum(log_decay, dim=0)
             if channels:
                 q_row = T.alloc_shared((chunk, d_key), "bfloat16")
@@ -113,6 +111,8 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
                 weights[i, j] = T.if_then_else(i >= j, weights[i, j] * decay, 0)
             T.copy(system, system_shared)
             store(weights, weights_shared, Weights[n, h, :, :])
+            invert(system_shared, inverse)
+            T.copy(inverse, Inverse[n, h, :, :])
             for i, d in T.Parallel(chunk, d_key):
                 before = log_decay[i, d] if channels else log_decay[i]
                 total = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
@@ -123,23 +123,24 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
             for d in T.Parallel(d_key):
                 total = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
                 Decay[n, h, d] = T.exp(total)
-            for i, d in T.Parallel(chunk, d_value):
-                values[i, d] = v[i, d] * beta[i]
-            invert(system_shared, inverse)
-            T.copy(inverse, Inverse[n, h, :, :])
             T.gemm(inverse, keys, removed, clear_accum=True)
             store(removed, removed_shared, Removed[n, h, :, :])
             T.gemm(weights_shared, removed_shared, removed, clear_accum=True)
             for i, d in T.Parallel(chunk, d_key):
                 removed[i, d] = q[i, d] - removed[i, d]
-            store(removed, keys, Seen[n, h, :, :])
-            T.gemm(inverse, values, added, clear_accum=True)
+            store(removed, q, Seen[n, h, :, :])
+            T.copy(V[rows, h, :], v)
+            for i, d in T.Parallel(chunk, d_value):
+                v[i, d] = v[i, d] * beta[i]
+            T.gemm(inverse, v, added, clear_accum=True)
             store(added, v, Added[n, h, :, :])
 
     return main
 
 
-def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, num_stages=2):
+def outputs(
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, num_stages=1, blocks=2, threads=128
+):
     """O of W, T (beta v), X, P, kept and exp(G[last]). A block has a head's state for
     `columns` of its values."""
     length, chunks = T.dynamic("length"), T.dynamic("chunks")
@@ -155,6 +156,10 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(blocks)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(232 if blocks == 1 else 208)
             weights = T.alloc_shared((chunk, chunk), "bfloat16")
             removed = T.alloc_shared((chunk, d_key), "bfloat16")
             seen = T.alloc_shared((chunk, d_key), "bfloat16")
