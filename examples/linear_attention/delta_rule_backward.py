@@ -212,28 +212,18 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
             T.reduce_sum(product, d_beta, dim=1)
             store(right, v, dV[rows, h, :])
 
-            # What the state behind the chunk gives to the keys, and both states to dG[last].
+            # What both states give to dG[last].
             T.copy(State[n, h, :, :], state_rows)
             for i, d in T.Parallel(d_key, d_value):
                 of_states[i, d] = state_rows[i, d] * d_state[i, d]
             T.reduce_sum(of_states, d_channel, dim=1)
             for d in T.Parallel(d_key):
                 d_channel[d] *= Decay[n, h, d]
-            T.copy(Updates[n, h, :, :], updates)
-            T.gemm(updates, d_state, column, transpose_B=True, clear_accum=True)
-            for i, d in T.Parallel(chunk, d_key):
-                d_gates[i, d] = kept[i, d] * column[i, d]
-            if channels:
-                T.reduce_sum(d_gates, d_channel, dim=0, clear=False)
-                T.copy(d_channel, d_last_shared)
-            else:
-                T.reduce_sum(d_channel, d_last, dim=0)
-                T.reduce_sum(d_gates, d_row, dim=1)
-                T.reduce_sum(d_row, d_last, dim=0, clear=False)
-                T.copy(d_last, d_last_shared)
 
             # dP and dA, with the decays of a gate a head.
+            T.copy(Updates[n, h, :, :], updates)
             if not channels:
+                T.reduce_sum(d_channel, d_last, dim=0)
                 T.copy(Gate[rows, h], log_decay)
                 T.cumsum(log_decay, dim=0)
             T.gemm(d_out, updates, d_weights, transpose_B=True, clear_accum=True)
@@ -249,6 +239,10 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
             T.copy(d_system, slopes[2, :, :])
 
             # dq, of the state and of the chunk; the factor of both products comes last.
+            T.gemm(updates, d_state, column, transpose_B=True, clear_accum=True)
+            if not channels:
+                for i, d in T.Parallel(chunk, d_key):
+                    column[i, d] *= T.exp(log_decay[chunk - 1] - log_decay[i])
             T.copy(State[n, h, :, :], state)
             T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
             if channels:
@@ -257,9 +251,9 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 T.cumsum(log_decay, dim=0)
             for i, d in T.Parallel(chunk, d_key):
                 shared = log_decay[chunk // 2 - 1, d] if channels else log_decay[i]
-                last = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
                 query[i, d] *= T.exp(shared)
-                column[i, d] *= T.exp(last - shared)
+                if channels:
+                    column[i, d] *= T.exp(log_decay[chunk - 1, d] - shared)
             T.copy(Q[rows, h, :], q)
             T.copy(K[rows, h, :], k)
             if channels:
@@ -268,6 +262,16 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                     k_column[i, d] = k[i, d] * T.exp(-decay)
                     q[i, d] = q[i, d] * T.exp(decay)
                     k[i, d] = k[i, d] * T.exp(decay)
+            # The updates' part of dG[last], kept U dS'^T.
+            for i, d in T.Parallel(chunk, d_key):
+                d_gates[i, d] = k_column[i, d] * column[i, d]
+            if channels:
+                T.reduce_sum(d_gates, d_channel, dim=0, clear=False)
+                T.copy(d_channel, d_last_shared)
+            else:
+                T.reduce_sum(d_gates, d_row, dim=1)
+                T.reduce_sum(d_row, d_last, dim=0, clear=False)
+                T.copy(d_last, d_last_shared)
             T.gemm(slopes[0, :, :], k_column, query)
             T.gemm(slopes[0, :, :], q, column, transpose_A=True)
             for i, d in T.Parallel(chunk, d_key):
