@@ -327,11 +327,11 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
     return main
 
 
-def kernels_of(heads, channels, chunk=CHUNK, key=KEY, value=VALUE):
-    """The four kernels."""
+def kernels_of(heads, channels, chunk=CHUNK, key=KEY, value=VALUE, **options):
+    """The four kernels; `options` are those of tilelang.compile."""
     sizes = chunk, key, value
     return [
-        tilelang.compile(program)
+        tilelang.compile(program, **options)
         for program in (
             chunk_parts(heads, channels, *sizes),
             states(heads, *sizes, columns=min(value, 64)),
@@ -358,14 +358,18 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     return found
 
 
-def errors(heads, length, channels, device="cpu", chunk=CHUNK, key=KEY, value=VALUE, gates=0.125):
-    """||ours - float64|| / ||float64|| of each gradient; gates' logarithms are above `-gates`."""
+def errors(
+    heads, length, channels, device="cpu", sizes=(CHUNK, KEY, VALUE), gates=0.125, **options
+):
+    """||ours - float64|| / ||float64|| of each gradient, for `sizes` of a chunk, of keys and of
+    values. The logarithms of gates are above `-gates`; `options` are those of tilelang.compile."""
+    chunk, key, value = sizes
     torch.manual_seed(0)
     q, k, v, beta = inputs(heads, length, key, value, device)
     shape = (length, heads, key) if channels else (length, heads)
     gate = -torch.rand(shape, device=device) * gates
     d_out = torch.randn_like(v)
-    kernels = kernels_of(heads, channels, chunk, key, value)
+    kernels = kernels_of(heads, channels, *sizes, **options)
     found = backward(q, k, v, gate, beta, d_out, kernels, chunk)
     leaves = [x.double().requires_grad_() for x in (q, k, v, gate, beta)]
     wanted = torch.autograd.grad(reference(*leaves), leaves, d_out.double())
@@ -384,7 +388,7 @@ if __name__ == "__main__":
         error = max(
             errors(
                 *(arguments.heads, arguments.length, channels, "cuda" if gpu else "cpu"),
-                *(CHUNK, *arguments.dim),
+                sizes=(CHUNK, *arguments.dim),
             )
         )
         assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
