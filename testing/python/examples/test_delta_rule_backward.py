@@ -30,12 +30,14 @@ def options(arch):
 
 
 @pytest.mark.parametrize(
-    ("heads", "length", "sizes"), [(2, 39, (32, 32, 64)), (1, 70, (64, 64, 32))]
+    # A chunk in the middle has a state before it and a gradient behind it.
+    ("heads", "length", "sizes"),
+    [(1, 71, (32, 32, 64)), (2, 135, (64, 64, 32))],
 )
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_gradients(example, device, heads, length, sizes, channels, arch):
-    found = example["errors"](heads, length, channels, device, sizes, **options(arch))
+    found = example["errors"](heads, length, channels, device, sizes, 0.03, **options(arch))
     # Of Q, K, V, the gates and beta.
     assert max(found) < 1e-2, found
 
