@@ -157,7 +157,8 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
         dGate: T.Tensor((length, heads, *gates[1:]), "float32"),
         dBeta: T.Tensor((length, heads), "float32"),
     ):
-        with T.Kernel(chunks, heads, threads=threads) as (n, h):
+        # Heads first: blocks at a time read neighbouring parts of rows.
+        with T.Kernel(heads, chunks, threads=threads) as (h, n):
             # A block's loads and products wait for each other: another one runs meanwhile.
             T.annotate_min_blocks_per_sm(1 if channels else blocks)
             d_out = T.alloc_shared((chunk, d_value), "bfloat16")

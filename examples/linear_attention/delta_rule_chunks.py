@@ -66,7 +66,8 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
         Kept: T.Tensor((chunks, heads, chunk, d_key), "bfloat16"),
         Decay: T.Tensor((chunks, heads, d_key), "float32"),
     ):
-        with T.Kernel(chunks, heads, threads=threads) as (n, h):
+        # Heads first: blocks at a time read neighbouring parts of rows.
+        with T.Kernel(heads, chunks, threads=threads) as (h, n):
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, d_value), "bfloat16")
