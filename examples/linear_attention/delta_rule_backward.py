@@ -34,7 +34,7 @@ import tilelang.language as T
 
 
 def states(
-    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, num_stages=2, blocks=2, threads=128
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, num_stages=1, blocks=2, threads=128
 ):
     """The state before each chunk and its U, of W, T (beta v), kept and exp(G[last]). A block has a
     head's state for `columns` of its values."""
@@ -207,6 +207,9 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
             T.gemm(inverse, right_shared, right, transpose_A=True, clear_accum=True)
             T.copy(right, right_shared)
             T.copy(V[rows, h, :], v)
+            T.copy(Updates[n, h, :, :], updates)
+            if not channels:
+                T.copy(Gate[rows, h], log_decay)
             for i, d in T.Parallel(chunk, d_value):
                 product[i, d] = right[i, d] * v[i, d]
                 right[i, d] *= beta[i]
@@ -222,10 +225,8 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 d_channel[d] *= Decay[n, h, d]
 
             # dP and dA, with the decays of a gate a head.
-            T.copy(Updates[n, h, :, :], updates)
             if not channels:
                 T.reduce_sum(d_channel, d_last, dim=0)
-                T.copy(Gate[rows, h], log_decay)
                 T.cumsum(log_decay, dim=0)
             T.gemm(d_out, updates, d_weights, transpose_B=True, clear_accum=True)
             T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
@@ -245,6 +246,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 for i, d in T.Parallel(chunk, d_key):
                     column[i, d] *= T.exp(log_decay[chunk - 1] - log_decay[i])
             T.copy(State[n, h, :, :], state)
+            T.copy(K[rows, h, :], k)
             T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
             if channels:
                 T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
@@ -256,7 +258,6 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 if channels:
                     column[i, d] *= T.exp(log_decay[chunk - 1, d] - shared)
             T.copy(Q[rows, h, :], q)
-            T.copy(K[rows, h, :], k)
             if channels:
                 for i, d in T.Parallel(chunk, d_key):
                     decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]

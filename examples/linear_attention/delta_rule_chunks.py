@@ -46,10 +46,11 @@ def store(rows, tile, target):
     T.copy(tile, target)
 
 
-def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=128):
+def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=None):
     """T, P, W, T (beta v), X and kept of each chunk, and exp(G[last]): a block has a chunk."""
     length, chunks = T.dynamic("length"), T.dynamic("chunks")
     gates = (chunk, d_key) if channels else (chunk,)
+    threads = threads or (256 if channels else 128)
 
     @T.prim_func
     def main(
