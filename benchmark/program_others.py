@@ -137,8 +137,8 @@ def delta_rule_backward(channels: bool) -> Program:
         return Case(lambda: own.backward(q, k, v, gate, beta, d_out, kernels, chunk), reference)
 
     def work(length):
-        # Two products with the states again, three with their gradients, and one with either for
-        # each of dq and dk, which has two; of rows of the chunk eleven, and the triangular system.
+        # Products with states: two of the forward again, three for the states' gradients, one for
+        # dq and two for dk. Eleven of the chunk's rows with each other, and the triangular system.
         per_row = 2.0 * (8 * size * size + 11 * chunk * size + chunk * size / 2)
         moved = 7.0 * HALF + 2.0 * FLOAT * channels
         return heads * length * per_row, moved * length * heads * size
