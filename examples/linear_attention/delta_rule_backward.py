@@ -157,8 +157,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
         dGate: T.Tensor((length, heads, *gates[1:]), "float32"),
         dBeta: T.Tensor((length, heads), "float32"),
     ):
-        # Heads first: blocks at a time read neighbouring parts of rows.
-        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+        with T.Kernel(chunks, heads, threads=threads) as (n, h):
             # A block's loads and products wait for each other: another one runs meanwhile.
             T.annotate_min_blocks_per_sm(1 if channels else blocks)
             d_out = T.alloc_shared((chunk, d_value), "bfloat16")
@@ -207,9 +206,6 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
             T.gemm(inverse, right_shared, right, transpose_A=True, clear_accum=True)
             T.copy(right, right_shared)
             T.copy(V[rows, h, :], v)
-            T.copy(Updates[n, h, :, :], updates)
-            if not channels:
-                T.copy(Gate[rows, h], log_decay)
             for i, d in T.Parallel(chunk, d_value):
                 product[i, d] = right[i, d] * v[i, d]
                 right[i, d] *= beta[i]
@@ -225,13 +221,15 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 d_channel[d] *= Decay[n, h, d]
 
             # dP and dA, with the decays of a gate a head.
+            T.copy(Updates[n, h, :, :], updates)
             if not channels:
                 T.reduce_sum(d_channel, d_last, dim=0)
+                T.copy(Gate[rows, h], log_decay)
                 T.cumsum(log_decay, dim=0)
             T.gemm(d_out, updates, d_weights, transpose_B=True, clear_accum=True)
             T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
-                decay = 1.0 if channels else T.__exp(T.min(log_decay[i] - log_decay[j], 0))
+                decay = 1.0 if channels else T.exp(T.min(log_decay[i] - log_decay[j], 0))
                 d_weights[i, j] = T.if_then_else(i >= j, d_weights[i, j] * decay, 0)
                 d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
             T.copy(d_weights, slopes[0, :, :])
@@ -244,9 +242,8 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
             T.gemm(updates, d_state, column, transpose_B=True, clear_accum=True)
             if not channels:
                 for i, d in T.Parallel(chunk, d_key):
-                    column[i, d] *= T.__exp(log_decay[chunk - 1] - log_decay[i])
+                    column[i, d] *= T.exp(log_decay[chunk - 1] - log_decay[i])
             T.copy(State[n, h, :, :], state)
-            T.copy(K[rows, h, :], k)
             T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
             if channels:
                 T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
@@ -254,16 +251,17 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 T.cumsum(log_decay, dim=0)
             for i, d in T.Parallel(chunk, d_key):
                 shared = log_decay[chunk // 2 - 1, d] if channels else log_decay[i]
-                query[i, d] *= T.__exp(shared)
+                query[i, d] *= T.exp(shared)
                 if channels:
-                    column[i, d] *= T.__exp(log_decay[chunk - 1, d] - shared)
+                    column[i, d] *= T.exp(log_decay[chunk - 1, d] - shared)
             T.copy(Q[rows, h, :], q)
+            T.copy(K[rows, h, :], k)
             if channels:
                 for i, d in T.Parallel(chunk, d_key):
                     decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                    k_column[i, d] = k[i, d] * T.__exp(-decay)
-                    q[i, d] = q[i, d] * T.__exp(decay)
-                    k[i, d] = k[i, d] * T.__exp(decay)
+                    k_column[i, d] = k[i, d] * T.exp(-decay)
+                    q[i, d] = q[i, d] * T.exp(decay)
+                    k[i, d] = k[i, d] * T.exp(decay)
             # The updates' part of dG[last], kept U dS'^T.
             for i, d in T.Parallel(chunk, d_key):
                 d_gates[i, d] = k_column[i, d] * column[i, d]
@@ -280,7 +278,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 d_gates[i, d] = q[i, d] * query[i, d]
             if channels:
                 for i, d in T.Parallel(chunk, d_key):
-                    query[i, d] *= T.__exp(log_decay[i, d] - log_decay[chunk // 2 - 1, d])
+                    query[i, d] *= T.exp(log_decay[i, d] - log_decay[chunk // 2 - 1, d])
             else:
                 T.reduce_sum(d_gates, d_row, dim=1)
             store(query, q, dQ[rows, h, :])
@@ -290,7 +288,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                 T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
             for i, d in T.Parallel(chunk, d_key):
                 shared = log_decay[chunk // 2 - 1, d] if channels else log_decay[i]
-                row[i, d] *= -T.__exp(shared)
+                row[i, d] *= -T.exp(shared)
             T.gemm(slopes[1, :, :], k_column, row)
             T.gemm(slopes[2, :, :], k, column, transpose_A=True)
             if channels:
@@ -298,7 +296,7 @@ def gradients(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, blocks=2, 
                     d_gates[i, d] += beta[i] * k[i, d] * row[i, d] - k_column[i, d] * column[i, d]
                 for i, d in T.Parallel(chunk, d_key):
                     decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                    column[i, d] = column[i, d] * T.__exp(-decay) + beta[i] * row[i, d] * T.__exp(decay)
+                    column[i, d] = column[i, d] * T.exp(-decay) + beta[i] * row[i, d] * T.exp(decay)
             else:
                 for i, d in T.Parallel(chunk, d_key):
                     d_gates[i, d] = k[i, d] * (beta[i] * row[i, d] - column[i, d])

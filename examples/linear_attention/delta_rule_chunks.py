@@ -67,8 +67,7 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
         Kept: T.Tensor((chunks, heads, chunk, d_key), "bfloat16"),
         Decay: T.Tensor((chunks, heads, d_key), "float32"),
     ):
-        # Heads first: blocks at a time read neighbouring parts of rows.
-        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+        with T.Kernel(chunks, heads, threads=threads) as (n, h):
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, d_value), "bfloat16")
@@ -99,16 +98,16 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
                 k_column = T.alloc_shared((chunk, d_key), "bfloat16")
                 for i, d in T.Parallel(chunk, d_key):
                     decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                    q_row[i, d] = q[i, d] * T.__exp(decay)
-                    k_row[i, d] = k[i, d] * T.__exp(decay)
-                    k_column[i, d] = k[i, d] * T.__exp(-decay)
+                    q_row[i, d] = q[i, d] * T.exp(decay)
+                    k_row[i, d] = k[i, d] * T.exp(decay)
+                    k_column[i, d] = k[i, d] * T.exp(-decay)
                 T.gemm(k_row, k_column, system, transpose_B=True, clear_accum=True)
                 T.gemm(q_row, k_column, weights, transpose_B=True, clear_accum=True)
             else:
                 T.gemm(k, k, system, transpose_B=True, clear_accum=True)
                 T.gemm(q, k, weights, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
-                decay = 1.0 if channels else T.__exp(T.min(log_decay[i] - log_decay[j], 0))
+                decay = 1.0 if channels else T.exp(T.min(log_decay[i] - log_decay[j], 0))
                 system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
                 weights[i, j] = T.if_then_else(i >= j, weights[i, j] * decay, 0)
             T.copy(system, system_shared)
@@ -118,13 +117,13 @@ def chunk_parts(heads, channels, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=
             for i, d in T.Parallel(chunk, d_key):
                 before = log_decay[i, d] if channels else log_decay[i]
                 total = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
-                keys[i, d] = k[i, d] * T.__exp(before) * beta[i]
-                q[i, d] = q[i, d] * T.__exp(before)
-                k[i, d] = k[i, d] * T.__exp(total - before)
+                keys[i, d] = k[i, d] * T.exp(before) * beta[i]
+                q[i, d] = q[i, d] * T.exp(before)
+                k[i, d] = k[i, d] * T.exp(total - before)
             T.copy(k, Kept[n, h, :, :])
             for d in T.Parallel(d_key):
                 total = log_decay[chunk - 1, d] if channels else log_decay[chunk - 1]
-                Decay[n, h, d] = T.__exp(total)
+                Decay[n, h, d] = T.exp(total)
             T.gemm(inverse, keys, removed, clear_accum=True)
             store(removed, removed_shared, Removed[n, h, :, :])
             T.gemm(weights_shared, removed_shared, removed, clear_accum=True)
