@@ -156,6 +156,77 @@ def delta_rule(channels: bool) -> Program:
     )
 
 
+def delta_rule_chunks(channels: bool) -> Program:
+    own, heads, size, chunk = example("delta_rule_chunks"), 256, 128, 64
+    forward = delta_rule(channels)
+
+    def case(kernels, device, length):
+        q, k, v, beta = own.inputs(heads, length, size, size, device)
+        gates = (length, heads, size) if channels else (length, heads)
+        gate = -torch.rand(gates, device=device) / 8
+        parts, out = own.parts_of(q, v, chunk), nothing(length, heads, size, device=device)
+
+        def ours():
+            kernels[0](q, k, v, gate, beta, *parts)
+            kernels[1](*parts[1:], out)
+            return [out]
+
+        return Case(ours, lambda: [own.reference(q, k, v, gate, beta)])
+
+    return Program(
+        f"{forward.name} in two kernels",
+        [own.chunk_parts, own.invert, own.store, own.outputs],
+        [
+            compiled(own.chunk_parts, heads, channels, chunk, size, size),
+            compiled(own.outputs, heads, chunk, size, size),
+        ],
+        case,
+        forward.small,
+        forward.full,
+        forward.work,
+        bound=2e-2,
+    )
+
+
+def delta_rule_backward(channels: bool) -> Program:
+    own, heads, size, chunk = example("delta_rule_backward"), 256, 128, 64
+
+    def case(kernels, device, length):
+        q, k, v, beta = own.inputs(heads, length, size, size, device)
+        gates = (length, heads, size) if channels else (length, heads)
+        gate = -torch.rand(gates, device=device) / 8
+        d_out = torch.randn_like(v)
+
+        def reference():
+            leaves = [t.double().requires_grad_() for t in (q, k, v, gate, beta)]
+            return torch.autograd.grad(own.reference(*leaves), leaves, d_out.double())
+
+        return Case(lambda: own.backward(q, k, v, gate, beta, d_out, kernels, chunk), reference)
+
+    def work(length):
+        # Products with states: two of the forward again, three for the states' gradients, one for
+        # dq and two for dk. Eleven of the chunk's rows with each other, and the triangular system.
+        per_row = 2.0 * (8 * size * size + 11 * chunk * size + chunk * size / 2)
+        moved = 7.0 * HALF + 2.0 * FLOAT * channels
+        return heads * length * per_row, moved * length * heads * size
+
+    return Program(
+        "gradients of KDA" if channels else "gradients of the gated delta rule",
+        [own.chunk_parts, own.states, own.gradients_of_states, own.gradients, own.store],
+        [
+            compiled(own.chunk_parts, heads, channels, chunk, size, size),
+            compiled(own.states, heads, chunk, size, size),
+            compiled(own.gradients_of_states, heads, chunk, size, size),
+            compiled(own.gradients, heads, channels, chunk, size, size),
+        ],
+        case,
+        {"length": 135},
+        {"length": 4096},
+        work,
+        bound=2e-2,
+    )
+
+
 def streams(length, hidden, device):
     """The state of streams, weights and biases of hyper-connections, and their results."""
     own = example("hyper_connections")
@@ -452,6 +523,10 @@ PROGRAMS = {
     "chunk_scan_backward": chunk_scan_backward,
     "delta_rule": functools.partial(delta_rule, False),
     "delta_rule_of_channels": functools.partial(delta_rule, True),
+    "delta_rule_chunks": functools.partial(delta_rule_chunks, False),
+    "delta_rule_chunks_of_channels": functools.partial(delta_rule_chunks, True),
+    "delta_rule_backward": functools.partial(delta_rule_backward, False),
+    "delta_rule_backward_of_channels": functools.partial(delta_rule_backward, True),
     "connections_before": connections_before,
     "connections_behind": connections_behind,
     "normalise": normalise,

@@ -36,6 +36,8 @@ RUNS = {
     "convolution_any_shape": ("--image 1 5 6 17", 3),
     "cross_entropy": ("--size 5 1003 1288", 2),
     "delta_rule": ("--length 70", 3),
+    "delta_rule_backward": ("--length 70", 2),
+    "delta_rule_chunks": ("--length 70", 2),
     "dequantize_gemm": ("--size 40 136 160", 4),
     "dropout": ("--size 4104", 1),
     "elementwise": ("--size 70 77", 1),
