@@ -164,6 +164,38 @@ def grouped_gemm(fp8: bool) -> Program:
     )
 
 
+def masked_gemm(fp8: bool) -> Program:
+    own = example("grouped_gemm_masked")
+    program = own.masked_matmul_fp8 if fp8 else own.masked_matmul
+
+    def case(kernels, device, rows, groups, most, N, K):
+        tensors = own.inputs(spread(rows, groups), most, N, K, fp8, device)
+
+        def ours():
+            found = kernels[0](*tensors)
+            # The check alone reads the counts.
+            return [found if rows > 1000 else own.valid(found, tensors[-1])]
+
+        return Case(ours, lambda: [own.reference(*tensors)])
+
+    def work(rows, groups, most, N, K):
+        operand, busy = 1 if fp8 else HALF, sum(count > 0 for count in spread(rows, groups))
+        # A product of 8-bit floats takes half of the time of one of 16 bits.
+        flops = (1.0 if fp8 else 2.0) * rows * N * K
+        return flops, operand * (1.0 * rows * K + busy * N * K) + 1.0 * HALF * rows * N
+
+    return Program(
+        f"products of experts, masked, {'8-bit floats' if fp8 else 'bfloat16'}",
+        [program],
+        [lambda rows, groups, most, N, K: program(groups, most, N, K)],
+        case,
+        {"rows": 150, "groups": 10, "most": 68, "N": 136, "K": 144},
+        {"rows": 2048, "groups": 32, "most": 512, "N": 4096, "K": 7168},
+        work,
+        bound=1e-2,
+    )
+
+
 def fused_moe() -> Program:
     own, k = example("fused_moe"), 6
 
@@ -653,6 +685,8 @@ PROGRAMS = {
     "mla_pages": mla_decode_paged,
     "experts_bf16": functools.partial(grouped_gemm, False),
     "experts_fp8": functools.partial(grouped_gemm, True),
+    "experts_masked_bf16": functools.partial(masked_gemm, False),
+    "experts_masked_fp8": functools.partial(masked_gemm, True),
     "layer_of_experts": fused_moe,
     "rms": functools.partial(norm, False, False),
     "rms_backward": functools.partial(norm, False, True),
