@@ -145,19 +145,74 @@ def grouped_matmul(
     return main
 
 
+@T.macro
+def store_tile(C_local, C_shared, C, first, end, column):
+    """The rows of a tile in front of `end`: all by TMA, which would write those behind it, too, and
+    fewer by threads."""
+    (height, _), (_, width) = C_local.shape, C_shared.shape
+    T.copy(C_local, C_shared[0:height, :])
+    if first + height <= end:
+        T.copy(C_shared[0:height, :], C[first : first + height, column : column + width])
+    else:
+        for i in T.serial((end - first) // 8):
+            to = C[first + i * 8 : first + i * 8 + 8, column : column + width]
+            T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
+        for i in T.serial((end - first) % 8):
+            row = (end - first) // 8 * 8 + i
+            T.copy(C_shared[row, :], C[first + row, column : column + width], disable_tma=True)
+
+
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128, parts=2
+    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=16, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
     each square of `block`. TMA begins at multiples of 16 bytes, so that up to three scales in front
     of a tile's are loaded with them. A tile has `parts` times `block` columns, one product after
     the other: the wider it is, the fewer bytes come from L2, and the sums of all parts, but the
-    product of one, are in registers."""
+    product of one, are in registers.
+
+    Blocks go through the ends of the groups and take the tiles in turn, a group after the other, so
+    that a matrix of B is loaded once. If half a tile is enough for the last rows of a group, its
+    warp groups share columns instead of rows, which takes half of the time.
+    """
     blocks, steps = processors(), -(-K // block)
     columns = -(-N // (parts * block))
-    most = -(-(-(-rows // block_M) + groups) // panel) * panel
+
+    @T.macro
+    def make_tile(operands, C, tiles, registers, group, first, end, x):
+        """A tile of a group's rows in front of `end`, whose height is that of the registers."""
+        A, B, scale_A, scale_B = operands
+        A_shared, B_shared, scales, C_shared = tiles
+        row, square, product, C_local = registers
+        height, left = row.shape[0], x * parts * block
+        by = T.GemmWarpPolicy.FullRow if height == block_M else T.GemmWarpPolicy.FullCol
+        for sums in C_local:
+            T.clear(sums)
+        for k in T.Pipelined(steps, num_stages=num_stages):
+            T.copy(A[first : first + height, k * block], A_shared[0:height, :])
+            T.copy(B[group, left : left + parts * block, k * block], B_shared)
+            T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
+            # Under way during the product, as are those of the rows.
+            for p in T.unroll(parts):
+                square[p] = scale_B[group, x * parts + p, k]
+            for p, sums in enumerate(C_local):
+                T.gemm(
+                    A_shared[0:height, :],
+                    B_shared[p * block : (p + 1) * block, :],
+                    product,
+                    transpose_B=True,
+                    clear_accum=True,
+                    policy=by,
+                )
+                if p == 0:
+                    for i in T.Parallel(height):
+                        row[i] = scales[first % 4 + i]
+                for i, j in T.Parallel(height, block):
+                    sums[i, j] += product[i, j] * (row[i] * square[p])
+        for p, sums in enumerate(C_local):
+            store_tile(sums, C_shared, C, first, end, left + p * block)
 
     @T.prim_func
     def main(
@@ -166,73 +221,73 @@ def grouped_matmul_fp8(
         scale_A: T.Tensor((steps, rows), T.float32),
         scale_B: T.Tensor((groups, -(-N // block), steps), T.float32),
         Ends: T.Tensor((groups,), T.int32),
-        counter: T.Tensor((1,), T.int32),
     ):
         C = T.empty((rows, N), T.bfloat16)
-        Tiles = T.alloc_global((most, 3), T.int32)
-        list_tiles(Ends, Tiles, block_M)
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
             B_shared = T.alloc_shared((parts * block, block), T.float8_e4m3fn)
             scales = T.alloc_shared((block_M + 32,), T.float32)
-            row = T.alloc_fragment((block_M,), T.float32)
-            square = T.alloc_local((parts,), T.float32)
-            product = T.alloc_fragment((block_M, block), T.float32)
-            C_local = [T.alloc_fragment((block_M, block), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
-            domain = [most // panel, columns, panel]
-            for above, bx, y in T.Persistent(domain, blocks, index, counter=counter):
-                by = above * panel + y
-                group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
-                if first < end:
-                    for sums in C_local:
-                        T.clear(sums)
-                    for k in T.Pipelined(steps, num_stages=num_stages):
-                        left, behind = bx * parts * block, (bx + 1) * parts * block
-                        T.copy(A[first, k * block], A_shared)
-                        T.copy(B[group, left:behind, k * block], B_shared)
-                        T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
-                        # Under way during the product, as are those of the rows.
-                        for p in T.unroll(parts):
-                            square[p] = scale_B[group, bx * parts + p, k]
-                        for p, sums in enumerate(C_local):
-                            T.gemm(
-                                A_shared,
-                                B_shared[p * block : (p + 1) * block, :],
-                                product,
-                                transpose_B=True,
-                                clear_accum=True,
-                                policy=T.GemmWarpPolicy.FullRow,
-                            )
-                            if p == 0:
-                                for i in T.Parallel(block_M):
-                                    row[i] = scales[first % 4 + i]
-                            for i, j in T.Parallel(block_M, block):
-                                sums[i, j] += product[i, j] * (row[i] * square[p])
-                    for p, sums in enumerate(C_local):
-                        store_rows(sums, C_shared, C, first, end, (bx * parts + p) * block)
+            square = T.alloc_local((parts,), T.float32)
+            registers = [
+                (
+                    T.alloc_fragment((height,), T.float32),
+                    square,
+                    T.alloc_fragment((height, block), T.float32),
+                    [T.alloc_fragment((height, block), T.float32) for _ in range(parts)],
+                )
+                for height in (block_M, block_M // 2)
+            ]
+            operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
+            # The block's next tile, counted from the first one of the group.
+            tile = T.alloc_var(T.int32)
+            begin, end = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            tile = index
+            end = 0
+            for group in T.serial(groups):
+                begin = end
+                end = Ends[group]
+                tall = T.alloc_var(T.int32)
+                tall = T.ceildiv(end - begin, block_M)
+                while tile < tall * columns:
+                    above = tile // (panel * columns) * panel
+                    # Rows of tiles that go through the columns together.
+                    height = T.alloc_var(T.int32)
+                    height = T.min(panel, tall - above)
+                    x = tile % (panel * columns) // height
+                    T.assume(0 <= x < columns)
+                    first = T.alloc_var(T.int32)
+                    first = begin + (above + tile % (panel * columns) % height) * block_M
+                    if end - first > block_M // 2:
+                        make_tile(operands, C, tiles, registers[0], group, first, end, x)
+                    else:
+                        make_tile(operands, C, tiles, registers[1], group, first, end, x)
+                    tile += blocks
+                tile -= tall * columns
         return C
 
     return main
 
 
 def inputs(sizes, N, K, fp8=False, device="cpu"):
-    """A, B, with `fp8` their scales, ends of the groups, and a counter; `sizes` are the groups'
-    counts of rows."""
+    """A, B, and ends of the groups, behind these a counter or with `fp8` in front of them scales;
+    `sizes` are the groups' counts of rows."""
     ends = torch.tensor(sizes, device=device).cumsum(0).int()
     dtype = torch.float8_e4m3fn if fp8 else torch.bfloat16
     a = torch.randn(sum(sizes), K, device=device).to(dtype)
     b = torch.randn(len(sizes), N, K, device=device).to(dtype)
+    if not fp8:
+        return a, b, ends, torch.zeros(1, dtype=torch.int32, device=device)
     shapes = [(-(-K // 128), sum(sizes)), (len(sizes), -(-N // 128), -(-K // 128))]
-    scales = [torch.rand(shape, device=device) + 0.5 for shape in shapes] if fp8 else []
-    return a, b, *scales, ends, torch.zeros(1, dtype=torch.int32, device=device)
+    return a, b, *(torch.rand(shape, device=device) + 0.5 for shape in shapes), ends
 
 
 def reference(a, b, *rest):
     """The same in float64."""
-    *scales, ends, _ = rest
+    fp8 = a.dtype == torch.float8_e4m3fn
+    *scales, ends = rest if fp8 else rest[:1]
     x, y = a.double(), b.double()
-    if scales:
+    if fp8:
         x = x * scales[0].double().T.repeat_interleave(128, 1)[:, : x.shape[1]]
         wide = scales[1].double().repeat_interleave(128, 1).repeat_interleave(128, 2)
         y = y * wide[:, : y.shape[1], : y.shape[2]]
