@@ -154,7 +154,7 @@ def grouped_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [own.list_tiles, own.store_rows, program],
+        [own.store_tile, program] if fp8 else [own.list_tiles, own.store_rows, program],
         [lambda rows, groups, N, K: program(groups, N, K, rows, **tile)],
         case,
         {"rows": 150, "groups": 5, "N": 136, "K": 144},
@@ -209,7 +209,7 @@ def fused_moe() -> Program:
 
     return Program(
         "layer of experts",
-        [own.route, own.sort, own.list_tiles, own.permute, own.fused_moe],
+        [own.route, own.sort, own.list_tiles, own.permute, own.store_tile, own.fused_moe],
         [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
         case,
         {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from grouped_gemm_experts import list_tiles, processors
+from grouped_gemm_experts import list_tiles, processors, store_tile
 
 import tilelang
 import tilelang.language as T
@@ -133,7 +133,7 @@ def fused_moe(
 
     @T.macro
     def first_products(Sorted, Gate, Up, Tiles, counter, H):
-        """H (rows, inner), the rows in the order of Places."""
+        """H (rows, inner), in the order of Sorted."""
         with T.Kernel(blocks, threads=threads) as block:
             x = T.alloc_shared((block_M, block_K), dtype)
             gate_shared = T.alloc_shared((block_N, block_K), dtype)
@@ -157,15 +157,14 @@ def fused_moe(
                         T.gemm(x, gate_shared, gate, transpose_B=True, policy=by_rows)
                         T.gemm(x, up_shared, up, transpose_B=True, policy=by_rows)
                     for i, j in T.Parallel(block_M, block_N):
-                        gate[i, j] = gate[i, j] / (1 + T.exp(-gate[i, j])) * up[i, j]
-                    T.copy(gate, h)
-                    for i, j in T.Parallel(block_M, block_N):
-                        if first + i < end and bx * block_N + j < inner:
-                            H[first + i, bx * block_N + j] = h[i, j]
+                        # H has less digits than the approximations.
+                        sigmoid = T.fast_rcp(1 + T.__exp(-gate[i, j]))
+                        gate[i, j] = gate[i, j] * sigmoid * up[i, j]
+                    store_tile(gate, h, H, first, end, bx * block_N)
 
     @T.macro
-    def second_product(H, Down, Places, Weights, Tiles, counter, Y):
-        """Y (rows, hidden), each row at its place and times its weight."""
+    def second_product(H, Down, Tiles, counter, Y):
+        """Y (rows, hidden), in the order of H."""
         with T.Kernel(blocks, threads=threads) as block:
             h = T.alloc_shared((block_M, block_K), dtype)
             down = T.alloc_shared((block_H, block_K), dtype)
@@ -182,25 +181,20 @@ def fused_moe(
                         T.copy(Down[e, bx * block_H : (bx + 1) * block_H, n * block_K], down)
                         by_rows = T.GemmWarpPolicy.FullRow
                         T.gemm(h, down, y_local, transpose_B=True, policy=by_rows)
-                    for i, j in T.Parallel(block_M, block_H):
-                        place = Places[T.min(first + i, rows - 1)]
-                        y_local[i, j] = y_local[i, j] * Weights[place // k, place % k]
-                    T.copy(y_local, y)
-                    for i, j in T.Parallel(block_M, block_H):
-                        if first + i < end and bx * block_H + j < hidden:
-                            Y[Places[first + i], bx * block_H + j] = y[i, j]
+                    store_tile(y_local, y, Y, first, end, bx * block_H)
 
     @T.macro
-    def combine(Y, Output):
-        """The sum of a token's rows."""
+    def combine(Y, Rows, Weights, Output):
+        """The sum of a token's rows, times their weights."""
         width = 1024
         with T.Kernel(T.ceildiv(hidden, width), tokens, threads=128) as (bx, token):
             total = T.alloc_fragment((width,), T.float32)
             T.clear(total)
             for n in T.unroll(k):
+                row, weight = Rows[token, n], Weights[token, n]
                 for j in T.Parallel(width):
                     if bx * width + j < hidden:
-                        total[j] += Y[token * k + n, bx * width + j]
+                        total[j] += Y[row, bx * width + j] * weight
             T.copy(total, Output[token, bx * width])
 
     @T.prim_func
@@ -230,8 +224,8 @@ def fused_moe(
         list_tiles(Ends, Tiles, block_M)
         permute(X, Rows, Sorted, k)
         first_products(Sorted, Gate, Up, Tiles, counter, H)
-        second_product(H, Down, Places, Weights, Tiles, counter, Y)
-        combine(Y, Output)
+        second_product(H, Down, Tiles, counter, Y)
+        combine(Y, Rows, Weights, Output)
         return Output
 
     return main
