@@ -62,6 +62,34 @@ def store_rows(C_local, C_shared, C, first, end, column):
 
 
 @T.macro
+def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
+    """body(arguments, group, first, end, x) for the tiles of block `index`: those of block_M rows
+    of a group, from `first` on and in front of `end`, and of columns x of `columns`, in turn. Up to
+    `panel` tiles of rows go through the columns together. A group without rows costs the load of
+    its end."""
+    # The block's next tile, counted from the first one of the group.
+    tile = T.alloc_var(T.int32)
+    begin, end = T.alloc_var(T.int32), T.alloc_var(T.int32)
+    tile = index
+    end = 0
+    for group in T.serial(Ends.shape[0]):
+        begin = end
+        end = Ends[group]
+        tall = T.alloc_var(T.int32)
+        tall = T.ceildiv(end - begin, block_M)
+        while tile < tall * columns:
+            above = tile // (panel * columns) * panel
+            height, first = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            height = T.min(panel, tall - above)
+            first = begin + (above + tile % (panel * columns) % height) * block_M
+            x = tile % (panel * columns) // height
+            T.assume(0 <= x < columns)
+            body(arguments, group, first, end, x)
+            tile += blocks
+        tile -= tall * columns
+
+
+@T.macro
 def copy_rows(X, Y):
     """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
     made of."""
@@ -173,8 +201,7 @@ def grouped_matmul_fp8(
     the other: the wider it is, the fewer bytes come from L2, and the sums of all parts, but the
     product of one, are in registers.
 
-    Blocks go through the ends of the groups and take the tiles in turn, a group after the other, so
-    that a matrix of B is loaded once. If half a tile is enough for the last rows of a group, its
+    Blocks take the tiles in turn, a group after the other, so that a matrix of B is loaded once. If half a tile is enough for the last rows of a group, its
     warp groups share columns instead of rows, which takes half of the time.
     """
     blocks, steps = processors(), -(-K // block)
@@ -214,6 +241,14 @@ def grouped_matmul_fp8(
         for p, sums in enumerate(C_local):
             store_tile(sums, C_shared, C, first, end, left + p * block)
 
+    @T.macro
+    def any_tile(arguments, group, first, end, x):
+        operands, C, tiles, registers = arguments
+        if end - first > block_M // 2:
+            make_tile(operands, C, tiles, registers[0], group, first, end, x)
+        else:
+            make_tile(operands, C, tiles, registers[1], group, first, end, x)
+
     @T.prim_func
     def main(
         A: T.Tensor((rows, K), T.float8_e4m3fn),
@@ -239,31 +274,8 @@ def grouped_matmul_fp8(
                 for height in (block_M, block_M // 2)
             ]
             operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
-            # The block's next tile, counted from the first one of the group.
-            tile = T.alloc_var(T.int32)
-            begin, end = T.alloc_var(T.int32), T.alloc_var(T.int32)
-            tile = index
-            end = 0
-            for group in T.serial(groups):
-                begin = end
-                end = Ends[group]
-                tall = T.alloc_var(T.int32)
-                tall = T.ceildiv(end - begin, block_M)
-                while tile < tall * columns:
-                    above = tile // (panel * columns) * panel
-                    # Rows of tiles that go through the columns together.
-                    height = T.alloc_var(T.int32)
-                    height = T.min(panel, tall - above)
-                    x = tile % (panel * columns) // height
-                    T.assume(0 <= x < columns)
-                    first = T.alloc_var(T.int32)
-                    first = begin + (above + tile % (panel * columns) % height) * block_M
-                    if end - first > block_M // 2:
-                        make_tile(operands, C, tiles, registers[0], group, first, end, x)
-                    else:
-                        make_tile(operands, C, tiles, registers[1], group, first, end, x)
-                    tile += blocks
-                tile -= tall * columns
+            arguments = (operands, C, tiles, registers)
+            in_turn(Ends, columns, block_M, panel, index, blocks, any_tile, arguments)
         return C
 
     return main
