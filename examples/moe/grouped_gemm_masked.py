@@ -37,6 +37,7 @@ def masked_matmul(
     read the same part of B.
     """
     blocks, columns = processors(), -(-N // block_N)
+    tallest = -(-most // block_M)
 
     @T.prim_func
     def main(
@@ -57,8 +58,9 @@ def masked_matmul(
                 rows = T.alloc_var(T.int32)
                 rows = T.ceildiv(Counts[g], block_M)
                 while tile < rows * columns:
-                    y, x = tile % rows, tile // rows
-                    T.assume(0 <= y < -(-most // block_M))
+                    # It is less than tallest * columns, which the compiler does not know.
+                    y, x = tile % rows, tile % (tallest * columns) // rows
+                    T.assume(0 <= y < tallest)
                     T.assume(0 <= x < columns)
                     first, left = y * block_M, x * block_N
                     T.clear(C_local)
@@ -86,7 +88,7 @@ def masked_matmul_fp8(
     one for each square of `block`. A tile has `parts` times `block` columns, one product after the
     other."""
     blocks, steps = processors(), -(-K // block)
-    columns = -(-N // (parts * block))
+    columns, tallest = -(-N // (parts * block)), -(-most // block_M)
 
     @T.prim_func
     def main(
@@ -112,8 +114,9 @@ def masked_matmul_fp8(
                 rows = T.alloc_var(T.int32)
                 rows = T.ceildiv(Counts[g], block_M)
                 while tile < rows * columns:
-                    y, x = tile % rows, tile // rows
-                    T.assume(0 <= y < -(-most // block_M))
+                    # It is less than tallest * columns, which the compiler does not know.
+                    y, x = tile % rows, tile % (tallest * columns) // rows
+                    T.assume(0 <= y < tallest)
                     T.assume(0 <= x < columns)
                     first, left = y * block_M, x * parts * block
                     for sums in C_local:
