@@ -201,8 +201,9 @@ def grouped_matmul_fp8(
     the other: the wider it is, the fewer bytes come from L2, and the sums of all parts, but the
     product of one, are in registers.
 
-    Blocks take the tiles in turn, a group after the other, so that a matrix of B is loaded once. If half a tile is enough for the last rows of a group, its
-    warp groups share columns instead of rows, which takes half of the time.
+    Blocks take the tiles in turn, a group after the other, so that a matrix of B is loaded once. If
+    half a tile is enough for the last rows of a group, its warp groups share columns instead of
+    rows, which takes half of the time.
     """
     blocks, steps = processors(), -(-K // block)
     columns = -(-N // (parts * block))
