@@ -174,20 +174,27 @@ def grouped_matmul(
 
 
 @T.macro
-def store_tile(C_local, C_shared, C, first, end, column):
-    """The rows of a tile in front of `end`: all by TMA, which would write those behind it, too, and
-    fewer by threads."""
-    (height, _), (_, width) = C_local.shape, C_shared.shape
-    T.copy(C_local, C_shared[0:height, :])
+def store_tile(parts, C_shared, C, first, end, column):
+    """The rows of a tile in front of `end`, in parts beside each other: all by TMA, which would
+    write those behind it, too, and fewer by threads."""
+    (height, _), (_, width) = parts[0].shape, C_shared.shape
     if first + height <= end:
-        T.copy(C_shared[0:height, :], C[first : first + height, column : column + width])
+        for p, sums in enumerate(parts):
+            left = column + p * width
+            T.copy(sums, C_shared[0:height, :])
+            T.copy(C_shared[0:height, :], C[first : first + height, left : left + width])
     else:
-        for i in T.serial((end - first) // 8):
-            to = C[first + i * 8 : first + i * 8 + 8, column : column + width]
-            T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
-        for i in T.serial((end - first) % 8):
-            row = (end - first) // 8 * 8 + i
-            T.copy(C_shared[row, :], C[first + row, column : column + width], disable_tma=True)
+        for p, sums in enumerate(parts):
+            left = column + p * width
+            T.copy(sums, C_shared[0:height, :])
+            for i in T.serial((end - first) // 8):
+                to = C[first + i * 8 : first + i * 8 + 8, left : left + width]
+                T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
+            for i in T.serial((end - first) % 8):
+                row = (end - first) // 8 * 8 + i
+                T.copy(C_shared[row, :], C[first + row, left : left + width], disable_tma=True)
+        # Here: in front of the next store by TMA it would cost all tiles a microsecond.
+        T.fence_proxy_async(tensors=True)
 
 
 @tilelang.jit
@@ -239,8 +246,7 @@ def grouped_matmul_fp8(
                         row[i] = scales[first % 4 + i]
                 for i, j in T.Parallel(height, block):
                     sums[i, j] += product[i, j] * (row[i] * square[p])
-        for p, sums in enumerate(C_local):
-            store_tile(sums, C_shared, C, first, end, left + p * block)
+        store_tile(C_local, C_shared, C, first, end, left)
 
     @T.macro
     def any_tile(arguments, group, first, end, x):
