@@ -137,7 +137,7 @@ def grouped_gemm(fp8: bool) -> Program:
         tensors = own.inputs(spread(rows, groups), N, K, fp8, device)
 
         def torch_grouped():
-            a, b, ends, _ = tensors
+            a, b, ends = tensors
             return [torch._grouped_mm(a, b.transpose(1, 2), offs=ends)]
 
         return Case(
@@ -154,7 +154,7 @@ def grouped_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [own.store_tile, program] if fp8 else [own.list_tiles, own.store_rows, program],
+        [own.in_turn, own.store_tile, program],
         [lambda rows, groups, N, K: program(groups, N, K, rows, **tile)],
         case,
         {"rows": 150, "groups": 5, "N": 136, "K": 144},
@@ -201,7 +201,7 @@ def fused_moe() -> Program:
 
     def case(kernels, device, tokens, hidden, inner, experts):
         tensors = own.inputs(tokens, hidden, inner, experts, device=device)
-        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference(*tensors[:-1], k)])
+        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference(*tensors, k)])
 
     def work(tokens, hidden, inner, experts):
         flops = 2.0 * tokens * hidden * (experts + 3 * k * inner)
@@ -209,7 +209,7 @@ def fused_moe() -> Program:
 
     return Program(
         "layer of experts",
-        [own.route, own.sort, own.list_tiles, own.permute, own.store_tile, own.fused_moe],
+        [own.route, own.sort, own.in_turn, own.permute, own.store_tile, own.fused_moe],
         [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
         case,
         {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},

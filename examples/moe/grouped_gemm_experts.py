@@ -22,43 +22,27 @@ def processors():
 
 
 @T.macro
-def list_tiles(Ends, Tiles, block_M):
-    """Tiles (most, 3): group, first row and end of the group for each tile of block_M rows; behind
-    the last one tiles without rows. A thread has a tile and counts the groups in front of it."""
-    groups, most = Ends.shape[0], Tiles.shape[0]
-    with T.Kernel(T.ceildiv(most, 128), threads=128) as bx:
-        ends = T.alloc_shared((groups + 1,), T.int32)
-        tiles = T.alloc_shared((groups + 1,), T.int32)
-        group = T.alloc_fragment((128,), T.int32)
-        for g in T.Parallel(groups + 1):
-            ends[g] = T.if_then_else(g > 0, Ends[T.max(g - 1, 0)], 0)
-        # tiles[g]: those in front of group g.
-        for g in T.Parallel(groups + 1):
-            tiles[g] = T.if_then_else(g > 0, T.ceildiv(ends[g] - ends[T.max(g - 1, 0)], block_M), 0)
-        T.cumsum(tiles, dim=0)
-        T.clear(group)
-        for g in T.serial(groups):
-            for i in T.Parallel(128):
-                if bx * 128 + i >= tiles[g + 1]:
-                    group[i] += 1
-        for i in T.Parallel(128):
-            if bx * 128 + i < most:
-                g = T.min(group[i], groups - 1)
-                used = bx * 128 + i < tiles[groups]
-                first = ends[g] + (bx * 128 + i - tiles[g]) * block_M
-                Tiles[bx * 128 + i, 0] = g
-                Tiles[bx * 128 + i, 1] = T.if_then_else(used, first, 0)
-                Tiles[bx * 128 + i, 2] = T.if_then_else(used, ends[g + 1], 0)
-
-
-@T.macro
-def store_rows(C_local, C_shared, C, first, end, column):
-    """The rows of a tile in front of `end`, by threads: TMA would write those behind it, too."""
-    block_M, block_N = C_shared.shape
-    T.copy(C_local, C_shared)
-    for i, j in T.Parallel(block_M, block_N):
-        if first + i < end:
-            C[first + i, column + j] = C_shared[i, j]
+def store_tile(parts, C_shared, C, first, end, column):
+    """The rows of a tile in front of `end`, in parts beside each other: all by TMA, which would
+    write those behind it, too, and fewer by threads."""
+    (height, _), (_, width) = parts[0].shape, C_shared.shape
+    if first + height <= end:
+        for p, sums in enumerate(parts):
+            left = column + p * width
+            T.copy(sums, C_shared[0:height, :])
+            T.copy(C_shared[0:height, :], C[first : first + height, left : left + width])
+    else:
+        for p, sums in enumerate(parts):
+            left = column + p * width
+            T.copy(sums, C_shared[0:height, :])
+            for i in T.serial((end - first) // 8):
+                to = C[first + i * 8 : first + i * 8 + 8, left : left + width]
+                T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
+            for i in T.serial((end - first) % 8):
+                row = (end - first) // 8 * 8 + i
+                T.copy(C_shared[row, :], C[first + row, left : left + width], disable_tma=True)
+        # Here: in front of the next store by TMA it would cost all tiles a microsecond.
+        T.fence_proxy_async(tensors=True)
 
 
 @T.macro
@@ -122,26 +106,34 @@ def grouped_matmul(
     """C (rows, N) of A (rows, K) and B (groups, N, K): row i is multiplied by the transposed matrix
     of its group g, Ends[g - 1] <= i < Ends[g].
 
-    A block for each multiprocessor fetches one tile after the other from `counter`. `panel` tiles
-    of rows go through the columns together, so that operands are in the L2 cache. Rows of A and B
-    that are no multiple of 16 bytes, which TMA does not take, are copied to longer ones first.
+    A block for each multiprocessor takes tiles in turn, a group after the other, so that a matrix
+    of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which TMA does not take,
+    are copied to longer ones first.
     """
     blocks, columns = processors(), -(-N // block_N)
     multiple = 128 // T.dtype(dtype).bits
     depth = -(-K // multiple) * multiple
-    # Each group may end in a tile that is not full.
-    most = -(-(-(-rows // block_M) + groups) // panel) * panel
+
+    @T.macro
+    def make_tile(arguments, group, first, end, x):
+        A, B, C, A_shared, B_shared, C_local, C_shared = arguments
+        here = x * block_N
+        T.clear(C_local)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            T.copy(A[first : first + block_M, k * block_K], A_shared)
+            T.copy(B[group, here : here + block_N, k * block_K], B_shared)
+            # A warp group has all columns, so that its instructions read less of A.
+            by_rows = T.GemmWarpPolicy.FullRow
+            T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
+        store_tile([C_local], C_shared, C, first, end, here)
 
     @T.prim_func
     def main(
         A: T.Tensor((rows, K), dtype),
         B: T.Tensor((groups, N, K), dtype),
         Ends: T.Tensor((groups,), T.int32),
-        counter: T.Tensor((1,), T.int32),
     ):
         C = T.empty((rows, N), dtype)
-        Tiles = T.alloc_global((most, 3), T.int32)
-        list_tiles(Ends, Tiles, block_M)
         left, right = A, B
         if depth > K:
             A_wide = T.alloc_global((rows, depth), dtype)
@@ -154,52 +146,16 @@ def grouped_matmul(
             B_shared = T.alloc_shared((block_N, block_K), dtype)
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
-            domain = [most // panel, columns, panel]
-            for above, bx, y in T.Persistent(domain, blocks, block, counter=counter):
-                by = above * panel + y
-                group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
-                if first < end:
-                    T.clear(C_local)
-                    for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                        T.copy(left[first, k * block_K], A_shared)
-                        here = bx * block_N
-                        T.copy(right[group, here : here + block_N, k * block_K], B_shared)
-                        # A warp group has all columns, so that its instructions read less of A.
-                        by_rows = T.GemmWarpPolicy.FullRow
-                        T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
-                    store_rows(C_local, C_shared, C, first, end, bx * block_N)
+            arguments = (left, right, C, A_shared, B_shared, C_local, C_shared)
+            in_turn(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
         return C
 
     return main
 
 
-@T.macro
-def store_tile(parts, C_shared, C, first, end, column):
-    """The rows of a tile in front of `end`, in parts beside each other: all by TMA, which would
-    write those behind it, too, and fewer by threads."""
-    (height, _), (_, width) = parts[0].shape, C_shared.shape
-    if first + height <= end:
-        for p, sums in enumerate(parts):
-            left = column + p * width
-            T.copy(sums, C_shared[0:height, :])
-            T.copy(C_shared[0:height, :], C[first : first + height, left : left + width])
-    else:
-        for p, sums in enumerate(parts):
-            left = column + p * width
-            T.copy(sums, C_shared[0:height, :])
-            for i in T.serial((end - first) // 8):
-                to = C[first + i * 8 : first + i * 8 + 8, left : left + width]
-                T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
-            for i in T.serial((end - first) % 8):
-                row = (end - first) // 8 * 8 + i
-                T.copy(C_shared[row, :], C[first + row, left : left + width], disable_tma=True)
-        # Here: in front of the next store by TMA it would cost all tiles a microsecond.
-        T.fence_proxy_async(tensors=True)
-
-
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=16, block=128, parts=2
+    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
@@ -289,24 +245,21 @@ def grouped_matmul_fp8(
 
 
 def inputs(sizes, N, K, fp8=False, device="cpu"):
-    """A, B, and ends of the groups, behind these a counter or with `fp8` in front of them scales;
-    `sizes` are the groups' counts of rows."""
+    """A, B, with `fp8` their scales, and ends of the groups; `sizes` are their counts of rows."""
     ends = torch.tensor(sizes, device=device).cumsum(0).int()
     dtype = torch.float8_e4m3fn if fp8 else torch.bfloat16
     a = torch.randn(sum(sizes), K, device=device).to(dtype)
     b = torch.randn(len(sizes), N, K, device=device).to(dtype)
-    if not fp8:
-        return a, b, ends, torch.zeros(1, dtype=torch.int32, device=device)
     shapes = [(-(-K // 128), sum(sizes)), (len(sizes), -(-N // 128), -(-K // 128))]
-    return a, b, *(torch.rand(shape, device=device) + 0.5 for shape in shapes), ends
+    scales = [torch.rand(shape, device=device) + 0.5 for shape in shapes] if fp8 else []
+    return a, b, *scales, ends
 
 
 def reference(a, b, *rest):
     """The same in float64."""
-    fp8 = a.dtype == torch.float8_e4m3fn
-    *scales, ends = rest if fp8 else rest[:1]
+    *scales, ends = rest
     x, y = a.double(), b.double()
-    if fp8:
+    if scales:
         x = x * scales[0].double().T.repeat_interleave(128, 1)[:, : x.shape[1]]
         wide = scales[1].double().repeat_interleave(128, 1).repeat_interleave(128, 2)
         y = y * wide[:, : y.shape[1], : y.shape[2]]
