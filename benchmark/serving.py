@@ -167,6 +167,8 @@ def grouped_gemm(fp8: bool) -> Program:
 def masked_gemm(fp8: bool) -> Program:
     own = example("grouped_gemm_masked")
     program = own.masked_matmul_fp8 if fp8 else own.masked_matmul
+    # A group has 64 rows in the mean.
+    tile = {"block_M": 64, "threads": 128, "num_stages": 5 if fp8 else 8}
 
     def case(kernels, device, rows, groups, most, N, K):
         tensors = own.inputs(spread(rows, groups), most, N, K, fp8, device)
@@ -187,7 +189,7 @@ def masked_gemm(fp8: bool) -> Program:
     return Program(
         f"products of experts, masked, {'8-bit floats' if fp8 else 'bfloat16'}",
         [program],
-        [lambda rows, groups, most, N, K: program(groups, most, N, K)],
+        [lambda rows, groups, most, N, K: program(groups, most, N, K, **tile)],
         case,
         {"rows": 150, "groups": 10, "most": 68, "N": 136, "K": 144},
         {"rows": 2048, "groups": 32, "most": 512, "N": 4096, "K": 7168},
