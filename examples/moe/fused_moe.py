@@ -148,7 +148,7 @@ def fused_moe(
             # H has less digits than the approximations.
             sigmoid = T.fast_rcp(1 + T.__exp(-gate[i, j]))
             gate[i, j] = gate[i, j] * sigmoid * up[i, j]
-        store_tile([gate], h, H, first, end, bx * block_N)
+        store_tile(gate, h, H, first, end, bx * block_N)
 
     @T.macro
     def first_products(Sorted, Gate, Up, Ends, H):
@@ -174,7 +174,7 @@ def fused_moe(
             T.copy(Down[e, left : left + block_H, n * block_K], down)
             by_rows = T.GemmWarpPolicy.FullRow
             T.gemm(h, down, y_local, transpose_B=True, policy=by_rows)
-        store_tile([y_local], y, Y, first, end, bx * block_H)
+        store_tile(y_local, y, Y, first, end, bx * block_H)
 
     @T.macro
     def second_product(H, Down, Ends, Y):

@@ -22,27 +22,32 @@ def processors():
 
 
 @T.macro
-def store_tile(parts, C_shared, C, first, end, column):
-    """The rows of a tile in front of `end`, in parts beside each other: all by TMA, which would
-    write those behind it, too, and fewer by threads."""
-    (height, _), (_, width) = parts[0].shape, C_shared.shape
+def store_tile(C_local, C_shared, C, first, end, column):
+    """The rows of a tile in front of `end`: all by TMA, which would write those behind it, too, and
+    fewer by threads."""
+    height, width = C_shared.shape
+    T.copy(C_local, C_shared)
     if first + height <= end:
-        for p, sums in enumerate(parts):
-            left = column + p * width
-            T.copy(sums, C_shared[0:height, :])
-            T.copy(C_shared[0:height, :], C[first : first + height, left : left + width])
+        T.copy(C_shared, C[first : first + height, column : column + width])
     else:
-        for p, sums in enumerate(parts):
-            left = column + p * width
-            T.copy(sums, C_shared[0:height, :])
-            for i in T.serial((end - first) // 8):
-                to = C[first + i * 8 : first + i * 8 + 8, left : left + width]
-                T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
-            for i in T.serial((end - first) % 8):
-                row = (end - first) // 8 * 8 + i
-                T.copy(C_shared[row, :], C[first + row, left : left + width], disable_tma=True)
-        # Here: in front of the next store by TMA it would cost all tiles a microsecond.
+        for i in T.serial((end - first) // 8):
+            to = C[first + i * 8 : first + i * 8 + 8, column : column + width]
+            T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
+        for i in T.serial((end - first) % 8):
+            row = (end - first) // 8 * 8 + i
+            T.copy(C_shared[row, :], C[first + row, column : column + width], disable_tma=True)
+        # The compiler's would stand in front of each store by TMA.
         T.fence_proxy_async(tensors=True)
+
+
+@T.macro
+def store_rows(C_local, C_shared, C, first, end, column):
+    """The same, by threads alone; the tile may be higher than C_local."""
+    height, width = C_local.shape
+    T.copy(C_local, C_shared[0:height, :])
+    for i, j in T.Parallel(height, width):
+        if first + i < end:
+            C[first + i, column + j] = C_shared[i, j]
 
 
 @T.macro
@@ -125,7 +130,7 @@ def grouped_matmul(
             # A warp group has all columns, so that its instructions read less of A.
             by_rows = T.GemmWarpPolicy.FullRow
             T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
-        store_tile([C_local], C_shared, C, first, end, here)
+        store_tile(C_local, C_shared, C, first, end, here)
 
     @T.prim_func
     def main(
@@ -202,7 +207,8 @@ def grouped_matmul_fp8(
                         row[i] = scales[first % 4 + i]
                 for i, j in T.Parallel(height, block):
                     sums[i, j] += product[i, j] * (row[i] * square[p])
-        store_tile(C_local, C_shared, C, first, end, left)
+        for p, sums in enumerate(C_local):
+            store_rows(sums, C_shared, C, first, end, left + p * block)
 
     @T.macro
     def any_tile(arguments, group, first, end, x):

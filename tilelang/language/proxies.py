@@ -16,7 +16,8 @@ def fence_proxy_async(tensors: bool = False) -> None:
     Parameters
     ----------
     tensors
-        True: accesses of tensors in global memory, too. That takes a microsecond on Hopper.
+        True: accesses of tensors in global memory, too. On Hopper that waits until all writes of
+        the thread have reached L2 (MEMBAR.ALL.GPU).
 
     Raises
     ------
