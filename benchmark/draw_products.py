@@ -190,7 +190,7 @@ def grouped(shape, top):
         inputs=lambda device: list(own.inputs(sizes, N, K, device=device)),
         error=lambda given, found: (norm_error(found, own.reference(*given)), bound),
         work=2.0 * rows * N * K,
-        baseline=lambda a, b, ends, _: torch._grouped_mm(a, b.transpose(1, 2), offs=ends),
+        baseline=lambda a, b, ends: torch._grouped_mm(a, b.transpose(1, 2), offs=ends),
         baseline_inputs=torch_inputs,
     )
 

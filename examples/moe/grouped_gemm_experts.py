@@ -22,43 +22,60 @@ def processors():
 
 
 @T.macro
-def list_tiles(Ends, Tiles, block_M):
-    """Tiles (most, 3): group, first row and end of the group for each tile of block_M rows; behind
-    the last one tiles without rows. A thread has a tile and counts the groups in front of it."""
-    groups, most = Ends.shape[0], Tiles.shape[0]
-    with T.Kernel(T.ceildiv(most, 128), threads=128) as bx:
-        ends = T.alloc_shared((groups + 1,), T.int32)
-        tiles = T.alloc_shared((groups + 1,), T.int32)
-        group = T.alloc_fragment((128,), T.int32)
-        for g in T.Parallel(groups + 1):
-            ends[g] = T.if_then_else(g > 0, Ends[T.max(g - 1, 0)], 0)
-        # tiles[g]: those in front of group g.
-        for g in T.Parallel(groups + 1):
-            tiles[g] = T.if_then_else(g > 0, T.ceildiv(ends[g] - ends[T.max(g - 1, 0)], block_M), 0)
-        T.cumsum(tiles, dim=0)
-        T.clear(group)
-        for g in T.serial(groups):
-            for i in T.Parallel(128):
-                if bx * 128 + i >= tiles[g + 1]:
-                    group[i] += 1
-        for i in T.Parallel(128):
-            if bx * 128 + i < most:
-                g = T.min(group[i], groups - 1)
-                used = bx * 128 + i < tiles[groups]
-                first = ends[g] + (bx * 128 + i - tiles[g]) * block_M
-                Tiles[bx * 128 + i, 0] = g
-                Tiles[bx * 128 + i, 1] = T.if_then_else(used, first, 0)
-                Tiles[bx * 128 + i, 2] = T.if_then_else(used, ends[g + 1], 0)
+def store_tile(C_local, C_shared, C, first, end, column):
+    """The rows of a tile in front of `end`: all by TMA, which would write those behind it, too, and
+    fewer by threads."""
+    height, width = C_shared.shape
+    T.copy(C_local, C_shared)
+    if first + height <= end:
+        T.copy(C_shared, C[first : first + height, column : column + width])
+    else:
+        for i in T.serial((end - first) // 8):
+            to = C[first + i * 8 : first + i * 8 + 8, column : column + width]
+            T.copy(C_shared[i * 8 : i * 8 + 8, :], to, disable_tma=True)
+        for i in T.serial((end - first) % 8):
+            row = (end - first) // 8 * 8 + i
+            T.copy(C_shared[row, :], C[first + row, column : column + width], disable_tma=True)
+        # The compiler's would stand in front of each store by TMA.
+        T.fence_proxy_async(tensors=True)
 
 
 @T.macro
 def store_rows(C_local, C_shared, C, first, end, column):
-    """The rows of a tile in front of `end`, by threads: TMA would write those behind it, too."""
-    block_M, block_N = C_shared.shape
-    T.copy(C_local, C_shared)
-    for i, j in T.Parallel(block_M, block_N):
+    """The same, by threads alone; the tile may be higher than C_local."""
+    height, width = C_local.shape
+    T.copy(C_local, C_shared[0:height, :])
+    for i, j in T.Parallel(height, width):
         if first + i < end:
             C[first + i, column + j] = C_shared[i, j]
+
+
+@T.macro
+def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
+    """body(arguments, group, first, end, x) for the tiles of block `index`: those of block_M rows
+    of a group, from `first` on and in front of `end`, and of columns x of `columns`, in turn. Up to
+    `panel` tiles of rows go through the columns together. A group without rows costs the load of
+    its end."""
+    # The block's next tile, counted from the first one of the group.
+    tile = T.alloc_var(T.int32)
+    begin, end = T.alloc_var(T.int32), T.alloc_var(T.int32)
+    tile = index
+    end = 0
+    for group in T.serial(Ends.shape[0]):
+        begin = end
+        end = Ends[group]
+        tall = T.alloc_var(T.int32)
+        tall = T.ceildiv(end - begin, block_M)
+        while tile < tall * columns:
+            above = tile // (panel * columns) * panel
+            height, first = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            height = T.min(panel, tall - above)
+            first = begin + (above + tile % (panel * columns) % height) * block_M
+            x = tile % (panel * columns) // height
+            T.assume(0 <= x < columns)
+            body(arguments, group, first, end, x)
+            tile += blocks
+        tile -= tall * columns
 
 
 @T.macro
@@ -94,26 +111,34 @@ def grouped_matmul(
     """C (rows, N) of A (rows, K) and B (groups, N, K): row i is multiplied by the transposed matrix
     of its group g, Ends[g - 1] <= i < Ends[g].
 
-    A block for each multiprocessor fetches one tile after the other from `counter`. `panel` tiles
-    of rows go through the columns together, so that operands are in the L2 cache. Rows of A and B
-    that are no multiple of 16 bytes, which TMA does not take, are copied to longer ones first.
+    A block for each multiprocessor takes tiles in turn, a group after the other, so that a matrix
+    of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which TMA does not take,
+    are copied to longer ones first.
     """
     blocks, columns = processors(), -(-N // block_N)
     multiple = 128 // T.dtype(dtype).bits
     depth = -(-K // multiple) * multiple
-    # Each group may end in a tile that is not full.
-    most = -(-(-(-rows // block_M) + groups) // panel) * panel
+
+    @T.macro
+    def make_tile(arguments, group, first, end, x):
+        A, B, C, A_shared, B_shared, C_local, C_shared = arguments
+        here = x * block_N
+        T.clear(C_local)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            T.copy(A[first : first + block_M, k * block_K], A_shared)
+            T.copy(B[group, here : here + block_N, k * block_K], B_shared)
+            # A warp group has all columns, so that its instructions read less of A.
+            by_rows = T.GemmWarpPolicy.FullRow
+            T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
+        store_tile(C_local, C_shared, C, first, end, here)
 
     @T.prim_func
     def main(
         A: T.Tensor((rows, K), dtype),
         B: T.Tensor((groups, N, K), dtype),
         Ends: T.Tensor((groups,), T.int32),
-        counter: T.Tensor((1,), T.int32),
     ):
         C = T.empty((rows, N), dtype)
-        Tiles = T.alloc_global((most, 3), T.int32)
-        list_tiles(Ends, Tiles, block_M)
         left, right = A, B
         if depth > K:
             A_wide = T.alloc_global((rows, depth), dtype)
@@ -126,20 +151,8 @@ def grouped_matmul(
             B_shared = T.alloc_shared((block_N, block_K), dtype)
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
-            domain = [most // panel, columns, panel]
-            for above, bx, y in T.Persistent(domain, blocks, block, counter=counter):
-                by = above * panel + y
-                group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
-                if first < end:
-                    T.clear(C_local)
-                    for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                        T.copy(left[first, k * block_K], A_shared)
-                        here = bx * block_N
-                        T.copy(right[group, here : here + block_N, k * block_K], B_shared)
-                        # A warp group has all columns, so that its instructions read less of A.
-                        by_rows = T.GemmWarpPolicy.FullRow
-                        T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
-                    store_rows(C_local, C_shared, C, first, end, bx * block_N)
+            arguments = (left, right, C, A_shared, B_shared, C_local, C_shared)
+            in_turn(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
         return C
 
     return main
@@ -154,10 +167,56 @@ def grouped_matmul_fp8(
     each square of `block`. TMA begins at multiples of 16 bytes, so that up to three scales in front
     of a tile's are loaded with them. A tile has `parts` times `block` columns, one product after
     the other: the wider it is, the fewer bytes come from L2, and the sums of all parts, but the
-    product of one, are in registers."""
+    product of one, are in registers.
+
+    Blocks take the tiles in turn, a group after the other, so that a matrix of B is loaded once. If
+    half a tile is enough for the last rows of a group, its warp groups share columns instead of
+    rows, which takes half of the time.
+    """
     blocks, steps = processors(), -(-K // block)
     columns = -(-N // (parts * block))
-    most = -(-(-(-rows // block_M) + groups) // panel) * panel
+
+    @T.macro
+    def make_tile(operands, C, tiles, registers, group, first, end, x):
+        """A tile of a group's rows in front of `end`, whose height is that of the registers."""
+        A, B, scale_A, scale_B = operands
+        A_shared, B_shared, scales, C_shared = tiles
+        row, square, product, C_local = registers
+        height, left = row.shape[0], x * parts * block
+        by = T.GemmWarpPolicy.FullRow if height == block_M else T.GemmWarpPolicy.FullCol
+        for sums in C_local:
+            T.clear(sums)
+        for k in T.Pipelined(steps, num_stages=num_stages):
+            T.copy(A[first : first + height, k * block], A_shared[0:height, :])
+            T.copy(B[group, left : left + parts * block, k * block], B_shared)
+            T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
+            # Under way during the product, as are those of the rows.
+            for p in T.unroll(parts):
+                square[p] = scale_B[group, x * parts + p, k]
+            for p, sums in enumerate(C_local):
+                T.gemm(
+                    A_shared[0:height, :],
+                    B_shared[p * block : (p + 1) * block, :],
+                    product,
+                    transpose_B=True,
+                    clear_accum=True,
+                    policy=by,
+                )
+                if p == 0:
+                    for i in T.Parallel(height):
+                        row[i] = scales[first % 4 + i]
+                for i, j in T.Parallel(height, block):
+                    sums[i, j] += product[i, j] * (row[i] * square[p])
+        for p, sums in enumerate(C_local):
+            store_rows(sums, C_shared, C, first, end, left + p * block)
+
+    @T.macro
+    def any_tile(arguments, group, first, end, x):
+        operands, C, tiles, registers = arguments
+        if end - first > block_M // 2:
+            make_tile(operands, C, tiles, registers[0], group, first, end, x)
+        else:
+            make_tile(operands, C, tiles, registers[1], group, first, end, x)
 
     @T.prim_func
     def main(
@@ -166,71 +225,45 @@ def grouped_matmul_fp8(
         scale_A: T.Tensor((steps, rows), T.float32),
         scale_B: T.Tensor((groups, -(-N // block), steps), T.float32),
         Ends: T.Tensor((groups,), T.int32),
-        counter: T.Tensor((1,), T.int32),
     ):
         C = T.empty((rows, N), T.bfloat16)
-        Tiles = T.alloc_global((most, 3), T.int32)
-        list_tiles(Ends, Tiles, block_M)
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
             B_shared = T.alloc_shared((parts * block, block), T.float8_e4m3fn)
             scales = T.alloc_shared((block_M + 32,), T.float32)
-            row = T.alloc_fragment((block_M,), T.float32)
-            square = T.alloc_local((parts,), T.float32)
-            product = T.alloc_fragment((block_M, block), T.float32)
-            C_local = [T.alloc_fragment((block_M, block), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
-            domain = [most // panel, columns, panel]
-            for above, bx, y in T.Persistent(domain, blocks, index, counter=counter):
-                by = above * panel + y
-                group, first, end = Tiles[by, 0], Tiles[by, 1], Tiles[by, 2]
-                if first < end:
-                    for sums in C_local:
-                        T.clear(sums)
-                    for k in T.Pipelined(steps, num_stages=num_stages):
-                        left, behind = bx * parts * block, (bx + 1) * parts * block
-                        T.copy(A[first, k * block], A_shared)
-                        T.copy(B[group, left:behind, k * block], B_shared)
-                        T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
-                        # Under way during the product, as are those of the rows.
-                        for p in T.unroll(parts):
-                            square[p] = scale_B[group, bx * parts + p, k]
-                        for p, sums in enumerate(C_local):
-                            T.gemm(
-                                A_shared,
-                                B_shared[p * block : (p + 1) * block, :],
-                                product,
-                                transpose_B=True,
-                                clear_accum=True,
-                                policy=T.GemmWarpPolicy.FullRow,
-                            )
-                            if p == 0:
-                                for i in T.Parallel(block_M):
-                                    row[i] = scales[first % 4 + i]
-                            for i, j in T.Parallel(block_M, block):
-                                sums[i, j] += product[i, j] * (row[i] * square[p])
-                    for p, sums in enumerate(C_local):
-                        store_rows(sums, C_shared, C, first, end, (bx * parts + p) * block)
+            square = T.alloc_local((parts,), T.float32)
+            registers = [
+                (
+                    T.alloc_fragment((height,), T.float32),
+                    square,
+                    T.alloc_fragment((height, block), T.float32),
+                    [T.alloc_fragment((height, block), T.float32) for _ in range(parts)],
+                )
+                for height in (block_M, block_M // 2)
+            ]
+            operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
+            arguments = (operands, C, tiles, registers)
+            in_turn(Ends, columns, block_M, panel, index, blocks, any_tile, arguments)
         return C
 
     return main
 
 
 def inputs(sizes, N, K, fp8=False, device="cpu"):
-    """A, B, with `fp8` their scales, ends of the groups, and a counter; `sizes` are the groups'
-    counts of rows."""
+    """A, B, with `fp8` their scales, and ends of the groups; `sizes` are their counts of rows."""
     ends = torch.tensor(sizes, device=device).cumsum(0).int()
     dtype = torch.float8_e4m3fn if fp8 else torch.bfloat16
     a = torch.randn(sum(sizes), K, device=device).to(dtype)
     b = torch.randn(len(sizes), N, K, device=device).to(dtype)
     shapes = [(-(-K // 128), sum(sizes)), (len(sizes), -(-N // 128), -(-K // 128))]
     scales = [torch.rand(shape, device=device) + 0.5 for shape in shapes] if fp8 else []
-    return a, b, *scales, ends, torch.zeros(1, dtype=torch.int32, device=device)
+    return a, b, *scales, ends
 
 
 def reference(a, b, *rest):
     """The same in float64."""
-    *scales, ends, _ = rest
+    *scales, ends = rest
     x, y = a.double(), b.double()
     if scales:
         x = x * scales[0].double().T.repeat_interleave(128, 1)[:, : x.shape[1]]

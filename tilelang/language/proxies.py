@@ -6,9 +6,18 @@ from tilelang.language.ops import emit_device_op
 from tilelang.language.scalars import as_int
 
 
-def fence_proxy_async() -> None:
+def fence_proxy_async(tensors: bool = False) -> None:
     """Order this thread's accesses of shared memory before what engines (TMA, wgmma) do there after
     its next signal (PTX ISA, fence.proxy.async).
+
+    The compiler places such fences itself. A program that knows a better place, as in a branch that
+    is seldom taken, writes one there, and the compiler's is left out.
+
+    Parameters
+    ----------
+    tensors
+        True: accesses of tensors in global memory, too. On Hopper that waits until all writes of
+        the thread have reached L2 (MEMBAR.ALL.GPU).
 
     Raises
     ------
@@ -19,7 +28,7 @@ def fence_proxy_async() -> None:
     -------
     ``T.fence_proxy_async(); T.mbarrier_arrive(full)``
     """
-    emit_device_op("fence_proxy_async", [])
+    emit_device_op("fence_proxy_async_all" if tensors else "fence_proxy_async", [])
 
 
 def tma_store_arrive() -> None:

@@ -58,6 +58,7 @@ RUNS = {
     "gqa_decode_fp8": ("--lengths 70 1 --splits 2", 1),
     "grouped_gemm": ("--rows 70 0 64 1 --size 72 80", 1),
     "grouped_gemm_experts": ("--rows 71 0 64 1 --size 136 136", 2),
+    "grouped_gemm_masked": ("--counts 71 0 64 1 --most 72 --size 136 136", 2),
     "hadamard": ("--rows 3 --size 512", 1),
     "hyper_connections": ("--size 19 72", 1),
     "int2_gemm": ("--size 40 136 160", 1),

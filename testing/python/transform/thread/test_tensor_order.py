@@ -381,6 +381,40 @@ def test_threads_tell_the_engine_what_they_wrote():
         assert c.equal(wanted)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_fence_of_the_program_spares_the_loop_one(own):
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float16"),
+        N: T.Tensor((4,), "int32"),
+        C: T.Tensor((256, 64), "float16"),
+    ):
+        with T.Kernel(1, threads=128):
+            f = T.alloc_fragment((64, 64), "float16")
+            s = T.alloc_shared((64, 64), "float16")
+            for k in T.serial(4):
+                T.copy(A[k * 64, 0], f)
+                T.copy(f, s)
+                if N[k] > 0:
+                    T.copy(s, C[k * 64, 0])
+                else:
+                    T.copy(s, C[k * 64, 0], disable_tma=True)
+                    if own:
+                        T.fence_proxy_async(tensors=True)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    source = kernel.get_kernel_source()
+    assert source.count("tl::fence_proxy_async_all()") == 1
+    # In front of the store of each iteration, or behind the stores of threads alone.
+    fence, store = source.index("tl::fence_proxy_async_all()"), source.index("tl::tma_store<")
+    assert (store < fence) is own
+    for seed in SEEDS:
+        a, c = torch.randn(256, 64).half(), torch.zeros(256, 64).half()
+        with schedule("random", seed=seed):
+            kernel(a, torch.tensor([0, 1, 0, 1], dtype=torch.int32), c)
+        assert c.equal(a)
+
+
 @pytest.mark.parametrize("leaves", ["", "continue"])
 def test_the_condition_of_a_while_reads_what_the_body_writes(leaves):
     @T.prim_func

@@ -1,0 +1,39 @@
+"""The products of experts in 8-bit floats: which tiles a group's rows are made of."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+import torch
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "moe"
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("experts", EXAMPLES / "grouped_gemm_experts.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["experts"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        # A second panel; last tiles that are whole, half or less; groups of less than a tile.
+        pytest.param((300, 0, 70, 13, 256, 1), id="all kinds of tiles"),
+        # Scales of rows that are no multiple of 16 bytes.
+        pytest.param((129, 0), id="an odd number of rows"),
+    ],
+)
+def test_rows_are_those_of_their_groups(example, monkeypatch, device, sizes):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    torch.manual_seed(0)
+    tensors = example.inputs(sizes, 272, 144, True, device)
+    program = example.grouped_matmul_fp8(len(sizes), 272, 144, sum(sizes), panel=2)
+    found = program(*tensors).double()
+    wanted = example.reference(*tensors)
+    for x, y in zip(found.split(sizes), wanted.split(sizes), strict=True):
+        assert (x - y).norm() <= 1e-2 * y.norm()

@@ -1,0 +1,57 @@
+"""The products of experts whose numbers of rows only the GPU knows."""
+
+import importlib.util
+import pathlib
+import sys
+
+import pytest
+import torch
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "moe"
+FP8 = pytest.mark.parametrize("fp8", [False, True], ids=["bfloat16", "8 bits"])
+
+
+@pytest.fixture(scope="module")
+def example():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        spec = importlib.util.spec_from_file_location("masked", EXAMPLES / "grouped_gemm_masked.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["masked"] = module
+        spec.loader.exec_module(module)
+        yield module
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("counts", "most"),
+    [
+        pytest.param((0, 129, 0, 0, 3), 132, id="empty groups and odd counts"),
+        pytest.param((68, 68), 68, id="full groups"),
+        # Rows of scales that are no multiple of 16 bytes.
+        pytest.param((1, 66), 67, id="an odd room"),
+    ],
+)
+@FP8
+def test_rows_behind_the_counts_are_in_no_result(example, device, counts, most, fp8):
+    # They are NaN. There are more tiles than blocks.
+    tile = {"block_M": 64, "threads": 128, "num_stages": 2}
+    error = example.relative_error(counts, most, 264, 144, fp8, device, **tile)
+    assert error < (1e-2 if fp8 else torch.finfo(torch.bfloat16).eps)
+
+
+@FP8
+def test_a_compiled_kernel_takes_other_counts(example, device, fp8):
+    a, b, *scales, _ = example.inputs((64, 64, 64), 64, 136, 144, fp8, device)
+    program = example.masked_matmul_fp8 if fp8 else example.masked_matmul
+    kernel = program(3, 64, 136, 144, block_M=64, threads=128, num_stages=2)
+    for counts in ((0, 0, 0), (64, 0, 5)):
+        tensors = (a, b, *scales, torch.tensor(counts, dtype=torch.int32, device=device))
+        found = example.valid(kernel(*tensors), tensors[-1]).double()
+        assert len(found) == sum(counts)
+        wanted = example.reference(*tensors)
+        assert (found - wanted).norm() <= 1e-2 * wanted.norm()
