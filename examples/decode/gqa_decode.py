@@ -15,59 +15,52 @@ import tilelang.language as T
 LOG2_E = 1.44269504
 # The score of what is no key: finite, so that a block without keys has a maximum, too.
 NO_KEY = -(2.0**100)
+# Results of shares that are loaded together.
+AT_A_TIME = 8
 
 
 @T.macro
-def online_softmax(scores, out, row_max, row_sum, scale):
-    """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
-    to."""
-    rows, columns = scores.shape
-    row_max_before = T.alloc_fragment((rows,), T.float32)
-    rescale = T.alloc_fragment((rows,), T.float32)
-    tile_sum = T.alloc_fragment((rows,), T.float32)
-    T.copy(row_max, row_max_before)
-    T.reduce_max(scores, row_max, dim=1, clear=False)
-    for i in T.Parallel(rows):
-        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-    for i, j in T.Parallel(rows, columns):
-        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-    T.reduce_sum(scores, tile_sum, dim=1)
-    for i in T.Parallel(rows):
-        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-    for i, j in T.Parallel(*out.shape):
-        out[i, j] = out[i, j] * rescale[i]
-
-
-@T.macro
-def combine(partial, log_sums, Sinks, Output):
-    """Output (batch, heads, dim) from the results of splits, weighted by their sums: all are loaded
-    at a time."""
-    batch, heads, splits, dim = partial.shape
-    with T.Kernel(heads, batch, threads=128) as (h, b):
-        weights = T.alloc_fragment((splits,), T.float32)
-        weight = T.alloc_shared((splits,), T.float32)
-        top = T.alloc_fragment((1,), T.float32)
-        total = T.alloc_fragment((1,), T.float32)
-        values = T.alloc_fragment((splits, dim), T.float32)
-        out = T.alloc_fragment((dim,), T.float32)
-        for s in T.Parallel(splits):
-            weights[s] = log_sums[b, h, s]
-        T.reduce_max(weights, top, dim=0)
-        if Sinks is not None:
-            for i in T.Parallel(1):
-                top[i] = T.max(top[i], Sinks[h] * LOG2_E)
-        for s in T.Parallel(splits):
-            weights[s] = T.exp2(weights[s] - top[0])
-        T.reduce_sum(weights, total, dim=0)
-        if Sinks is not None:
-            for i in T.Parallel(1):
-                total[i] += T.exp2(Sinks[h] * LOG2_E - top[i])
-        T.copy(weights, weight)
-        for s, d in T.Parallel(splits, dim):
-            values[s, d] = partial[b, h, s, d] * weight[s]
-        T.reduce_sum(values, out, dim=0)
-        for d in T.Parallel(dim):
-            Output[b, h, d] = out[d] / total[0]
+def join(out, row_max, row_sum, scale, partial, bounds, arrivals, b, g, share, shares):
+    """Leave what a share of the keys of sequence b and head g comes to; whether those of all
+    `shares` are there, and then `out`, `row_max` and `row_sum` are what all of them come to."""
+    splits, block_H = partial.shape[2], partial.shape[4]
+    rows = -(-splits // AT_A_TIME) * AT_A_TIME
+    arrived = T.alloc_shared((1,), T.int32)
+    maxima = T.alloc_shared((rows, block_H), T.float32)
+    sums = T.alloc_shared((rows, block_H), T.float32)
+    parts = [T.alloc_fragment(out.shape, T.float32) for _ in range(min(splits, AT_A_TIME))]
+    T.copy(out, partial[b, g, share, :, :])
+    T.copy(row_max, bounds[b, g, share, 0, :])
+    T.copy(row_sum, bounds[b, g, share, 1, :])
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        arrived[0] = T.atomic_add(arrivals[b, g], 1, memory_order="acq_rel", return_prev=True)
+    is_last = T.alloc_var(T.bool)
+    is_last = arrived[0] == shares - 1
+    if is_last:
+        for j, i in T.Parallel(rows, block_H):
+            maxima[j, i] = T.if_then_else(j < shares, bounds[b, g, j, 0, i], NO_KEY)
+            sums[j, i] = T.if_then_else(j < shares, bounds[b, g, j, 1, i], 0)
+        T.clear(out)
+        T.clear(row_sum)
+        for j in T.serial(shares):
+            for i in T.Parallel(block_H):
+                row_max[i] = T.max(row_max[i], maxima[j, i])
+        for block in T.serial(T.ceildiv(shares, len(parts))):
+            # All of these are loaded at a time; what is none has a weight of 0.
+            for n in T.unroll(len(parts), explicit=True):
+                T.copy(partial[b, g, T.min(block * len(parts) + n, shares - 1), :, :], parts[n])
+            for n in T.unroll(len(parts), explicit=True):
+                j = block * len(parts) + n
+                weight = T.alloc_fragment((block_H,), T.float32)
+                for i in T.Parallel(block_H):
+                    weight[i] = T.exp2((maxima[j, i] - row_max[i]) * scale)
+                    row_sum[i] += sums[j, i] * weight[i]
+                for d, i in T.Parallel(*out.shape):
+                    out[d, i] += parts[n][d, i] * weight[i]
+        if T.get_thread_binding() == 0:
+            arrivals[b, g] = 0
+    return is_last
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -81,60 +74,76 @@ def gqa_decode(
     window=None,
     sinks=False,
     dtype=T.float16,
-    block_H=64,
+    block_H=None,
     block_N=64,
     num_stages=3,
     threads=128,
     least=1,
+    min_blocks=2,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
     page, key_heads, dim), of which row b of `Table` (batch, most) names those of sequence b. What
     lies behind a sequence's last key in its tile has to be finite.
 
-    Each head of keys is for heads / key_heads neighbours of q's, at most block_H. With `window` the
-    last so many keys count. With `sinks` each head has a logit without a value. `splits` blocks
-    share the keys of a head, `least` tiles of block_N each or more, so that blocks of short
-    sequences have as much to do as those of long ones; then their results are combined by a second
-    kernel.
+    Each head of keys is for heads / key_heads neighbours of q's, which are the first of the
+    products' block_H columns, by default the least multiple of 8. With `window` the last so many
+    keys count. With `sinks` each head has a logit without a value. `splits` blocks share the keys
+    of a head, `least` tiles of block_N each or more, so that blocks of short sequences have as much
+    to do as those of long ones. They count in `Arrivals` (batch, key_heads), zeros, which are 0
+    again behind the kernel; the last one puts the results together. `min_blocks` are to share a
+    multiprocessor.
     """
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
+    block_H = block_H or -(-per_group // 8) * 8
     if page and page % block_N and block_N % page:
         raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
     part = min(page or block_N, block_N)  # rows of a copy
     cached = (pages, page, key_heads, dim) if page else (batch, longest, key_heads, dim)
 
     @T.macro
-    def load(X, Table, tile, b, g, first, length):
+    def load(X, numbers, tile, b, g, first):
         """Rows of X from `first` on."""
-        for n in T.serial(block_N // part):
-            row = first + n * part
-            if page:
-                # What is behind the last page is masked: that page again.
-                number = Table[b, T.min(row, length - 1) // page]
-                T.copy(
-                    X[number, row % page : row % page + part, g, :],
-                    tile[n * part : (n + 1) * part, :],
-                )
-            else:
-                T.copy(X[b, row : row + part, g, :], tile[n * part : (n + 1) * part, :])
+        if page:
+            for n in T.unroll(block_N // part, explicit=True):
+                row = first % page if page > block_N else 0
+                T.copy(X[numbers[n], row : row + part, g, :], tile[n * part : (n + 1) * part, :])
+        else:
+            T.copy(X[b, first : first + block_N, g, :], tile)
 
-    @T.macro
-    def attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums):
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, dim), dtype),
+        K: T.Tensor(cached, dtype),
+        V: T.Tensor(cached, dtype),
+        Table: T.Tensor((batch, most), T.int32),
+        Lengths: T.Tensor((batch,), T.int32),
+        Sinks: T.Tensor((heads,), T.float32),
+        Arrivals: T.Tensor((batch, key_heads), T.int32),
+    ):
+        Output = T.empty((batch, heads, dim), dtype)
+        if splits > 1:
+            partial = T.alloc_global((batch, key_heads, splits, dim, block_H), T.float32)
+            bounds = T.alloc_global((batch, key_heads, splits, 2, block_H), T.float32)
         with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
             # One loads while the other one waits for its products.
-            T.annotate_min_blocks_per_sm(2)
+            T.annotate_min_blocks_per_sm(min_blocks)
             if page:
                 # Who looks pages up and loads them has addresses to keep.
                 T.annotate_producer_reg_dealloc(40)
+            # Products are transposed: there are few heads, and columns of a product may be few.
             Q_shared = T.alloc_shared((block_H, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
-            scores = T.alloc_fragment((block_H, block_N), T.float32)
-            weights = T.alloc_fragment((block_H, block_N), dtype)
-            out = T.alloc_fragment((block_H, dim), T.float32)
+            scores = T.alloc_fragment((block_N, block_H), T.float32)
+            weights = T.alloc_shared((block_N, block_H), dtype)
+            out = T.alloc_fragment((dim, block_H), T.float32)
+            # A sum for each key of a tile: they are added up once, at the end.
+            sums = T.alloc_fragment((block_N, block_H), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
+            row_max_before = T.alloc_fragment((block_H,), T.float32)
+            rescale = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
             too_old = T.alloc_fragment((1,), T.int32)
 
@@ -147,71 +156,66 @@ def gqa_decode(
             start = begin // block_N + s * share
             count = T.max(T.min(share, tiles - s * share), 0)
 
+            numbers = T.alloc_local((block_N // part,), T.int32)
+            if page:
+                last = T.max(length - 1, 0) // page
+                T.assume(last < most)
+
             for i, d in T.Parallel(block_H, dim):
                 Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, d], 0)
             T.clear(out)
-            T.clear(row_sum)
+            T.clear(sums)
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(count, num_stages=num_stages):
                 # From the last keys on, so that their mask stands in front of the loop.
-                first = (start + count - 1 - t) * block_N
-                load(K, Table, K_shared, b, g, first, length)
-                load(V, Table, V_shared, b, g, first, length)
-                T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
+                tile = start + count - 1 - t
+                first = tile * block_N
+                T.assume(tile >= 0)
+                for n in T.unroll(block_N // part if page else 0, explicit=True):
+                    # What is behind the last page is masked: that page again.
+                    place = tile * (block_N // part) + n if page < block_N else first // page
+                    numbers[n] = Table[b, T.min(place, last)]
+                load(K, numbers, K_shared, b, g, first)
+                load(V, numbers, V_shared, b, g, first)
+                T.gemm(K_shared, Q_shared, scores, transpose_B=True, clear_accum=True)
                 if t == 0:
-                    for i, j in T.Parallel(block_H, block_N):
-                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
+                    for j, i in T.Parallel(block_N, block_H):
+                        scores[j, i] = T.if_then_else(first + j < length, scores[j, i], NO_KEY)
                 if window:
                     for i in T.Parallel(1):
                         too_old[i] = begin - first
                     if too_old[0] > 0:
-                        for i, j in T.Parallel(block_H, block_N):
-                            scores[i, j] = T.if_then_else(j >= too_old[0], scores[i, j], NO_KEY)
-                online_softmax(scores, out, row_max, row_sum, scale)
+                        for j, i in T.Parallel(block_N, block_H):
+                            scores[j, i] = T.if_then_else(j >= too_old[0], scores[j, i], NO_KEY)
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=0, clear=False)
+                for i in T.Parallel(block_H):
+                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                for j, i in T.Parallel(block_N, block_H):
+                    scores[j, i] = T.exp2(scores[j, i] * scale - row_max[i] * scale)
+                    sums[j, i] = sums[j, i] * rescale[i] + scores[j, i]
                 T.copy(scores, weights)
-                T.gemm(weights, V_shared, out)
-            if splits == 1:
-                if Sinks is not None:
+                for d, i in T.Parallel(dim, block_H):
+                    out[d, i] = out[d, i] * rescale[i]
+                T.gemm(V_shared, weights, out, transpose_A=True)
+            T.reduce_sum(sums, row_sum, dim=0)
+            shares = T.max(T.ceildiv(tiles, share), 1)
+            is_last = T.alloc_var(T.bool)
+            is_last = s < shares
+            if splits > 1 and s < shares and shares > 1:
+                is_last = join(
+                    *(out, row_max, row_sum, scale, partial, bounds, Arrivals, b, g, s, shares)
+                )
+            if is_last:
+                if sinks:
                     for i in T.Parallel(block_H):
                         if i < per_group:
-                            row_sum[i] += T.exp2(
-                                Sinks[g * per_group + i] * LOG2_E - row_max[i] * scale
-                            )
-                for i, d in T.Parallel(block_H, dim):
+                            sink = Sinks[g * per_group + i] * LOG2_E
+                            row_sum[i] += T.exp2(sink - row_max[i] * scale)
+                for d, i in T.Parallel(dim, block_H):
                     if i < per_group:
-                        Output[b, g * per_group + i, d] = out[i, d] / row_sum[i]
-            else:
-                for i, d in T.Parallel(block_H, dim):
-                    if i < per_group:
-                        # No keys: 0, with a weight of 0.
-                        partial[b, g * per_group + i, s, d] = out[i, d] / T.max(row_sum[i], 1e-30)
-                for i in T.Parallel(block_H):
-                    if i < per_group:
-                        log_sums[b, g * per_group + i, s] = T.if_then_else(
-                            row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
-                        )
-
-    @T.macro
-    def decode(Q, K, V, Table, Lengths, Sinks, Output):
-        if splits == 1:
-            attend(Q, K, V, Table, Lengths, Sinks, Output, None, None)
-        else:
-            partial = T.alloc_global((batch, heads, splits, dim), T.float32)
-            log_sums = T.alloc_global((batch, heads, splits), T.float32)
-            attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums)
-            combine(partial, log_sums, Sinks, Output)
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((batch, heads, dim), dtype),
-        K: T.Tensor(cached, dtype),
-        V: T.Tensor(cached, dtype),
-        Table: T.Tensor((batch, most), T.int32),
-        Lengths: T.Tensor((batch,), T.int32),
-        Sinks: T.Tensor((heads,), T.float32),
-    ):
-        Output = T.empty((batch, heads, dim), dtype)
-        decode(Q, K, V, Table, Lengths, Sinks if sinks else None, Output)
+                        # No keys: 0.
+                        Output[b, g * per_group + i, d] = out[d, i] / T.max(row_sum[i], 1e-30)
         return Output
 
     return main
@@ -235,7 +239,7 @@ def shares_for(lengths, key_heads, waves=1, blocks=264, block_N=64):
 
 
 def inputs(lengths, heads, key_heads, dim, page=None, dtype=T.float16, device="cpu"):
-    """q, keys, values, table of pages, lengths and sinks; pages are in no order."""
+    """q, keys, values, table of pages, lengths, sinks and counters; pages are in no order."""
     torch_dtype, batch, longest = dtype.as_torch(), len(lengths), max(max(lengths), 1)
     most = -(-longest // page) if page else 1
     cached = (batch * most, page) if page else (batch, longest)
@@ -251,6 +255,7 @@ def inputs(lengths, heads, key_heads, dim, page=None, dtype=T.float16, device="c
         table,
         torch.tensor(lengths, dtype=torch.int32, device=device),
         torch.randn(heads, device=device),
+        torch.zeros(batch, key_heads, dtype=torch.int32, device=device),
     )
 
 
@@ -278,9 +283,11 @@ def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **optio
     page, dtype = options.get("page"), options.get("dtype", T.float16)
     tensors = inputs(lengths, heads, key_heads, dim, page, dtype, device)
     kernel = gqa_decode(heads, key_heads, dim, splits, **options)
-    sinks = tensors[-1] if options.get("sinks") else None
-    wanted = reference(*tensors[:-1], sinks, page, options.get("window"))
-    return float((kernel(*tensors).double() - wanted).norm() / wanted.norm())
+    sinks = tensors[5] if options.get("sinks") else None
+    wanted = reference(*tensors[:5], sinks, page, options.get("window"))
+    found = kernel(*tensors)
+    assert not tensors[-1].any(), "the counters are not 0 again"
+    return float((found.double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":
