@@ -62,7 +62,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
     name = "GQA decode, pages of 64" if pages else "GQA decode"
     return Program(
         name if window is None else f"{name}, window {window}, sinks",
-        [own.join, own.gqa_decode],
+        [own.load_parts, own.join, own.gqa_decode],
         [part],
         case,
         {"batch": 2, "length": 200},

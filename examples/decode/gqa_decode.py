@@ -15,8 +15,15 @@ import tilelang.language as T
 LOG2_E = 1.44269504
 # The score of what is no key: finite, so that a block without keys has a maximum, too.
 NO_KEY = -(2.0**100)
-# Results of shares that are loaded together.
-AT_A_TIME = 8
+# Elements of shares' results that a block loads together: 64 for each of 128 threads.
+AT_A_TIME = 64 * 128
+
+
+@T.macro
+def load_parts(parts, partial, b, g, first, shares):
+    """What shares from `first` on come to; behind the last one that one again."""
+    for n in T.unroll(len(parts), explicit=True):
+        T.copy(partial[b, g, T.min(first + n, shares - 1), :, :], parts[n])
 
 
 @T.macro
@@ -24,11 +31,12 @@ def join(out, row_max, row_sum, scale, partial, bounds, arrivals, b, g, share, s
     """Leave what a share of the keys of sequence b and head g comes to; whether those of all
     `shares` are there, and then `out`, `row_max` and `row_sum` are what all of them come to."""
     splits, block_H = partial.shape[2], partial.shape[4]
-    rows = -(-splits // AT_A_TIME) * AT_A_TIME
+    together = max(1, min(splits, AT_A_TIME // (out.shape[0] * out.shape[1])))
+    rows = -(-splits // together) * together
     arrived = T.alloc_shared((1,), T.int32)
     maxima = T.alloc_shared((rows, block_H), T.float32)
     sums = T.alloc_shared((rows, block_H), T.float32)
-    parts = [T.alloc_fragment(out.shape, T.float32) for _ in range(min(splits, AT_A_TIME))]
+    parts = [T.alloc_fragment(out.shape, T.float32) for _ in range(together)]
     T.copy(out, partial[b, g, share, :, :])
     T.copy(row_max, bounds[b, g, share, 0, :])
     T.copy(row_sum, bounds[b, g, share, 1, :])
@@ -38,6 +46,8 @@ def join(out, row_max, row_sum, scale, partial, bounds, arrivals, b, g, share, s
     is_last = T.alloc_var(T.bool)
     is_last = arrived[0] == shares - 1
     if is_last:
+        # These are on their way while the others are.
+        load_parts(parts, partial, b, g, 0, shares)
         for j, i in T.Parallel(rows, block_H):
             maxima[j, i] = T.if_then_else(j < shares, bounds[b, g, j, 0, i], NO_KEY)
             sums[j, i] = T.if_then_else(j < shares, bounds[b, g, j, 1, i], 0)
@@ -46,12 +56,11 @@ def join(out, row_max, row_sum, scale, partial, bounds, arrivals, b, g, share, s
         for j in T.serial(shares):
             for i in T.Parallel(block_H):
                 row_max[i] = T.max(row_max[i], maxima[j, i])
-        for block in T.serial(T.ceildiv(shares, len(parts))):
-            # All of these are loaded at a time; what is none has a weight of 0.
-            for n in T.unroll(len(parts), explicit=True):
-                T.copy(partial[b, g, T.min(block * len(parts) + n, shares - 1), :, :], parts[n])
-            for n in T.unroll(len(parts), explicit=True):
-                j = block * len(parts) + n
+        for block in T.serial(T.ceildiv(shares, together)):
+            if block > 0:
+                load_parts(parts, partial, b, g, block * together, shares)
+            for n in T.unroll(together, explicit=True):
+                j = block * together + n
                 weight = T.alloc_fragment((block_H,), T.float32)
                 for i in T.Parallel(block_H):
                     weight[i] = T.exp2((maxima[j, i] - row_max[i]) * scale)
