@@ -7,7 +7,7 @@ import sys
 import pytest
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "decode"
-LENGTHS = [150, 1, 70]
+LENGTHS = [150, 0, 70, 1]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def example():
     ("splits", "options"),
     [
         pytest.param(3, {"least": 1}, id="a tile each"),
-        # Of the second sequence one block has work, of the others two.
+        # Of the first and the third sequence two blocks have work, of the others one or none.
         pytest.param(2, {"least": 2, "page": 64}, id="tiles of two pages"),
         pytest.param(5, {"sinks": True}, id="more blocks than tiles"),
     ],
