@@ -2,6 +2,7 @@
 
 import dataclasses
 import heapq
+import itertools
 import math
 
 import attention_backward
@@ -237,12 +238,13 @@ def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies):
     def tile_seconds(blocks):
         return together(step, blocks * tile_bytes / bandwidth)
 
-    shares = []
+    of_each = []
     for length in lengths:
         tiles = -(-length // block_N)
         share = max(-(-tiles // splits), config["least"])
-        whole, rest = divmod(tiles, share)
-        shares += ([share] * whole + [rest] * (rest > 0)) * key_heads
+        of_each.append([min(share, tiles - begun) for begun in range(0, tiles, share)])
+    by_turns = itertools.zip_longest(*of_each, fillvalue=0)
+    shares = [tiles for turn in by_turns for tiles in turn for _ in range(key_heads) if tiles]
     slots = min(room * speeds.sms, len(shares))
     empty = len(lengths) * splits * key_heads - len(shares)
     begin_tiles = begin / tile_seconds(slots)

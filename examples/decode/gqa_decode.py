@@ -135,7 +135,8 @@ def gqa_decode(
         if splits > 1:
             partial = T.alloc_global((batch, key_heads, splits, dim, block_H), T.float32)
             bounds = T.alloc_global((batch, key_heads, splits, 2, block_H), T.float32)
-        with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
+        # The shares that short sequences do not have come last.
+        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
             # One loads while the other one waits for its products.
             T.annotate_min_blocks_per_sm(min_blocks)
             if page:
