@@ -167,8 +167,8 @@ COPY_CLOCKS = 70
 """Of a copy of rows of a page, as the one thread that issues them takes: counted in SASS."""
 BEGIN_CLOCKS = 3 * LATENCY_CLOCKS
 """Of a block's length, its pages' numbers and its first tile, one after the other."""
-JOIN_CLOCKS = (4 * LATENCY_CLOCKS, 100)
-"""Of putting results of shares together, and of each of them. Assumed."""
+COMBINE_SECONDS = 4.5e-6
+"""Of a second kernel, that waits for the first one: 3 to 4.4 us, and its launch."""
 HEADS = ((32, 8), (64, 8), (40, 8), (28, 4), (16, 2), (8, 1), (32, 32), (128, 8))
 """Of queries and keys, as models have them."""
 PAGES = (None, None, 16, 64, 128)
@@ -214,8 +214,8 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
             for waves in (0.5, 1, 2, 3):
                 slots = int(waves * blocks * sms)
                 splits, least = own.shares_for(lengths, key_heads, 1, slots, block_N)
-                # Beside tiles there are q, weights and sums of shares; the system has 1 KB.
-                beside = 2048 + columns * (2 * dim + 2 * block_N + 8 * (splits + 7))
+                # Beside tiles there are q, weights and parts of reductions; the system has 1 KB.
+                beside = 2048 + columns * (2 * dim + 2 * block_N + 32)
                 room = 228 * 1024 // blocks - beside
                 stages = min(4, room // (2 * block_N * dim * (1 if narrow else 2)))
                 config = {"splits": splits, "least": least, "block_N": block_N}
@@ -224,7 +224,7 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
     return found
 
 
-def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies):
+def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, results):
     """What shares may take: blocks of which each is as fast as its own steps, and as its part of
     the memory's bandwidth; and what it takes to put their results together."""
     speeds, block_N, splits = auto_infer_current_arch().speeds, config["block_N"], config["splits"]
@@ -256,9 +256,9 @@ def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies):
     for ended, end in enumerate(sorted(ends)):
         seconds += (end - before) * tile_seconds(slots - ended)
         before = end
-    most = -(-max(-(-length // block_N) for length in lengths) // config["least"])
-    joined = JOIN_CLOCKS[0] + JOIN_CLOCKS[1] * min(splits, most) if splits > 1 else 0
-    return seconds + joined / speeds.clock
+    if splits == 1:
+        return seconds
+    return seconds + COMBINE_SECONDS + results / bandwidth
 
 
 def decode(shape, top):
@@ -277,7 +277,8 @@ def decode(shape, top):
         # A box has 128 bytes of a row.
         copies = 2 * -(-block_N // (page or block_N)) * -(-dim * element // 128)
         tile_bytes = 2.0 * block_N * dim * element
-        return decode_seconds(config, lengths, key_heads, tile_bytes, element, copies)
+        results = 8.0 * len(lengths) * heads * dim * config["splits"]
+        return decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, results)
 
     configs = best(decode_configs(lengths, heads, key_heads, dim, narrow), seconds, top)
     arguments = {"heads": heads, "key_heads": key_heads, "dim": dim}
@@ -290,10 +291,10 @@ def decode(shape, top):
     def error(given, result):
         ends = [0, -1]
         if narrow:
-            q, k, v, scale_k, scale_v, counts, _ = given
+            q, k, v, scale_k, scale_v, counts = given
             wanted = own.reference_fp8(q[ends], k[ends], v[ends], scale_k, scale_v, counts[ends])
             return norm_error(result[ends], wanted), 2e-3
-        q, k, v, table, counts, *_ = given
+        q, k, v, table, counts, _ = given
         if not page:
             k, v = k[ends], v[ends]
         wanted = own.reference(q[ends], k, v, table[ends], counts[ends], None, page)

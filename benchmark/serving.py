@@ -62,7 +62,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
     name = "GQA decode, pages of 64" if pages else "GQA decode"
     return Program(
         name if window is None else f"{name}, window {window}, sinks",
-        [own.load_parts, own.join, own.gqa_decode],
+        [own.combine, own.gqa_decode],
         [part],
         case,
         {"batch": 2, "length": 200},
@@ -88,7 +88,7 @@ def gqa_decode_fp8() -> Program:
 
     def case(kernels, device, batch, length):
         tensors = own.inputs([length] * batch, heads, key_heads, dim, device)
-        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference_fp8(*tensors[:-1])])
+        return Case(lambda: [kernels[0](*tensors)], lambda: [own.reference_fp8(*tensors)])
 
     def work(batch, length):
         keys = batch * length
