@@ -18,11 +18,13 @@ NO_KEY = -(2.0**100)
 
 
 @T.macro
-def combine(partial, log_sums, Sinks, Output):
+def combine(partial, log_sums, Sinks, Output, dependent):
     """Output (batch, heads, dim) from the results of splits, weighted by their sums: all are loaded
     at a time."""
     batch, heads, splits, dim = partial.shape
     with T.Kernel(heads, batch, threads=128) as (h, b):
+        if dependent:
+            T.pdl_sync()
         weights = T.alloc_fragment((splits,), T.float32)
         weight = T.alloc_shared((splits,), T.float32)
         top = T.alloc_fragment((1,), T.float32)
@@ -66,6 +68,7 @@ def gqa_decode(
     threads=128,
     least=1,
     min_blocks=2,
+    dependent=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
@@ -76,8 +79,9 @@ def gqa_decode(
     products' block_H columns, by default the least multiple of 8. With `window` the last so many
     keys count. With `sinks` each head has a logit without a value. `splits` blocks share the keys
     of a head, `least` tiles of block_N each or more, so that blocks of short sequences have as much
-    to do as those of long ones; then their results are combined by a second kernel. `min_blocks`
-    are to share a multiprocessor.
+    to do as those of long ones; then their results are combined by a second kernel, which, if it is
+    `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to
+    share a multiprocessor.
     """
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
@@ -205,7 +209,7 @@ def gqa_decode(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
         if splits > 1:
-            combine(partial, log_sums, Sinks if sinks else None, Output)
+            combine(partial, log_sums, Sinks if sinks else None, Output, dependent)
         return Output
 
     return main

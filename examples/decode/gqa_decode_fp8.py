@@ -43,12 +43,14 @@ def gqa_decode_fp8(
     threads=128,
     least=1,
     min_blocks=2,
+    dependent=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
     a scale for each of their heads. Each is for heads / key_heads neighbours of q's, which are the
     first of the products' block_H columns, by default the least multiple of 8. `splits` blocks
-    share the keys of a head, `least` tiles each or more; a second kernel combines their results.
+    share the keys of a head, `least` tiles each or more; a second kernel combines their results,
+    which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
     `min_blocks` are to share a multiprocessor."""
     batch, longest = T.dynamic("batch, longest")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
@@ -149,7 +151,7 @@ def gqa_decode_fp8(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
         if splits > 1:
-            combine(partial, log_sums, None, Output)
+            combine(partial, log_sums, None, Output, dependent)
         return Output
 
     return main
