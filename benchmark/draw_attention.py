@@ -167,8 +167,8 @@ COPY_CLOCKS = 70
 """Of a copy of rows of a page, as the one thread that issues them takes: counted in SASS."""
 BEGIN_CLOCKS = 3 * LATENCY_CLOCKS
 """Of a block's length, its pages' numbers and its first tile, one after the other."""
-COMBINE_SECONDS = 4.5e-6
-"""Of a second kernel, that waits for the first one: 3 to 4.4 us, and its launch."""
+COMBINE_SECONDS = 4e-6
+"""Of a second kernel, that waits for the first one: 3 to 4.4 us, and what its launch takes."""
 HEADS = ((32, 8), (64, 8), (40, 8), (28, 4), (16, 2), (8, 1), (32, 32), (128, 8))
 """Of queries and keys, as models have them."""
 PAGES = (None, None, 16, 64, 128)
@@ -207,12 +207,12 @@ def draw_decode(draw):
 def decode_configs(lengths, heads, key_heads, dim, narrow):
     """Shares of half a wave to three waves of blocks, in tiles of 64 keys, or of 128 of few bytes;
     two to four blocks on a multiprocessor, with as many tiles as there is room for."""
-    own, sms, found = example("gqa_decode"), auto_infer_current_arch().speeds.sms, []
+    own, arch, found = example("gqa_decode"), auto_infer_current_arch(), []
     columns = -(-heads // key_heads // 8) * 8
     for block_N in (64, 128) if dim == 64 else (64,):
         for blocks in (2, 3, 4):
             for waves in (0.5, 1, 2, 3):
-                slots = int(waves * blocks * sms)
+                slots = int(waves * blocks * arch.speeds.sms)
                 splits, least = own.shares_for(lengths, key_heads, 1, slots, block_N)
                 # Beside tiles there are q, weights and parts of reductions; the system has 1 KB.
                 beside = 2048 + columns * (2 * dim + 2 * block_N + 32)
@@ -220,6 +220,7 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
                 stages = min(4, room // (2 * block_N * dim * (1 if narrow else 2)))
                 config = {"splits": splits, "least": least, "block_N": block_N}
                 config |= {"min_blocks": blocks, "num_stages": stages}
+                config["dependent"] = splits > 1 and arch.sm >= 90
                 found += [] if config in found or stages < 2 else [config]
     return found
 

@@ -80,8 +80,8 @@ def gqa_decode(
     keys count. With `sinks` each head has a logit without a value. `splits` blocks share the keys
     of a head, `least` tiles of block_N each or more, so that blocks of short sequences have as much
     to do as those of long ones; then their results are combined by a second kernel, which, if it is
-    `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to
-    share a multiprocessor.
+    `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to share a
+    multiprocessor.
     """
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
