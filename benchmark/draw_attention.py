@@ -1,6 +1,8 @@
 """Families of `draw.py` that are attention: forward, its gradients, and decoding."""
 
 import dataclasses
+import heapq
+import itertools
 import math
 
 import attention_backward
@@ -156,10 +158,17 @@ def backward_beside(shape):
     own.scaled(batch * heads * length * dim, dim**-0.5, T.float16)
 
 
-STEP_CLOCKS = 1500
-"""Of a step of decoding: products and softmax of a few rows, one after the other. Assumed."""
+STEP_CLOCKS = {2: 800, 1: 1500}
+"""Of a step of decoding, 64 keys of so many bytes an element: its products and its softmax, one
+after the other. Assumed."""
+ISSUE_CLOCKS = {2: 200, 1: 350}
+"""Of these, those in which a multiprocessor issues instructions: counted in SASS."""
+COPY_CLOCKS = 70
+"""Of a copy of rows of a page, as the one thread that issues them takes: counted in SASS."""
+BEGIN_CLOCKS = 3 * LATENCY_CLOCKS
+"""Of a block's length, its pages' numbers and its first tile, one after the other."""
 COMBINE_SECONDS = 4e-6
-"""Of a second kernel, that waits for the first one. Assumed."""
+"""Of a second kernel, that waits for the first one: 3 to 4.4 us, and what its launch takes."""
 HEADS = ((32, 8), (64, 8), (40, 8), (28, 4), (16, 2), (8, 1), (32, 32), (128, 8))
 """Of queries and keys, as models have them."""
 PAGES = (None, None, 16, 64, 128)
@@ -195,35 +204,62 @@ def draw_decode(draw):
     return {**shape, "lengths": [longest, *others]}
 
 
-def decode_configs(lengths, key_heads, dim):
-    """Shares of one to three waves of blocks, in tiles of 64 keys, or of 128 of few bytes."""
-    own, found = example("gqa_decode"), []
+def decode_configs(lengths, heads, key_heads, dim, narrow):
+    """Shares of half a wave to three waves of blocks, in tiles of 64 keys, or of 128 of few bytes;
+    two to four blocks on a multiprocessor, with as many tiles as there is room for."""
+    own, arch, found = example("gqa_decode"), auto_infer_current_arch(), []
+    columns = -(-heads // key_heads // 8) * 8
     for block_N in (64, 128) if dim == 64 else (64,):
-        for waves in (1, 2, 3):
-            splits, least = own.shares_for(lengths, key_heads, waves, block_N=block_N)
-            config = {"splits": splits, "least": least, "block_N": block_N}
-            found += [] if config in found else [config]
+        for blocks in (2, 3, 4):
+            for waves in (0.5, 1, 2, 3):
+                slots = int(waves * blocks * arch.speeds.sms)
+                splits, least = own.shares_for(lengths, key_heads, 1, slots, block_N)
+                # Beside tiles there are q, weights and parts of reductions; the system has 1 KB.
+                beside = 2048 + columns * (2 * dim + 2 * block_N + 32)
+                room = 228 * 1024 // blocks - beside
+                stages = min(4, room // (2 * block_N * dim * (1 if narrow else 2)))
+                config = {"splits": splits, "least": least, "block_N": block_N}
+                config |= {"min_blocks": blocks, "num_stages": stages}
+                config["dependent"] = splits > 1 and arch.sm >= 90
+                found += [] if config in found or stages < 2 else [config]
     return found
 
 
-def decode_seconds(config, lengths, heads, key_heads, dim, moved):
-    """What shares may take: waves of blocks whose steps wait for the memory, or each for its own
-    products, one after the other; and a second kernel that combines them."""
-    arch, block_N, splits = auto_infer_current_arch(), config["block_N"], config["splits"]
-    speeds, slots = arch.speeds, 2 * arch.speeds.sms
-    tiles = [-(-length // block_N) for length in lengths]
-    shares = [max(-(-n // splits), config["least"]) for n in tiles]
-    blocks = sum(-(-n // share) for n, share in zip(tiles, shares, strict=True)) * key_heads
-    waves = math.ceil(blocks / slots)
-    tile_bytes = moved / (sum(tiles) * key_heads)
-    memory = tile_bytes * min(blocks, slots) / (BANDWIDTH_SHARE * speeds.bandwidth)
-    step = together(memory, STEP_CLOCKS / speeds.clock)
-    begin = 3 * LATENCY_CLOCKS / speeds.clock
-    clocks = waves * (max(shares) * step + begin)
+def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, results):
+    """What shares may take: blocks of which each is as fast as its own steps, and as its part of
+    the memory's bandwidth; and what it takes to put their results together."""
+    speeds, block_N, splits = auto_infer_current_arch().speeds, config["block_N"], config["splits"]
+    room = config["min_blocks"]
+    longer = (1 + block_N / 64) / 2
+    clocks = longer * max(STEP_CLOCKS[element], ISSUE_CLOCKS[element] * room)
+    step = max(clocks, copies * COPY_CLOCKS) / speeds.clock
+    bandwidth = BANDWIDTH_SHARE * speeds.bandwidth
+    begin = BEGIN_CLOCKS / speeds.clock
+
+    def tile_seconds(blocks):
+        return together(step, blocks * tile_bytes / bandwidth)
+
+    of_each = []
+    for length in lengths:
+        tiles = -(-length // block_N)
+        share = max(-(-tiles // splits), config["least"])
+        of_each.append([min(share, tiles - begun) for begun in range(0, tiles, share)])
+    by_turns = itertools.zip_longest(*of_each, fillvalue=0)
+    shares = [tiles for turn in by_turns for tiles in turn for _ in range(key_heads) if tiles]
+    slots = min(room * speeds.sms, len(shares))
+    empty = len(lengths) * splits * key_heads - len(shares)
+    begin_tiles = begin / tile_seconds(slots)
+    # Each block in turn where one has ended, in tiles.
+    ends = [0.5 * begin_tiles * empty / slots] * slots
+    for tiles in shares:
+        heapq.heapreplace(ends, ends[0] + tiles + begin_tiles)
+    seconds, before = 0.0, 0.0
+    for ended, end in enumerate(sorted(ends)):
+        seconds += (end - before) * tile_seconds(slots - ended)
+        before = end
     if splits == 1:
-        return clocks
-    partial = 8.0 * len(lengths) * heads * dim * splits / (BANDWIDTH_SHARE * speeds.bandwidth)
-    return clocks + partial + COMBINE_SECONDS
+        return seconds
+    return seconds + COMBINE_SECONDS + results / bandwidth
 
 
 def decode(shape, top):
@@ -235,11 +271,17 @@ def decode(shape, top):
     total = sum(lengths)
     moved = 2.0 * key_heads * dim * total * (1 if narrow else 2)
     moved += 4.0 * len(lengths) * heads * dim
-    configs = best(
-        decode_configs(lengths, key_heads, dim),
-        lambda config: decode_seconds(config, lengths, heads, key_heads, dim, moved),
-        top,
-    )
+    element = 1 if narrow else 2
+
+    def seconds(config):
+        block_N = config["block_N"]
+        # A box has 128 bytes of a row.
+        copies = 2 * -(-block_N // (page or block_N)) * -(-dim * element // 128)
+        tile_bytes = 2.0 * block_N * dim * element
+        results = 8.0 * len(lengths) * heads * dim * config["splits"]
+        return decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, results)
+
+    configs = best(decode_configs(lengths, heads, key_heads, dim, narrow), seconds, top)
     arguments = {"heads": heads, "key_heads": key_heads, "dim": dim}
 
     def inputs(device):

@@ -41,7 +41,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
         lengths = [length, *[length] * (batch - 1)]
         tensors = own.inputs(lengths, heads, key_heads, dim, page, T.bfloat16, device)
         sees = None if window is None else min(window, length // 2)
-        sinks = None if window is None else tensors[-1]
+        sinks = None if window is None else tensors[5]
 
         def torch_decode():
             q, k, v = tensors[0][:, :, None], tensors[1].transpose(1, 2), tensors[2].transpose(1, 2)
@@ -50,7 +50,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
 
         return Case(
             lambda: [kernels[0](*tensors)],
-            lambda: [own.reference(*tensors[:-1], sinks, page, sees)],
+            lambda: [own.reference(*tensors[:5], sinks, page, sees)],
             None if pages or window else torch_decode,
         )
 
@@ -62,7 +62,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
     name = "GQA decode, pages of 64" if pages else "GQA decode"
     return Program(
         name if window is None else f"{name}, window {window}, sinks",
-        [own.online_softmax, own.combine, own.gqa_decode],
+        [own.combine, own.gqa_decode],
         [part],
         case,
         {"batch": 2, "length": 200},

@@ -18,32 +18,13 @@ NO_KEY = -(2.0**100)
 
 
 @T.macro
-def online_softmax(scores, out, row_max, row_sum, scale):
-    """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
-    to."""
-    rows, columns = scores.shape
-    row_max_before = T.alloc_fragment((rows,), T.float32)
-    rescale = T.alloc_fragment((rows,), T.float32)
-    tile_sum = T.alloc_fragment((rows,), T.float32)
-    T.copy(row_max, row_max_before)
-    T.reduce_max(scores, row_max, dim=1, clear=False)
-    for i in T.Parallel(rows):
-        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-    for i, j in T.Parallel(rows, columns):
-        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-    T.reduce_sum(scores, tile_sum, dim=1)
-    for i in T.Parallel(rows):
-        row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-    for i, j in T.Parallel(*out.shape):
-        out[i, j] = out[i, j] * rescale[i]
-
-
-@T.macro
-def combine(partial, log_sums, Sinks, Output):
+def combine(partial, log_sums, Sinks, Output, dependent):
     """Output (batch, heads, dim) from the results of splits, weighted by their sums: all are loaded
     at a time."""
     batch, heads, splits, dim = partial.shape
     with T.Kernel(heads, batch, threads=128) as (h, b):
+        if dependent:
+            T.pdl_sync()
         weights = T.alloc_fragment((splits,), T.float32)
         weight = T.alloc_shared((splits,), T.float32)
         top = T.alloc_fragment((1,), T.float32)
@@ -81,60 +62,77 @@ def gqa_decode(
     window=None,
     sinks=False,
     dtype=T.float16,
-    block_H=64,
+    block_H=None,
     block_N=64,
     num_stages=3,
     threads=128,
     least=1,
+    min_blocks=2,
+    dependent=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
     page, key_heads, dim), of which row b of `Table` (batch, most) names those of sequence b. What
     lies behind a sequence's last key in its tile has to be finite.
 
-    Each head of keys is for heads / key_heads neighbours of q's, at most block_H. With `window` the
-    last so many keys count. With `sinks` each head has a logit without a value. `splits` blocks
-    share the keys of a head, `least` tiles of block_N each or more, so that blocks of short
-    sequences have as much to do as those of long ones; then their results are combined by a second
-    kernel.
+    Each head of keys is for heads / key_heads neighbours of q's, which are the first of the
+    products' block_H columns, by default the least multiple of 8. With `window` the last so many
+    keys count. With `sinks` each head has a logit without a value. `splits` blocks share the keys
+    of a head, `least` tiles of block_N each or more, so that blocks of short sequences have as much
+    to do as those of long ones; then their results are combined by a second kernel, which, if it is
+    `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to share a
+    multiprocessor.
     """
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
+    block_H = block_H or -(-per_group // 8) * 8
     if page and page % block_N and block_N % page:
         raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
     part = min(page or block_N, block_N)  # rows of a copy
     cached = (pages, page, key_heads, dim) if page else (batch, longest, key_heads, dim)
 
     @T.macro
-    def load(X, Table, tile, b, g, first, length):
+    def load(X, numbers, tile, b, g, first):
         """Rows of X from `first` on."""
-        for n in T.serial(block_N // part):
-            row = first + n * part
-            if page:
-                # What is behind the last page is masked: that page again.
-                number = Table[b, T.min(row, length - 1) // page]
-                T.copy(
-                    X[number, row % page : row % page + part, g, :],
-                    tile[n * part : (n + 1) * part, :],
-                )
-            else:
-                T.copy(X[b, row : row + part, g, :], tile[n * part : (n + 1) * part, :])
+        if page:
+            for n in T.unroll(block_N // part, explicit=True):
+                row = first % page if page > block_N else 0
+                T.copy(X[numbers[n], row : row + part, g, :], tile[n * part : (n + 1) * part, :])
+        else:
+            T.copy(X[b, first : first + block_N, g, :], tile)
 
-    @T.macro
-    def attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums):
-        with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, dim), dtype),
+        K: T.Tensor(cached, dtype),
+        V: T.Tensor(cached, dtype),
+        Table: T.Tensor((batch, most), T.int32),
+        Lengths: T.Tensor((batch,), T.int32),
+        Sinks: T.Tensor((heads,), T.float32),
+    ):
+        Output = T.empty((batch, heads, dim), dtype)
+        if splits > 1:
+            partial = T.alloc_global((batch, heads, splits, dim), T.float32)
+            log_sums = T.alloc_global((batch, heads, splits), T.float32)
+        # The shares that short sequences do not have come last.
+        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
             # One loads while the other one waits for its products.
-            T.annotate_min_blocks_per_sm(2)
+            T.annotate_min_blocks_per_sm(min_blocks)
             if page:
                 # Who looks pages up and loads them has addresses to keep.
                 T.annotate_producer_reg_dealloc(40)
+            # Products are transposed: there are few heads, and columns of a product may be few.
             Q_shared = T.alloc_shared((block_H, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
-            scores = T.alloc_fragment((block_H, block_N), T.float32)
-            weights = T.alloc_fragment((block_H, block_N), dtype)
-            out = T.alloc_fragment((block_H, dim), T.float32)
+            scores = T.alloc_fragment((block_N, block_H), T.float32)
+            weights = T.alloc_shared((block_N, block_H), dtype)
+            out = T.alloc_fragment((dim, block_H), T.float32)
+            # A sum for each key of a tile: they are added up once, at the end.
+            sums = T.alloc_fragment((block_N, block_H), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
+            row_max_before = T.alloc_fragment((block_H,), T.float32)
+            rescale = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
             too_old = T.alloc_fragment((1,), T.int32)
 
@@ -147,71 +145,71 @@ def gqa_decode(
             start = begin // block_N + s * share
             count = T.max(T.min(share, tiles - s * share), 0)
 
+            numbers = T.alloc_local((block_N // part,), T.int32)
+            if page:
+                last = T.max(length - 1, 0) // page
+                T.assume(last < most)
+
             for i, d in T.Parallel(block_H, dim):
                 Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, d], 0)
             T.clear(out)
-            T.clear(row_sum)
+            T.clear(sums)
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(count, num_stages=num_stages):
                 # From the last keys on, so that their mask stands in front of the loop.
-                first = (start + count - 1 - t) * block_N
-                load(K, Table, K_shared, b, g, first, length)
-                load(V, Table, V_shared, b, g, first, length)
-                T.gemm(Q_shared, K_shared, scores, transpose_B=True, clear_accum=True)
+                tile = start + count - 1 - t
+                first = tile * block_N
+                T.assume(tile >= 0)
+                for n in T.unroll(block_N // part if page else 0, explicit=True):
+                    # What is behind the last page is masked: that page again.
+                    place = tile * (block_N // part) + n if page < block_N else first // page
+                    numbers[n] = Table[b, T.min(place, last)]
+                load(K, numbers, K_shared, b, g, first)
+                load(V, numbers, V_shared, b, g, first)
+                T.gemm(K_shared, Q_shared, scores, transpose_B=True, clear_accum=True)
                 if t == 0:
-                    for i, j in T.Parallel(block_H, block_N):
-                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
+                    for j, i in T.Parallel(block_N, block_H):
+                        scores[j, i] = T.if_then_else(first + j < length, scores[j, i], NO_KEY)
                 if window:
                     for i in T.Parallel(1):
                         too_old[i] = begin - first
                     if too_old[0] > 0:
-                        for i, j in T.Parallel(block_H, block_N):
-                            scores[i, j] = T.if_then_else(j >= too_old[0], scores[i, j], NO_KEY)
-                online_softmax(scores, out, row_max, row_sum, scale)
+                        for j, i in T.Parallel(block_N, block_H):
+                            scores[j, i] = T.if_then_else(j >= too_old[0], scores[j, i], NO_KEY)
+                T.copy(row_max, row_max_before)
+                T.reduce_max(scores, row_max, dim=0, clear=False)
+                for i in T.Parallel(block_H):
+                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+                for j, i in T.Parallel(block_N, block_H):
+                    scores[j, i] = T.exp2(scores[j, i] * scale - row_max[i] * scale)
+                    sums[j, i] = sums[j, i] * rescale[i] + scores[j, i]
                 T.copy(scores, weights)
-                T.gemm(weights, V_shared, out)
+                for d, i in T.Parallel(dim, block_H):
+                    out[d, i] = out[d, i] * rescale[i]
+                T.gemm(V_shared, weights, out, transpose_A=True)
+            T.reduce_sum(sums, row_sum, dim=0)
             if splits == 1:
-                if Sinks is not None:
+                if sinks:
                     for i in T.Parallel(block_H):
                         if i < per_group:
-                            row_sum[i] += T.exp2(
-                                Sinks[g * per_group + i] * LOG2_E - row_max[i] * scale
-                            )
-                for i, d in T.Parallel(block_H, dim):
+                            sink = Sinks[g * per_group + i] * LOG2_E
+                            row_sum[i] += T.exp2(sink - row_max[i] * scale)
+                for d, i in T.Parallel(dim, block_H):
                     if i < per_group:
-                        Output[b, g * per_group + i, d] = out[i, d] / row_sum[i]
+                        # No keys: 0.
+                        Output[b, g * per_group + i, d] = out[d, i] / T.max(row_sum[i], 1e-30)
             else:
-                for i, d in T.Parallel(block_H, dim):
+                for d, i in T.Parallel(dim, block_H):
                     if i < per_group:
                         # No keys: 0, with a weight of 0.
-                        partial[b, g * per_group + i, s, d] = out[i, d] / T.max(row_sum[i], 1e-30)
+                        partial[b, g * per_group + i, s, d] = out[d, i] / T.max(row_sum[i], 1e-30)
                 for i in T.Parallel(block_H):
                     if i < per_group:
                         log_sums[b, g * per_group + i, s] = T.if_then_else(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
-
-    @T.macro
-    def decode(Q, K, V, Table, Lengths, Sinks, Output):
-        if splits == 1:
-            attend(Q, K, V, Table, Lengths, Sinks, Output, None, None)
-        else:
-            partial = T.alloc_global((batch, heads, splits, dim), T.float32)
-            log_sums = T.alloc_global((batch, heads, splits), T.float32)
-            attend(Q, K, V, Table, Lengths, Sinks, Output, partial, log_sums)
-            combine(partial, log_sums, Sinks, Output)
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((batch, heads, dim), dtype),
-        K: T.Tensor(cached, dtype),
-        V: T.Tensor(cached, dtype),
-        Table: T.Tensor((batch, most), T.int32),
-        Lengths: T.Tensor((batch,), T.int32),
-        Sinks: T.Tensor((heads,), T.float32),
-    ):
-        Output = T.empty((batch, heads, dim), dtype)
-        decode(Q, K, V, Table, Lengths, Sinks if sinks else None, Output)
+        if splits > 1:
+            combine(partial, log_sums, Sinks if sinks else None, Output, dependent)
         return Output
 
     return main
@@ -278,8 +276,8 @@ def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **optio
     page, dtype = options.get("page"), options.get("dtype", T.float16)
     tensors = inputs(lengths, heads, key_heads, dim, page, dtype, device)
     kernel = gqa_decode(heads, key_heads, dim, splits, **options)
-    sinks = tensors[-1] if options.get("sinks") else None
-    wanted = reference(*tensors[:-1], sinks, page, options.get("window"))
+    sinks = tensors[5] if options.get("sinks") else None
+    wanted = reference(*tensors[:5], sinks, page, options.get("window"))
     return float((kernel(*tensors).double() - wanted).norm() / wanted.norm())
 
 

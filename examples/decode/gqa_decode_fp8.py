@@ -42,12 +42,16 @@ def gqa_decode_fp8(
     num_stages=4,
     threads=128,
     least=1,
+    min_blocks=2,
+    dependent=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
     a scale for each of their heads. Each is for heads / key_heads neighbours of q's, which are the
     first of the products' block_H columns, by default the least multiple of 8. `splits` blocks
-    share the keys of a head, `least` tiles each or more; a second kernel combines their results."""
+    share the keys of a head, `least` tiles each or more; a second kernel combines their results,
+    which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
+    `min_blocks` are to share a multiprocessor."""
     batch, longest = T.dynamic("batch, longest")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
     block_H = block_H or -(-per_group // 8) * 8
@@ -65,9 +69,10 @@ def gqa_decode_fp8(
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        with T.Kernel(key_heads, splits, batch, threads=threads) as (g, s, b):
+        # The shares that short sequences do not have come last.
+        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
             # One widens while the other one waits for its products or loads.
-            T.annotate_min_blocks_per_sm(2)
+            T.annotate_min_blocks_per_sm(min_blocks)
             Q_shared = T.alloc_shared((block_H, dim), T.float16)
             K_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
             V_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
@@ -87,9 +92,12 @@ def gqa_decode_fp8(
             row_sum = T.alloc_fragment((block_H,), T.float32)
 
             length, scale = Lengths[b], scale_K[g] * (LOG2_E / dim**0.5)
-            share = T.max(T.ceildiv(T.ceildiv(length, block_N), splits), least)
+            # Lengths, and what is computed of them, fit 32 bits.
+            T.assume(length >= 0 and length < 2**30)
+            tiles = T.ceildiv(length, block_N)
+            share = T.max(T.ceildiv(tiles, splits), least)
             start = s * share
-            count = T.max(T.min(share, T.ceildiv(length, block_N) - start), 0)
+            count = T.max(T.min(share, tiles - start), 0)
             for i, d in T.Parallel(block_H, dim):
                 place = place_of_channel(d)
                 Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, place], 0)
@@ -126,8 +134,9 @@ def gqa_decode_fp8(
             if splits == 1:
                 for d, i in T.Parallel(dim, block_H):
                     if i < per_group:
+                        # No keys: 0.
                         Output[b, g * per_group + i, place_of_row(d, dim)] = (
-                            out[d, i] * scale_V[g] / row_sum[i]
+                            out[d, i] * scale_V[g] / T.max(row_sum[i], 1e-30)
                         )
             else:
                 for d, i in T.Parallel(dim, block_H):
@@ -142,7 +151,7 @@ def gqa_decode_fp8(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
         if splits > 1:
-            combine(partial, log_sums, None, Output)
+            combine(partial, log_sums, None, Output, dependent)
         return Output
 
     return main

@@ -92,6 +92,19 @@ def test_each_shape_has_configurations(draw, monkeypatch):
             assert row.work > 0
 
 
+def test_decoding_counts_the_blocks_that_are_left_over(draw, monkeypatch):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+
+    def seconds(sequences, splits, least):
+        config = {"splits": splits, "least": least, "block_N": 64, "min_blocks": 2}
+        return draw.draw_attention.decode_seconds(config, [6400] * sequences, 1, 2.0**13, 1, 2, 0.0)
+
+    # 132 multiprocessors have room for two blocks each.
+    assert seconds(265, 1, 1) > 1.3 * seconds(264, 1, 1)
+    # Where four blocks share the keys of each, the last ones are short.
+    assert seconds(265, 4, 25) < 0.85 * seconds(265, 1, 1)
+
+
 @pytest.mark.parametrize("family", [*FAMILIES])
 def test_a_small_shape_is_right(draw, monkeypatch, device, family):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
