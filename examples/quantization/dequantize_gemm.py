@@ -79,9 +79,11 @@ def add_up(local, partial, arrivals, tile, split):
 
 @T.macro
 def store(local, C, C_shared, row, column):
-    """The transpose of a tile to C."""
+    """The transpose of a tile to C, by matrices that are transposed on the way (stmatrix)."""
+    turned = T.alloc_fragment(C_shared.shape, C_shared.dtype)
     for n, m in T.Parallel(*local.shape):
-        C_shared[m, n] = local[n, m]
+        turned[m, n] = local[n, m]
+    T.copy(turned, C_shared)
     T.copy(C_shared, C[row, column])
 
 
