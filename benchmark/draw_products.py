@@ -296,9 +296,19 @@ def convolution(shape, top):
 
 FEW_ROWS = 64
 """Of A, above which weights of 4 bits are measured against the product of 16 bits."""
-UNPACKED_PER_CLOCK = 28
-"""Weights that a multiprocessor unpacks in a clock, which its tensor cores wait for: of 24 drawn
-shapes on an H200."""
+UNPACK_INSTRUCTIONS = {"int4": 2.2, "sums": 1.75, "mxfp4": 3.5}
+"""Of a warp, for a weight of each of its threads; "sums": of int4 whose sums are scaled. Counted in
+the machine code, and `STEP_INSTRUCTIONS` of a step beside them."""
+STEP_INSTRUCTIONS = 32
+STEP_LATENCY = 150
+"""Clocks of a warp group's step in which it issues nothing: a barrier, loads of shared memory, the
+end of the products. Assumed."""
+ISSUE_CLOCKS = 2.0
+"""Of a warp that is alone on its scheduler, for an instruction. Of five profiles on an H200."""
+TILE_CLOCKS = 1500
+"""Of a block's start: barriers, tensor maps, the first load."""
+STORE_CLOCKS = 700
+"""Until a block's result has left shared memory."""
 FEW_COLUMNS = 24
 """Of an instruction, which fewer do not make faster. Assumed."""
 
@@ -314,6 +324,32 @@ def draw_quantised(draw):
     return {**shape, "form": draw.choice(("int4", "mxfp4"))}
 
 
+def quantised_step(arch, config, form, beside):
+    """Clocks of a multiprocessor for a step of each of `beside` blocks."""
+    m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
+    groups = config["threads"] // 128
+    sums = bool(config.get("scale_sums"))
+    # Each of a block's warps has 16 rows of weights, and each scheduler one of four warps.
+    weights = n * k / config["threads"]
+    instructions = STEP_INSTRUCTIONS + UNPACK_INSTRUCTIONS["sums" if sums else form] * weights
+    if sums:
+        instructions += 0.6 * m * config.get("parts", 1)
+    peak = arch.tensor_flop_per_clock("float16")
+    columns = max(m, FEW_COLUMNS)
+    alone = 2.0 * columns * 64 * k / peak
+    step_bytes = (n / 2 + 2 * m) * k
+    ahead = max(config["num_stages"] - 1, 0.5)
+    arrival = beside * step_bytes / L2_PORT_BYTES_PER_CLOCK
+    return together(
+        beside * groups * instructions,
+        ISSUE_CLOCKS * instructions + STEP_LATENCY + alone,
+        beside * groups * alone,
+        beside * (2.0 * m * k * groups + n * k) / SHARED_BYTES_PER_CLOCK,
+        arrival,
+        (LATENCY_CLOCKS + HANDSHAKE_CLOCKS + arrival) / ahead,
+    )
+
+
 def quantised_seconds(shape, config):
     """What a configuration may take: of tensor cores, of unpacking, of loads, or of the memory."""
     arch, (M, N, K) = auto_infer_current_arch(), (shape["M"], shape["N"], shape["K"])
@@ -321,23 +357,31 @@ def quantised_seconds(shape, config):
     m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
     blocks = math.ceil(M / m) * math.ceil(N / n) * split
     steps = math.ceil(K / (k * split))
-    step_bytes = (n / 2 + 2 * m) * k
-    room = max(1, min(config.get("min_blocks", 1), math.ceil(blocks / speeds.sms)))
-    busy = 2.0 * max(m, FEW_COLUMNS) * n * k / arch.tensor_flop_per_clock("float16")
-    busy += n * k / UNPACKED_PER_CLOCK
-    reading = (2.0 * m * k * (n // 64) + n * k) / SHARED_BYTES_PER_CLOCK
-    arrival = step_bytes / L2_PORT_BYTES_PER_CLOCK
-    ahead = max(config["num_stages"] - 1, 0.5) * room
-    waiting = (LATENCY_CLOCKS + HANDSHAKE_CLOCKS + arrival * room) / ahead
-    step = together(busy, reading, arrival, waiting)
-    waves = math.ceil(blocks / speeds.sms)
-    # Of a share, and of those that the last block of a tile reads.
-    partial = 4.0 * m * n / L2_PORT_BYTES_PER_CLOCK
-    fix_up = partial * (1 + (split if split > 2 else 1)) + 2 * LATENCY_CLOCKS if split > 1 else 0.0
-    clocks = waves * (steps * step + LATENCY_CLOCKS) + fix_up
-    flight = min(blocks, speeds.sms * room) * min(config["num_stages"], steps) * step_bytes
-    reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / (LATENCY_CLOCKS / speeds.clock))
+    room = config.get("min_blocks", 1)
+    each = math.ceil(blocks / speeds.sms)
+
+    def work(beside):
+        return steps * quantised_step(arch, config, shape["form"], beside)
+
+    result = 400 + m * n / 32
+    if config.get("blocks"):
+        clocks = TILE_CLOCKS + each * (work(1) + result) + STORE_CLOCKS
+    else:
+        edge = TILE_CLOCKS + result + STORE_CLOCKS
+        full, rest = divmod(each, room)
+        clocks = full * (work(room) + edge) + (work(rest) + edge if rest else 0.0)
     moved = N * K / 2 + 2.0 * M * (K + N)
+    if split > 1:
+        # Of the shares of a multiprocessor, and of those that the last block of a tile reads.
+        share = 4.0 * m * n / L2_PORT_BYTES_PER_CLOCK
+        clocks += share * (each + (split if split > 2 else 1)) + 3 * LATENCY_CLOCKS
+    if K % 8 and M > 1:
+        # Another kernel, or a thread's loads of four bytes.
+        copied = 2.5e-6 + 4.0 * M * K / speeds.bandwidth
+        loads = each * steps * m * k / 2 / 128 * 12 / 4
+        clocks += copied * speeds.clock if config.get("padded") else loads
+    flight = min(blocks, speeds.sms * room) * min(config["num_stages"], steps) * (n / 2 + 2 * m) * k
+    reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / (LATENCY_CLOCKS / speeds.clock))
     return together(clocks / speeds.clock, moved / reached)
 
 

@@ -198,7 +198,9 @@ def matmul_int4(
                 T.annotate_min_blocks_per_sm(min_blocks)
             if blocks:
                 for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
-                    multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0)
+                    multiply(
+                        left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
+                    )
                     store(C_local, C, C_shared, row * block_M, column * block_N)
             else:
                 multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
@@ -284,7 +286,9 @@ def matmul_mxfp4(
                 T.annotate_min_blocks_per_sm(min_blocks)
             if blocks:
                 for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
-                    multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0)
+                    multiply(
+                        left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
+                    )
                     store(C_local, C, C_shared, row * block_M, column * block_N)
             else:
                 multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
