@@ -31,7 +31,7 @@ def tile(block_M, block_N, block_K, num_stages, threads, split):
 
 SMS = 132
 """Multiprocessors of an H200."""
-SHARED = 231_000
+SHARED = 233_472
 """Bytes of shared memory of a multiprocessor, for the tiles of its blocks."""
 LONG = 128
 """Rows of A, above which there are several tiles of them."""
@@ -47,7 +47,8 @@ def shared_bytes(config):
 def with_stages(config, most, steps):
     """As many stages as there is room for, steps, or `most`; None where two do not fit."""
     stage, result = shared_bytes(config)
-    room = SHARED // config.get("min_blocks", 1) - result - 1024
+    # A block takes 1 KB itself, and some for its barriers.
+    room = SHARED // config.get("min_blocks", 1) - result - 1024 - 256
     stages = min(most, room // stage, max(steps, 2))
     return {**config, "num_stages": stages} if stages >= 2 else None
 
@@ -73,7 +74,8 @@ def long(M, N, K):
     """Of A with many rows. Blocks share K where the result has few tiles, and stay where it has
     many: the loads of the next tile run beside the end of one."""
     found = []
-    shapes = [(128, 128, 256, 1), (128, 256, 256, 2), (64, 128, 128, 1), (64, 256, 128, 2)]
+    shapes = [(128, 128, 256, 2), (128, 128, 256, 1), (128, 256, 256, 2), (64, 128, 128, 2)]
+    shapes += [(64, 256, 128, 2)]
     for m, (n, k, threads, parts) in itertools.product(heights(M), shapes):
         # Where threads load scales, or A, they need registers; and the smallest tile that is worth
         # its loads.
@@ -100,12 +102,12 @@ def short(M, N, K, form):
     columns = -(-M // 8) * 8
     found = []
     for (n, threads, most), (k, parts) in itertools.product(
-        [(64, 128, 4), (128, 256, 2)], [(128, 1), (256, 2)]
+        [(64, 128, 4), (128, 256, 2)], [(128, 1), (128, 2), (256, 2)]
     ):
         tiles, steps = -(-N // n), -(-K // k)
         for room in range(1, most + 1):
             # Registers: accumulators, and the weights of all parts, beside a producer's warps.
-            if columns // 2 + 32 * parts > {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 80}[room]:
+            if columns // 2 + k // 4 > {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 80}[room]:
                 continue
             for split in shares(tiles, steps, room, 2):
                 config = tile(columns, n, k, 0, threads, split)

@@ -327,24 +327,29 @@ def draw_quantised(draw):
 def quantised_step(arch, config, form, beside):
     """Clocks of a multiprocessor for a step of each of `beside` blocks."""
     m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
-    groups = config["threads"] // 128
-    sums = bool(config.get("scale_sums"))
-    # Each of a block's warps has 16 rows of weights, and each scheduler one of four warps.
-    weights = n * k / config["threads"]
-    instructions = STEP_INSTRUCTIONS + UNPACK_INSTRUCTIONS["sums" if sums else form] * weights
+    # Each scheduler has one warp of each warp group, which has 16 rows of 64.
+    groups = beside * config["threads"] // 128
+    parts, sums = config.get("parts", 1), bool(config.get("scale_sums"))
+    instructions = STEP_INSTRUCTIONS * (1 + 0.4 * (parts - 1))
+    instructions += UNPACK_INSTRUCTIONS["sums" if sums else form] * k / 2
     if sums:
-        instructions += 0.6 * m * config.get("parts", 1)
-    peak = arch.tensor_flop_per_clock("float16")
-    columns = max(m, FEW_COLUMNS)
-    alone = 2.0 * columns * 64 * k / peak
+        instructions += 0.6 * m * parts
+    alone = 2.0 * max(m, FEW_COLUMNS) * 64 * k / arch.tensor_flop_per_clock("float16")
+    multiplying, unpacking = groups * alone, groups * instructions
+    chain = ISSUE_CLOCKS * instructions + STEP_LATENCY * parts
+    if parts == 1:
+        # Two warp groups unpack at the same time, and then share the tensor cores.
+        both = max(unpacking, ISSUE_CLOCKS * instructions) + multiplying
+        chain = max(chain + alone, STEP_LATENCY + (both if groups < 3 else 0.8 * both))
     step_bytes = (n / 2 + 2 * m) * k
-    ahead = max(config["num_stages"] - 1, 0.5)
+    # An MMA that is in flight keeps its stage.
+    ahead = max(config["num_stages"] - (1 if parts == 1 else 1.5), 0.5)
     arrival = beside * step_bytes / L2_PORT_BYTES_PER_CLOCK
     return together(
-        beside * groups * instructions,
-        ISSUE_CLOCKS * instructions + STEP_LATENCY + alone,
-        beside * groups * alone,
-        beside * (2.0 * m * k * groups + n * k) / SHARED_BYTES_PER_CLOCK,
+        unpacking,
+        multiplying,
+        chain,
+        (2.0 * m * k * groups + beside * n * k) / SHARED_BYTES_PER_CLOCK,
         arrival,
         (LATENCY_CLOCKS + HANDSHAKE_CLOCKS + arrival) / ahead,
     )
@@ -378,7 +383,7 @@ def quantised_seconds(shape, config):
     if K % 8 and M > 1:
         # Another kernel, or a thread's loads of four bytes.
         copied = 2.5e-6 + 4.0 * M * K / speeds.bandwidth
-        loads = each * steps * m * k / 2 / 128 * 12 / 4
+        loads = each * steps * m * k / 2 / 32 * 13 / 4
         clocks += copied * speeds.clock if config.get("padded") else loads
     flight = min(blocks, speeds.sms * room) * min(config["num_stages"], steps) * (n / 2 + 2 * m) * k
     reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / (LATENCY_CLOCKS / speeds.clock))

@@ -22,16 +22,24 @@ ROWS = T.GemmWarpPolicy.FullRow
 PACKED = 128  # elements of a row that are packed together
 
 
-def place_in_pack(j):
+def place_in_pack(j, size=PACKED):
     """Where element j of a row of weights lies in the row's bytes, as `pack` has them.
 
     A thread has of each 16 elements of a row 2 q, 2 q + 1, 2 q + 8 and 2 q + 9, with q its number
     in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): of `PACKED` elements all of q = 0
     come first. Of eight that are a word, neighbours lie four elements apart, so that one mask
-    leaves both of them.
+    leaves both of them. Of a part of `size` of them the places are alike.
     """
-    q, word, pair = j % 8 // 2, j % PACKED // 32, j % 32 // 8
-    return j // PACKED * PACKED + q * (PACKED // 4) + word * 8 + j % 2 * 4 + pair
+    size = min(size, PACKED)
+    q, word, pair = j % 8 // 2, j % size // 32, j % 32 // 8
+    return j // size * size + q * (size // 4) + word * 8 + j % 2 * 4 + pair
+
+
+def part_of_pack(first, size, j):
+    """Where the j-th of `size` elements of a part lies in the row's bytes; the part begins at
+    element `first`, and what a thread has of it lies together."""
+    each, whole = size // 4, PACKED // 4
+    return first // PACKED * PACKED + j // each * whole + first % PACKED // 4 + j % each
 
 
 def reordered(pairs, order):
@@ -126,7 +134,8 @@ def matmul_int4(
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
     scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N zeros, which
     are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a multiple of
-    `PACKED`, and so is each of `parts` of a step: one is multiplied while the next one is unpacked.
+    `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied while the
+    next one is unpacked.
     `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
     of their group, not its weights: fewer instructions where A has few rows."""
     scaled = min(group, block_K)
@@ -154,9 +163,13 @@ def matmul_int4(
             T.copy(scale[k * block_K // group, column * block_N], scale_shared)
             for p in T.unroll(parts, explicit=True):
                 first = p * width
-                T.copy(B_shared[:, first : first + width], B_local[p])
+                if packed and width < PACKED:
+                    for n, j in T.Parallel(block_N, width):
+                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
+                else:
+                    T.copy(B_shared[:, first : first + width], B_local[p])
                 for n, j in T.Parallel(block_N, width):
-                    place = place_in_pack(j) if packed else j
+                    place = place_in_pack(j, width) if packed else j
                     integer = T.cast(B_local[p][n, place], T.float16)
                     if scale_sums:
                         weight[p][n, j] = integer
@@ -250,12 +263,16 @@ def matmul_mxfp4(
             T.copy(scale[k * (block_K // 32), column * block_N], scale_shared)
             for p in T.unroll(parts, explicit=True):
                 first = p * width
-                T.copy(B_shared[:, first : first + width], B_local[p])
+                if packed and width < PACKED:
+                    for n, j in T.Parallel(block_N, width):
+                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
+                else:
+                    T.copy(B_shared[:, first : first + width], B_local[p])
                 for n, j in T.Parallel(block_N, width):
                     # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
                     bits = T.cast(scale_shared[(first + j) // 32, n], T.uint16) << 7
                     power = T.reinterpret(bits, T.bfloat16)
-                    place = place_in_pack(j) if packed else j
+                    place = place_in_pack(j, width) if packed else j
                     weight[p][n, j] = T.cast(B_local[p][n, place], T.bfloat16) * power
                 A_part = A_shared[:, first : first + width]
                 T.gemm(weight[p], A_part, local, transpose_B=True, policy=ROWS)

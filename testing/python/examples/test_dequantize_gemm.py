@@ -59,6 +59,7 @@ def test_of_two_shares_the_last_block_keeps_its_own(example, device):
         # Seven tiles, of which each block has two or three; the last ones are not whole.
         pytest.param("int4", (40, 136, 392), {"blocks": 3}, id="blocks that stay"),
         pytest.param("mxfp4", (5, 72, 300), {"padded": True, "split": 2}, id="rows of 600 bytes"),
+        pytest.param("int4", (24, 72, 300), {"parts": 2}, id="halves of what is packed together"),
     ],
 )
 def test_other_schedules(example, device, form, size, tile):
@@ -104,11 +105,13 @@ def test_tiles_in_turn_are_stored_by_matrices(example):
     assert [usage.spill_stores for usage in kernel.resource_usage.values()] == [0]
 
 
-def test_a_part_is_unpacked_beside_the_product_of_another_one(example):
+@pytest.mark.parametrize(("block_K", "stages", "limit"), [(256, 2, 320), (128, 3, 190)])
+def test_a_part_is_unpacked_beside_the_product_of_another_one(example, block_K, stages, limit):
     """Else ptxas awaits each instruction by itself."""
-    tile = {"block_K": 256, "num_stages": 2, "packed": True, "parts": 2}
+    tile = {"block_K": block_K, "num_stages": stages, "packed": True, "parts": 2}
     program = example.PROGRAMS["int4"].get_tir(4096, 4096, 4096, **tile)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
     loop = loop_with(kernel.sass, "HGMMA")
-    assert sum("HGMMA" in line for line in loop) == 16
+    assert sum("HGMMA" in line for line in loop) == block_K // 16
     assert sum("WARPGROUP.DEPBAR" in line for line in loop) == 2
+    assert len(loop) <= limit
