@@ -107,7 +107,7 @@ def short(M, N, K, form):
         tiles, steps = -(-N // n), -(-K // k)
         for room in range(1, most + 1):
             # Registers: accumulators, and the weights of all parts, beside a producer's warps.
-            if columns // 2 + k // 4 > {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 80}[room]:
+            if columns // 2 + k // 4 > {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 64}[room]:
                 continue
             for split in shares(tiles, steps, room, 2):
                 config = tile(columns, n, k, 0, threads, split)
