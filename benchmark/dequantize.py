@@ -56,7 +56,7 @@ def with_stages(config, most, steps):
 def heights(M):
     """Rows of tiles of A, of several ranges the one that leaves fewest of the last tile empty."""
     found = []
-    for least, most in ((64, 88), (96, 136), (144, 184), (192, 208), (216, 256)):
+    for least, most in ((64, 88), (96, 136), (144, 184), (192, 200), (208, 256)):
         fit = range(least, most + 1, 8)
         found.append(min(fit, key=lambda m: (-(-M // m) * m, -m)))
     return found
