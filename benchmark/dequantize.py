@@ -74,12 +74,14 @@ def long(M, N, K):
     """Of A with many rows. Blocks share K where the result has few tiles, and stay where it has
     many: the loads of the next tile run beside the end of one."""
     found = []
-    shapes = [(128, 128, 256, 2), (128, 128, 256, 1), (128, 256, 256, 2), (64, 128, 128, 2)]
-    shapes += [(64, 256, 128, 2)]
+    shapes = [(128, 128, 256, 1), (128, 128, 256, 2)]
+    # Where threads load scales, they need registers.
+    by_threads = N % 16 != 0
+    if not by_threads:
+        shapes += [(128, 256, 256, 2), (64, 128, 128, 2), (64, 256, 128, 2)]
     for m, (n, k, threads, parts) in itertools.product(heights(M), shapes):
-        # Where threads load scales, or A, they need registers; and the smallest tile that is worth
-        # its loads.
-        if m > (128 if N % 16 or K % 8 else 256) or m * n < 64 * 128:
+        # The smallest tile that is worth its loads.
+        if m > (128 if by_threads else 256) or m * n < 64 * 128:
             continue
         tiles, steps = -(-M // m) * -(-N // n), -(-K // k)
         for split in shares(tiles, steps, 2, 4):
@@ -87,7 +89,8 @@ def long(M, N, K):
             if parts > 1:
                 config["parts"] = parts
             config = with_stages(config, 5, -(-steps // split))
-            if config is None:
+            # A part in flight keeps its stage; a block of one warp group loads less.
+            if config is None or (parts > 1 and n > 64 and config["num_stages"] < 3):
                 continue
             found.append(config)
             if split == 1 and tiles > SMS:
@@ -105,19 +108,19 @@ def short(M, N, K, form):
         [(64, 128, 4), (128, 256, 2)], [(128, 1), (128, 2), (256, 2)]
     ):
         tiles, steps = -(-N // n), -(-K // k)
-        for room in range(1, most + 1):
-            # Registers: accumulators, and the weights of all parts, beside a producer's warps.
-            if columns // 2 + k // 4 > {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 64}[room]:
-                continue
-            for split in shares(tiles, steps, room, 2):
+        for split in shares(tiles, steps, most, 2):
+            for room in range(min(most, -(-tiles * split // SMS)), 0, -1):
+                # Registers: accumulators, and the weights of all parts, beside a producer's warps.
+                most_registers = {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 64}[room]
                 config = tile(columns, n, k, 0, threads, split)
                 if parts > 1:
                     config["parts"] = parts
                 if room > 1:
                     config["min_blocks"] = room
                 config = with_stages(config, 8, -(-steps // split))
-                if config is not None and config not in found:
+                if config is not None and columns // 2 + k // 4 <= most_registers:
                     found.append(config)
+                    break
     if form == "int4" and columns <= 32:
         found += [{**config, "scale_sums": True} for config in found]
     return found
@@ -134,7 +137,7 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         else short(M, N, K, form)
     )
     if M > 1 and K % 8:  # rows of A that TMA does not take
-        configs += [{**config, "padded": True} for config in configs]
+        configs = [{**config, "padded": True} for config in configs]
     if packed:
         configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
     size = {"M": M, "N": N, "K": K}
