@@ -129,7 +129,6 @@ def matmul_int4(
     parts=1,
     blocks=None,
     padded=False,
-    panelled=False,
     scale_sums=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
@@ -147,14 +146,11 @@ def matmul_int4(
     grid = -(-N // block_N), -(-M // block_M), split
     tiles = grid[0] * grid[1]
     width = block_K // parts
-    panels = columns // PACKED, block_K // PACKED
-    weights = (panels[0], N, PACKED // 2) if panelled else (N, columns // 2)
-    B_tile = (panels[1], block_N, PACKED // 2) if panelled else (block_N, block_K // 2)
 
     @T.macro
     def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
         """`local` becomes the product's part by a share of K."""
-        B_shared = T.view(B_bytes, (*B_tile[:-1], 2 * B_tile[-1]), T.int4)
+        B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
         B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
         weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
         if scale_sums:
@@ -163,22 +159,13 @@ def matmul_int4(
         for i in T.Pipelined(steps, num_stages=num_stages):
             k = share * steps + i
             T.copy(A[row * block_M, k * block_K], A_shared)
-            if panelled:
-                T.copy(B[k * panels[1], column * block_N, 0], B_bytes)
-            else:
-                T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
+            T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
             T.copy(scale[k * block_K // group, column * block_N], scale_shared)
             for p in T.unroll(parts, explicit=True):
                 first = p * width
                 if packed and width < PACKED:
                     for n, j in T.Parallel(block_N, width):
-                        place = part_of_pack(first, width, j)
-                        if panelled:
-                            B_local[p][n, j] = B_shared[first // PACKED, n, place % PACKED]
-                        else:
-                            B_local[p][n, j] = B_shared[n, place]
-                elif panelled:
-                    T.copy(B_shared[first // PACKED, :, :], B_local[p])
+                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
                 else:
                     T.copy(B_shared[:, first : first + width], B_local[p])
                 for n, j in T.Parallel(block_N, width):
@@ -201,7 +188,7 @@ def matmul_int4(
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.float16),
-        B: T.Tensor(weights, T.uint8),
+        B: T.Tensor((N, columns // 2), T.uint8),
         scale: T.Tensor((T.ceildiv(K, group), N), T.float16),
         arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), T.float16),
@@ -215,7 +202,7 @@ def matmul_int4(
         with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
             bx, by, bz = (T.get_block_binding(d) for d in range(3))
             A_shared = T.alloc_shared((block_M, block_K), T.float16)
-            B_bytes = T.alloc_shared(B_tile, T.uint8)
+            B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
             scale_shared = T.alloc_shared((block_K // scaled, block_N), T.float16)
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), T.float16)
@@ -252,7 +239,6 @@ def matmul_mxfp4(
     parts=1,
     blocks=None,
     padded=False,
-    panelled=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
     along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
@@ -262,36 +248,24 @@ def matmul_mxfp4(
     grid = -(-N // block_N), -(-M // block_M), split
     tiles = grid[0] * grid[1]
     width = block_K // parts
-    panels = columns // PACKED, block_K // PACKED
-    weights = (panels[0], N, PACKED // 2) if panelled else (N, columns // 2)
-    B_tile = (panels[1], block_N, PACKED // 2) if panelled else (block_N, block_K // 2)
 
     @T.macro
     def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
         """`local` becomes the product's part by a share of K."""
-        B_shared = T.view(B_bytes, (*B_tile[:-1], 2 * B_tile[-1]), T.float4_e2m1fn)
+        B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
         B_local = [T.alloc_fragment((block_N, width), T.float4_e2m1fn) for _ in range(parts)]
         weight = [T.alloc_fragment((block_N, width), T.bfloat16) for _ in range(parts)]
         T.clear(local)
         for i in T.Pipelined(steps, num_stages=num_stages):
             k = share * steps + i
             T.copy(A[row * block_M, k * block_K], A_shared)
-            if panelled:
-                T.copy(B[k * panels[1], column * block_N, 0], B_bytes)
-            else:
-                T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
+            T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
             T.copy(scale[k * (block_K // 32), column * block_N], scale_shared)
             for p in T.unroll(parts, explicit=True):
                 first = p * width
                 if packed and width < PACKED:
                     for n, j in T.Parallel(block_N, width):
-                        place = part_of_pack(first, width, j)
-                        if panelled:
-                            B_local[p][n, j] = B_shared[first // PACKED, n, place % PACKED]
-                        else:
-                            B_local[p][n, j] = B_shared[n, place]
-                elif panelled:
-                    T.copy(B_shared[first // PACKED, :, :], B_local[p])
+                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
                 else:
                     T.copy(B_shared[:, first : first + width], B_local[p])
                 for n, j in T.Parallel(block_N, width):
@@ -306,7 +280,7 @@ def matmul_mxfp4(
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.bfloat16),
-        B: T.Tensor(weights, T.uint8),
+        B: T.Tensor((N, columns // 2), T.uint8),
         scale: T.Tensor((T.ceildiv(K, 32), N), T.uint8),
         arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), T.bfloat16),
@@ -320,7 +294,7 @@ def matmul_mxfp4(
         with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
             bx, by, bz = (T.get_block_binding(d) for d in range(3))
             A_shared = T.alloc_shared((block_M, block_K), T.bfloat16)
-            B_bytes = T.alloc_shared(B_tile, T.uint8)
+            B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
             scale_shared = T.alloc_shared((block_K // 32, block_N), T.uint8)
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), T.bfloat16)
