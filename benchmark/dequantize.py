@@ -45,12 +45,14 @@ def shared_bytes(config):
 
 
 def with_stages(config, most, steps):
-    """As many stages as there is room for, steps, or `most`; None where two do not fit."""
+    """As many stages as there is room for, steps, or `most`; None where two do not fit, or three of
+    several parts, of which one in flight keeps its stage: two take twice the time."""
     stage, result = shared_bytes(config)
     # A block takes 1 KB itself, and some for its barriers.
     room = SHARED // config.get("min_blocks", 1) - result - 1024 - 256
-    stages = min(most, room // stage, max(steps, 2))
-    return {**config, "num_stages": stages} if stages >= 2 else None
+    stages = min(most, room // stage, max(steps, 3))
+    least = 3 if config.get("parts", 1) > 1 else 2
+    return {**config, "num_stages": stages} if stages >= least else None
 
 
 def heights(M):
@@ -89,8 +91,7 @@ def long(M, N, K):
             if parts > 1:
                 config["parts"] = parts
             config = with_stages(config, 5, -(-steps // split))
-            # A part in flight keeps its stage; a block of one warp group loads less.
-            if config is None or (parts > 1 and n > 64 and config["num_stages"] < 3):
+            if config is None:
                 continue
             found.append(config)
             if split == 1 and tiles > SMS:
