@@ -29,67 +29,99 @@ def tile(block_M, block_N, block_K, num_stages, threads, split):
     }
 
 
-BLOCKS = 264  # two for each multiprocessor of an H200
-LONG = [  # of A with many rows
-    tile(*shape, threads, 1)
-    for shape, threads in itertools.product(
-        [(128, 128, 128, 4), (192, 128, 128, 3), (256, 128, 128, 2), (256, 128, 64, 4)], [256]
-    )
-] + [tile(128, 256, 64, 4, 512, 1), tile(192, 128, 64, 5, 256, 1), tile(256, 64, 128, 2, 128, 1)]
-LONG += [{**tile(128, 128, 256, 2, 256, 1), "parts": 2}]
-SPLITS = (2, 3, 4, 6, 8)
+SMS = 132
+"""Multiprocessors of an H200."""
+SHARED = 233_472
+"""Bytes of shared memory of a multiprocessor, for the tiles of its blocks."""
+LONG = 128
+"""Rows of A, above which there are several tiles of them."""
+MOST_SPLIT = 16
+
+
+def shared_bytes(config):
+    """Of a stage of a pipeline, and of the result."""
+    m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
+    return (2 * m + n // 2) * k + n * k // 32, 2 * m * n
+
+
+def with_stages(config, most, steps):
+    """As many stages as there is room for, steps, or `most`; None where two do not fit, or three of
+    several parts, of which one in flight keeps its stage: two take twice the time."""
+    stage, result = shared_bytes(config)
+    # A block takes 1 KB itself, and some for its barriers.
+    room = SHARED // config.get("min_blocks", 1) - result - 1024 - 256
+    stages = min(most, room // stage, max(steps, 3))
+    least = 3 if config.get("parts", 1) > 1 else 2
+    return {**config, "num_stages": stages} if stages >= least else None
+
+
+def heights(M):
+    """Rows of tiles of A, of several ranges the one that leaves fewest of the last tile empty."""
+    found = []
+    for least, most in ((64, 88), (96, 136), (144, 184), (192, 200), (208, 256)):
+        fit = range(least, most + 1, 8)
+        found.append(min(fit, key=lambda m: (-(-M // m) * m, -m)))
+    return found
+
+
+def shares(tiles, steps, room, least):
+    """Numbers of blocks that share a tile's K: one, and those with which 1 to `room` of all blocks
+    are on each multiprocessor; each has `least` steps."""
+    most = max(min(steps // least, MOST_SPLIT), 1)
+    wanted = {1, *(min(SMS * beside // tiles, most) for beside in range(1, room + 1))}
+    return sorted(wanted - {0})
 
 
 def long(M, N, K):
-    """Of A with many rows; blocks share K where the result has few tiles."""
-    found = list(LONG)
-    for config in LONG:
-        tiles = -(-M // config["block_M"]) * -(-N // config["block_N"])
-        steps = -(-K // config["block_K"])
-        found += [{**config, "split": s} for s in SPLITS if tiles * s <= BLOCKS and steps >= 4 * s]
+    """Of A with many rows. Blocks share K where the result has few tiles, and stay where it has
+    many: the loads of the next tile run beside the end of one."""
+    found = []
+    shapes = [(128, 128, 256, 1), (128, 128, 256, 2)]
+    # Where threads load scales, they need registers.
+    by_threads = N % 16 != 0
+    if not by_threads:
+        shapes += [(128, 256, 256, 2), (64, 128, 128, 2), (64, 256, 128, 2)]
+    for m, (n, k, threads, parts) in itertools.product(heights(M), shapes):
+        # The smallest tile that is worth its loads.
+        if m > (128 if by_threads else 256) or m * n < 64 * 128:
+            continue
+        tiles, steps = -(-M // m) * -(-N // n), -(-K // k)
+        for split in shares(tiles, steps, 2, 4):
+            config = tile(m, n, k, 0, threads, split)
+            if parts > 1:
+                config["parts"] = parts
+            config = with_stages(config, 5, -(-steps // split))
+            if config is None:
+                continue
+            found.append(config)
+            if split == 1 and tiles > SMS:
+                found.append({**config, "blocks": SMS})
     return found
 
 
 def short(M, N, K, form):
-    """Of a few rows of A, in one tile of as many columns of the instruction; more than one block of
-    them share a multiprocessor, whose threads then wait for memory less."""
+    """Of a few rows of A, in one tile of as many columns of the instruction. Several blocks of them
+    share a multiprocessor, whose threads unpack while others wait."""
     # An instruction's columns are multiples of 8.
-    columns = min(-(-M // 8) * 8, 128)
+    columns = -(-M // 8) * 8
     found = []
-    if columns <= 32:  # a block for each multiprocessor, and nothing to add up
-        found += [tile(columns, 64, 128, 10, 128, 1)]
-        found += [{**tile(columns, 64, 256, stages, 128, 1), "parts": 2} for stages in (5, 8)]
-    for (block_N, block_K, num_stages, splits), threads, blocks in [
-        ((128, 128, 3, (1, 2, 4)), 256, 2),
-        ((128, 128, 6, (2, 4)), 256, 2),
-        ((64, 128, 4, (2, 4)), 128, 4),
-        ((128, 256, 3, (2, 4)), 256, 2),
-        ((64, 256, 3, (2, 3, 4)), 128, 3),
-        ((64, 256, 3, (4,)), 128, 4),
-        *([((128, 256, 2, (1, 2, 4)), 256, 1)] if columns > 16 else []),
-    ]:
-        stage = (2 * columns + block_N // 2) * block_K
-        room = min(blocks, 200_000 // (num_stages * stage))
-        for split in splits if room else ():
-            shape = tile(columns, block_N, block_K, num_stages, threads, split)
-            if block_K == 256:  # one half is unpacked while the other one is multiplied
-                shape["parts"] = 2
-            found.append({**shape, "min_blocks": room} if columns < 128 and room > 1 else shape)
-    if M > 128:
-        shapes = [(256, 128, 128, 2), (256, 128, 128, 3), (128, 128, 128, 4), (128, 128, 128, 5)]
-        found += [tile(*shape, 256, split) for shape in shapes for split in (1, 2)]
-        # As many blocks by narrow tiles as by sharing K, and nothing to add up.
-        found.append(tile(128, 64, 128, 6, 128, 1))
-        found += [{**tile(128, 64, 256, stages, 128, 1), "parts": 2} for stages in (2, 3)]
-    # A few tiles of a long K.
-    for config in [c for c in found if c["split"] == 4]:
-        tiles = -(-M // config["block_M"]) * -(-N // config["block_N"])
-        room, steps = config.get("min_blocks", 1), -(-K // config["block_K"])
-        found += [
-            {**config, "split": s}
-            for s in (6, 8, 12, 16)
-            if tiles * s <= BLOCKS // 2 * room and steps >= 4 * s
-        ]
+    for (n, threads, most), (k, parts) in itertools.product(
+        [(64, 128, 4), (128, 256, 2)], [(128, 1), (128, 2), (256, 2)]
+    ):
+        tiles, steps = -(-N // n), -(-K // k)
+        for split in shares(tiles, steps, most, 2):
+            for room in range(min(most, -(-tiles * split // SMS)), 0, -1):
+                # Registers: accumulators, and the weights of all parts, beside a producer's warps.
+                most_registers = {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 64}[room]
+                config = tile(columns, n, k, 0, threads, split)
+                if parts > 1:
+                    config["parts"] = parts
+                if room > 1:
+                    config["min_blocks"] = room
+                config = with_stages(config, 8, -(-steps // split))
+                if config is not None and columns // 2 + k // 4 <= most_registers:
+                    found.append(config)
+                    break
     if form == "int4" and columns <= 32:
         found += [{**config, "scale_sums": True} for config in found]
     return found
@@ -102,9 +134,11 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         [tile(16, 64, 128, 2, 128, 2)]
         if small
         else long(M, N, K)
-        if M > 256
+        if M > LONG
         else short(M, N, K, form)
     )
+    if M > 1 and K % 8:  # rows of A that TMA does not take
+        configs = [{**config, "padded": True} for config in configs]
     if packed:
         configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
     size = {"M": M, "N": N, "K": K}

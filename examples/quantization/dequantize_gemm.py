@@ -8,6 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 
@@ -21,16 +22,24 @@ ROWS = T.GemmWarpPolicy.FullRow
 PACKED = 128  # elements of a row that are packed together
 
 
-def place_in_pack(j):
+def place_in_pack(j, size=PACKED):
     """Where element j of a row of weights lies in the row's bytes, as `pack` has them.
 
     A thread has of each 16 elements of a row 2 q, 2 q + 1, 2 q + 8 and 2 q + 9, with q its number
     in the row (PTX ISA, wgmma.mma_async, "Register Fragments"): of `PACKED` elements all of q = 0
     come first. Of eight that are a word, neighbours lie four elements apart, so that one mask
-    leaves both of them.
+    leaves both of them. Of a part of `size` of them the places are alike.
     """
-    q, word, pair = j % 8 // 2, j % PACKED // 32, j % 32 // 8
-    return j // PACKED * PACKED + q * (PACKED // 4) + word * 8 + j % 2 * 4 + pair
+    size = min(size, PACKED)
+    q, word, pair = j % 8 // 2, j % size // 32, j % 32 // 8
+    return j // size * size + q * (size // 4) + word * 8 + j % 2 * 4 + pair
+
+
+def part_of_pack(first, size, j):
+    """Where the j-th of `size` elements of a part lies in the row's bytes; the part begins at
+    element `first`, and what a thread has of it lies together."""
+    each, whole = size // 4, PACKED // 4
+    return first // PACKED * PACKED + j // each * whole + first % PACKED // 4 + j % each
 
 
 def reordered(pairs, order):
@@ -51,6 +60,22 @@ def pack(pairs):
 def unpack_order(packed):
     """What `pack` was given, filled up."""
     return reordered(packed, torch.tensor([place_in_pack(j) for j in range(PACKED)]))
+
+
+@T.macro
+def copy_rows(X, Y):
+    """X to Y, whose rows are longer and end with zeros, so that they are whole 16 bytes, as TMA
+    takes them; in words as wide as both are made of."""
+    given, wanted = (x.shape[1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
+    word = math.gcd(int(given), 16)
+    kind = T.dtype(f"uint{8 * word}")
+    rows, width = int(X.shape[0]), T.ceildiv(wanted // word, 256)
+    with T.Kernel(width, rows, threads=256) as (bx, row):
+        x, y = (T.view(z, (rows, b // word), kind) for z, b in ((X, given), (Y, wanted)))
+        for j in T.Parallel(256):
+            if bx * 256 + j < wanted // word:
+                inside = bx * 256 + j < given // word
+                y[row, bx * 256 + j] = T.if_then_else(inside, x[row, bx * 256 + j], 0)
 
 
 @T.macro
@@ -79,9 +104,11 @@ def add_up(local, partial, arrivals, tile, split):
 
 @T.macro
 def store(local, C, C_shared, row, column):
-    """The transpose of a tile to C."""
+    """The transpose of a tile to C, by matrices that are transposed on the way (stmatrix)."""
+    turned = T.alloc_fragment(C_shared.shape, C_shared.dtype)
     for n, m in T.Parallel(*local.shape):
-        C_shared[m, n] = local[n, m]
+        turned[m, n] = local[n, m]
+    T.copy(turned, C_shared)
     T.copy(C_shared, C[row, column])
 
 
@@ -100,12 +127,15 @@ def matmul_int4(
     packed=False,
     min_blocks=None,
     parts=1,
+    blocks=None,
+    padded=False,
     scale_sums=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
     scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N zeros, which
     are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a multiple of
-    `PACKED`, and so is each of `parts` of a step: one is multiplied while the next one is unpacked.
+    `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied while the
+    next one is unpacked.
     `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
     of their group, not its weights: fewer instructions where A has few rows."""
     scaled = min(group, block_K)
@@ -113,8 +143,47 @@ def matmul_int4(
         raise ValueError(f"found parts of {block_K // parts}, wanted groups of {group} to be whole")
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
-    tiles = -(-N // block_N) * -(-M // block_M)
+    grid = -(-N // block_N), -(-M // block_M), split
+    tiles = grid[0] * grid[1]
     width = block_K // parts
+
+    @T.macro
+    def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
+        """`local` becomes the product's part by a share of K."""
+        B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
+        B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
+        weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
+        if scale_sums:
+            sums = [T.alloc_fragment((block_N, block_M), T.float32) for _ in range(parts)]
+        T.clear(local)
+        for i in T.Pipelined(steps, num_stages=num_stages):
+            k = share * steps + i
+            T.copy(A[row * block_M, k * block_K], A_shared)
+            T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
+            T.copy(scale[k * block_K // group, column * block_N], scale_shared)
+            for p in T.unroll(parts, explicit=True):
+                first = p * width
+                if packed and width < PACKED:
+                    for n, j in T.Parallel(block_N, width):
+                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
+                else:
+                    T.copy(B_shared[:, first : first + width], B_local[p])
+                for n, j in T.Parallel(block_N, width):
+                    place = place_in_pack(j, width) if packed else j
+                    integer = T.cast(B_local[p][n, place], T.float16)
+                    if scale_sums:
+                        weight[p][n, j] = integer
+                    else:
+                        weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
+                A_part, of_part = A_shared[:, first : first + width], local
+                if scale_sums:
+                    of_part = sums[p]
+                    T.clear(of_part)
+                T.gemm(weight[p], A_part, of_part, transpose_B=True, policy=ROWS)
+            # Behind all products: they run while others are unpacked.
+            for p in T.unroll(parts if scale_sums else 0, explicit=True):
+                for n, m in T.Parallel(block_N, block_M):
+                    local[n, m] += sums[p][n, m] * scale_shared[p * width // scaled, n]
 
     @T.prim_func
     def main(
@@ -126,53 +195,30 @@ def matmul_int4(
     ):
         if split > 1:
             partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), split, threads=threads) as (
-            bx,
-            by,
-            bz,
-        ):
+        if padded:
+            A_wide = T.alloc_global((M, -(-K // 8) * 8), T.float16)
+            copy_rows(A, A_wide)
+        left = A_wide if padded else A
+        with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
+            bx, by, bz = (T.get_block_binding(d) for d in range(3))
             A_shared = T.alloc_shared((block_M, block_K), T.float16)
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
-            B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
             scale_shared = T.alloc_shared((block_K // scaled, block_N), T.float16)
-            B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
-            weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
-            if scale_sums:
-                sums = [T.alloc_fragment((block_N, block_M), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block_N), T.float16)
-
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
-            T.clear(C_local)
-            for i in T.Pipelined(steps, num_stages=num_stages):
-                k = bz * steps + i
-                T.copy(A[by * block_M, k * block_K], A_shared)
-                T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
-                T.copy(scale[k * block_K // group, bx * block_N], scale_shared)
-                for p in T.unroll(parts, explicit=True):
-                    first = p * width
-                    T.copy(B_shared[:, first : first + width], B_local[p])
-                    for n, j in T.Parallel(block_N, width):
-                        place = place_in_pack(j) if packed else j
-                        integer = T.cast(B_local[p][n, place], T.float16)
-                        if scale_sums:
-                            weight[p][n, j] = integer
-                        else:
-                            weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
-                    A_part, of_part = A_shared[:, first : first + width], C_local
-                    if scale_sums:
-                        of_part = sums[p]
-                        T.clear(of_part)
-                    T.gemm(weight[p], A_part, of_part, transpose_B=True, policy=ROWS)
-                # Behind all products: they run while others are unpacked.
-                for p in T.unroll(parts if scale_sums else 0, explicit=True):
-                    for n, m in T.Parallel(block_N, block_M):
-                        C_local[n, m] += sums[p][n, m] * scale_shared[p * width // scaled, n]
-            tile = by * T.ceildiv(N, block_N) + bx
-            if split == 1 or add_up(C_local, partial, arrivals, tile, split):
-                store(C_local, C, C_shared, by * block_M, bx * block_N)
+            if blocks:
+                for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
+                    multiply(
+                        left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
+                    )
+                    store(C_local, C, C_shared, row * block_M, column * block_N)
+            else:
+                multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
+                if split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
+                    store(C_local, C, C_shared, by * block_M, bx * block_N)
 
     return main
 
@@ -191,14 +237,45 @@ def matmul_mxfp4(
     packed=False,
     min_blocks=None,
     parts=1,
+    blocks=None,
+    padded=False,
 ):
     """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
     along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
     specification 1.0, 5.3). The rest is as in `matmul_int4`."""
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
-    tiles = -(-N // block_N) * -(-M // block_M)
+    grid = -(-N // block_N), -(-M // block_M), split
+    tiles = grid[0] * grid[1]
     width = block_K // parts
+
+    @T.macro
+    def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
+        """`local` becomes the product's part by a share of K."""
+        B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
+        B_local = [T.alloc_fragment((block_N, width), T.float4_e2m1fn) for _ in range(parts)]
+        weight = [T.alloc_fragment((block_N, width), T.bfloat16) for _ in range(parts)]
+        T.clear(local)
+        for i in T.Pipelined(steps, num_stages=num_stages):
+            k = share * steps + i
+            T.copy(A[row * block_M, k * block_K], A_shared)
+            T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
+            T.copy(scale[k * (block_K // 32), column * block_N], scale_shared)
+            for p in T.unroll(parts, explicit=True):
+                first = p * width
+                if packed and width < PACKED:
+                    for n, j in T.Parallel(block_N, width):
+                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
+                else:
+                    T.copy(B_shared[:, first : first + width], B_local[p])
+                for n, j in T.Parallel(block_N, width):
+                    # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
+                    bits = T.cast(scale_shared[(first + j) // 32, n], T.uint16) << 7
+                    power = T.reinterpret(bits, T.bfloat16)
+                    place = place_in_pack(j, width) if packed else j
+                    weight[p][n, j] = T.cast(B_local[p][n, place], T.bfloat16) * power
+                A_part = A_shared[:, first : first + width]
+                T.gemm(weight[p], A_part, local, transpose_B=True, policy=ROWS)
 
     @T.prim_func
     def main(
@@ -210,43 +287,30 @@ def matmul_mxfp4(
     ):
         if split > 1:
             partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), split, threads=threads) as (
-            bx,
-            by,
-            bz,
-        ):
+        if padded:
+            A_wide = T.alloc_global((M, -(-K // 8) * 8), T.bfloat16)
+            copy_rows(A, A_wide)
+        left = A_wide if padded else A
+        with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
+            bx, by, bz = (T.get_block_binding(d) for d in range(3))
             A_shared = T.alloc_shared((block_M, block_K), T.bfloat16)
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
-            B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
             scale_shared = T.alloc_shared((block_K // 32, block_N), T.uint8)
-            B_local = [T.alloc_fragment((block_N, width), T.float4_e2m1fn) for _ in range(parts)]
-            weight = [T.alloc_fragment((block_N, width), T.bfloat16) for _ in range(parts)]
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), T.bfloat16)
-
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
-            T.clear(C_local)
-            for i in T.Pipelined(steps, num_stages=num_stages):
-                k = bz * steps + i
-                T.copy(A[by * block_M, k * block_K], A_shared)
-                T.copy(B[bx * block_N, k * (block_K // 2)], B_bytes)
-                T.copy(scale[k * (block_K // 32), bx * block_N], scale_shared)
-                for p in T.unroll(parts, explicit=True):
-                    first = p * width
-                    T.copy(B_shared[:, first : first + width], B_local[p])
-                    for n, j in T.Parallel(block_N, width):
-                        # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
-                        bits = T.cast(scale_shared[(first + j) // 32, n], T.uint16) << 7
-                        power = T.reinterpret(bits, T.bfloat16)
-                        place = place_in_pack(j) if packed else j
-                        weight[p][n, j] = T.cast(B_local[p][n, place], T.bfloat16) * power
-                    A_part = A_shared[:, first : first + width]
-                    T.gemm(weight[p], A_part, C_local, transpose_B=True, policy=ROWS)
-            tile = by * T.ceildiv(N, block_N) + bx
-            if split == 1 or add_up(C_local, partial, arrivals, tile, split):
-                store(C_local, C, C_shared, by * block_M, bx * block_N)
+            if blocks:
+                for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
+                    multiply(
+                        left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
+                    )
+                    store(C_local, C, C_shared, row * block_M, column * block_N)
+            else:
+                multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
+                if split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
+                    store(C_local, C, C_shared, by * block_M, bx * block_N)
 
     return main
 

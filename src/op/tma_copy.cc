@@ -20,19 +20,6 @@
 #include "tma_select.h"
 
 namespace tl {
-namespace {
-
-Expr StrideBytes(const BufferTypeNode* type, size_t dim) {
-  Expr stride = MakeInt(kInt64, type->dtype->dtype.bits / 8);
-  if (!type->strides.empty()) return stride * CastTo(kInt64, type->strides[dim]);
-  for (size_t d = dim + 1; d < type->shape.size(); ++d) {
-    stride = stride * CastTo(kInt64, type->shape[d]);
-  }
-  return stride;
-}
-
-}  // namespace
-
 Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) {
   const BufferTypeNode* type = BufferOf(tensor);
   const std::vector<size_t> dims(plan.map_dims.rbegin(), plan.map_dims.rend());
@@ -44,7 +31,7 @@ Expr TmaDescriptor(const Var& tensor, const TmaPlan& plan, Analyzer* analyzer) {
   map.swizzle = plan.swizzle;
   for (size_t k = 0; k < dims.size(); ++k) {
     map.shape.push_back(type->shape[dims[k]]);
-    if (k > 0) map.byte_strides.push_back(analyzer->Simplify(StrideBytes(type, dims[k])));
+    if (k > 0) map.byte_strides.push_back(analyzer->Simplify(TmaByteStride(type, dims[k])));
     const bool is_pixel_dim = k > 0 && k + 1 < dims.size();
     map.element_strides.push_back(plan.pixels && is_pixel_dim ? plan.pixels->step : 1);
     if (!plan.pixels) map.box.push_back(plan.BoxOf(dims[k]));

@@ -152,7 +152,6 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
                          TmaPlan* plan) {
   const BufferTypeNode* type = BufferOf(global.buffer);
   const size_t rank = type->shape.size();
-  const int64_t bytes = type->dtype->dtype.bits / 8;
   if (!IsConst(type->elem_offset, 0)) return "a tensor that begins inside of its memory";
   if (!IsConst(StrideOf(type, rank - 1), 1)) return "elements of a row that are not neighbours";
   for (size_t d = 0; d < rank; ++d) {
@@ -165,7 +164,7 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
              std::string(global.buffer->name) + ", which coordinates of 32 bits do not reach";
     }
     if (d + 1 == rank) continue;
-    const Expr stride = analyzer->Simplify(StrideOf(type, d) * MakeInt(kInt64, bytes));
+    const Expr stride = analyzer->Simplify(TmaByteStride(type, d));
     const auto known = AsInt(stride);
     const Analyzer::Modular modular = analyzer->ModularSet(stride);
     const bool multiple = modular.coeff % kChunkBytes == 0 && modular.base % kChunkBytes == 0;
@@ -404,6 +403,13 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
   if (why.empty()) why = CheckInnermostStart(global, analyzer);
   if (!why.empty()) return why;
   return PlanSwizzle(shared, layout, analyzer, plan);
+}
+
+Expr TmaByteStride(const BufferTypeNode* type, size_t dim) {
+  const Expr stride = StrideOf(type, dim) * MakeInt(kInt64, type->dtype->dtype.bits / 8);
+  if (!IsConst(type->shape[dim], 1)) return stride;
+  const Expr unit = MakeInt(kInt64, kChunkBytes);
+  return FloorDivOf(stride + MakeInt(kInt64, kChunkBytes - 1), unit) * unit;
 }
 
 std::string PlanTmaPixels(const TileRegion& image, const TileRegion& tile, const Layout& layout,

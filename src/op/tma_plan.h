@@ -61,6 +61,10 @@ struct TmaPlan {
  * bring, what the user asks for is checked again when the map is made. */
 enum class TmaProof : uint8_t { kFully, kAtLaunch };
 
+/*! The stride of a dimension, in a tensor map. That of one element is never taken: where the
+ * tensor's own is no multiple of 16 bytes, which a map wants, the next one is as good. */
+Expr TmaByteStride(const BufferTypeNode* type, size_t dim);
+
 /*!
  * Plans a copy between a region of a tensor and one of a shared tile that lies as `layout` says.
  * Returns why there is no plan, as the words behind "found"; empty if there is one.

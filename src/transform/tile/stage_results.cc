@@ -18,6 +18,7 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/matrix_copy.h"
+#include "../../op/tma_plan.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
@@ -105,17 +106,11 @@ TileRegion Whole(const Var& buffer) {
  * of 16 bytes by what the compiler knows of them. */
 bool HasMapStrides(const Var& tensor) {
   const BufferTypeNode* type = BufferOf(tensor);
+  if (!type->strides.empty() && !IsConst(type->strides.back(), 1)) return false;
   Analyzer analyzer;
-  Expr row = MakeInt(kInt64, 1);
-  for (size_t d = type->shape.size(); d-- > 0;) {
-    const Expr stride =
-        type->strides.empty() ? row : analyzer.Simplify(CastTo(kInt64, type->strides[d]));
-    const Analyzer::Modular bytes = analyzer.ModularSet(stride * MakeInt(kInt64, kResultBits / 8));
-    const bool last = d + 1 == type->shape.size();
-    if (last ? !IsConst(stride, 1) : bytes.coeff % kStrideBytes || bytes.base % kStrideBytes) {
-      return false;
-    }
-    row = analyzer.Simplify(stride * CastTo(kInt64, type->shape[d]));
+  for (size_t d = 0; d + 1 < type->shape.size(); ++d) {
+    const auto bytes = analyzer.ModularSet(analyzer.Simplify(TmaByteStride(type, d)));
+    if (bytes.coeff % kStrideBytes || bytes.base % kStrideBytes) return false;
   }
   return true;
 }

@@ -192,6 +192,7 @@ class Planner {
       if (!FindWindows(buffer, &channel)) return false;
       Join(std::move(channel), channels);
     }
+    JoinEarlier(channels);
     JoinSmall(channels);
     return AssignFills(channels);
   }
@@ -243,38 +244,69 @@ class Planner {
       c->windows[w].first_fill = std::min(c->windows[w].first_fill, from.windows[w].first_fill);
       c->windows[w].last_fill = std::max(c->windows[w].last_fill, from.windows[w].last_fill);
       c->windows[w].last_use = std::max(c->windows[w].last_use, from.windows[w].last_use);
+      const StepPlace place(c->windows[w].sequence);
+      SlotUse* const use = &c->windows[w].uses[0];
+      const SlotUse& other = from.windows[w].uses[0];
+      if (place(other.acquire) < place(use->acquire)) use->acquire = other.acquire;
+      if (place(use->release) < place(other.release)) use->release = other.release;
     }
+  }
+
+  /*! A tile that is loaded right behind another one, and used earlier, comes with it: the other
+   * one was asked for first, so it is there at about the same time, and a slot that is given up
+   * earlier waits in vain, since the producer first waits for the other one's. */
+  static void JoinEarlier(std::vector<Channel>* channels) {
+    JoinWhere(channels, [](const Window& early, const Window& late) {
+      const StepPlace place(early.sequence);
+      const SlotUse &first = early.uses[0], &last = late.uses[0];
+      return BytesBehind(early, late) && place(first.acquire) < place(last.acquire) &&
+             place(first.release) < place(last.release);
+    });
   }
 
   /*! A few bytes that are loaded right behind a tile and used within its use (a number for each
    * row) come with it: a slot more is cheaper than two barriers. */
   static void JoinSmall(std::vector<Channel>* channels) {
+    constexpr int64_t kFewBytes = 1024;
+    JoinWhere(channels, [](const Window& small, const Window& tile) {
+      const auto bytes = BytesBehind(small, tile);
+      const StepPlace place(small.sequence);
+      const SlotUse &inner = small.uses[0], &outer = tile.uses[0];
+      return bytes && *bytes <= kFewBytes && !(place(inner.acquire) < place(outer.acquire)) &&
+             !(place(outer.release) < place(inner.release));
+    });
+  }
+
+  /*! Joins each channel to the first one with which all of its windows may come. */
+  template <typename MayCome>
+  static void JoinWhere(std::vector<Channel>* channels, MayCome may_come) {
     for (size_t i = 0; i < channels->size(); ++i) {
-      const Channel& small = (*channels)[i];
-      const auto tile = std::find_if(channels->begin(), channels->end(), [&](const Channel& c) {
-        return &c != &small && small.versions > 1 && c.versions == small.versions &&
-               std::equal(small.windows.begin(), small.windows.end(), c.windows.begin(),
-                          c.windows.end(), ComesWith);
+      const Channel& one = (*channels)[i];
+      const auto other = std::find_if(channels->begin(), channels->end(), [&](const Channel& c) {
+        return &c != &one && one.versions > 1 && c.versions == one.versions &&
+               std::equal(one.windows.begin(), one.windows.end(), c.windows.begin(),
+                          c.windows.end(), [&](const Window& a, const Window& b) {
+                            return a.sequence == b.sequence && may_come(a, b);
+                          });
       });
-      if (tile == channels->end() || small.consumer_writes || tile->consumer_writes) continue;
-      Merge(small, &*tile);
+      if (other == channels->end() || one.consumer_writes || other->consumer_writes) continue;
+      Merge(one, &*other);
       channels->erase(channels->begin() + i--);
     }
   }
 
-  static bool ComesWith(const Window& small, const Window& tile) {
-    constexpr int64_t kFewBytes = 1024;
-    if (small.sequence != tile.sequence || small.first_fill != tile.last_fill + 1) return false;
+  /*! The bytes of the fills of a window that stand right behind those of another one; nullopt
+   * where they do not, or where not all of both are by TMA. */
+  static std::optional<int64_t> BytesBehind(const Window& window, const Window& other) {
+    if (window.first_fill != other.last_fill + 1) return std::nullopt;
     int64_t bytes = 0;
-    for (size_t i = tile.first_fill; i <= small.last_fill; ++i) {
-      const RoleNode& node = *small.sequence->nodes[i];
-      if (node.fill != CopyKind::kTma) return false;
-      if (i >= small.first_fill) bytes += TmaBytes(TileRegion::From(AsTileOp(node.stmt)->args[1]));
+    for (size_t i = other.first_fill; i <= window.last_fill; ++i) {
+      const RoleNode& node = *window.sequence->nodes[i];
+      if (node.fill != CopyKind::kTma) return std::nullopt;
+      if (i < window.first_fill) continue;
+      bytes += TmaBytes(TileRegion::From(AsTileOp(node.stmt)->args[1]));
     }
-    const StepPlace place(small.sequence);
-    const SlotUse &inner = small.uses[0], &outer = tile.uses[0];
-    return bytes <= kFewBytes && !(place(inner.acquire) < place(outer.acquire)) &&
-           !(place(outer.release) < place(inner.release));
+    return bytes;
   }
 
   /*! All that touches the buffer lies in windows: after the fills of the same body. */

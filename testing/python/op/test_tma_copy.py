@@ -216,6 +216,20 @@ def test_what_tma_cannot_copy_is_refused(why, make):
         build(make())
 
 
+def test_a_dimension_of_one_element_has_any_stride():
+    """A row of 200 bytes has a map with rows of 208: no coordinate but 0 is inside. With two rows
+    there is none."""
+    kernel = build(loads((1, 100), (2, 96)))
+    (descriptor,) = [d for d in kernel.launch_plan.descriptors if d.param == "A"]
+    assert descriptor.strides == (208,)
+    a, b = random((1, 100)), torch.zeros(2, 96, dtype=torch.float16)
+    kernel(a, b)
+    assert b[:1].equal(a[:, :96])
+    assert not b[1].any()
+    with pytest.raises(ValueError, match="a stride of 104 bytes in A, not a multiple of 16"):
+        build(loads((3, 1, 52), (2, 1, 48)))
+
+
 @pytest.mark.parametrize("unit", [1, 2, 4])
 def test_rows_that_begin_anywhere_are_not_loaded_by_tma(unit):
     """A box whose innermost coordinate is no multiple of 16 bytes is an illegal instruction."""

@@ -91,6 +91,51 @@ def test_the_plan_of_a_gemm(plans):
     assert plan["schedules"] == []
 
 
+@pytest.mark.parametrize(
+    ("first", "channels"),
+    [
+        # W is asked for behind S and used in front of it: its own barriers would be waited at in
+        # vain.
+        ("S", [["S", "W"]]),
+        # Here the sum could begin before S is there.
+        ("W", [["W"], ["S"]]),
+    ],
+)
+def test_a_tile_that_is_loaded_behind_another_and_used_earlier_comes_with_it(
+    plans, first, channels
+):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"),
+        B: T.Tensor((512, 64), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
+            V = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(8, num_stages=3):
+                if first == "S":
+                    T.copy(A[0, k * 64], S)
+                    T.copy(B[k * 64, 0], W)
+                else:
+                    T.copy(B[k * 64, 0], W)
+                    T.copy(A[0, k * 64], S)
+                for i, j in T.Parallel(64, 64):
+                    V[i, j] = W[i, j] * T.float16(2)
+                T.gemm(S, V, F)
+            T.copy(F, C)
+
+    _, (plan,) = plans(main)
+    assert [channel["buffers"] for channel in plan["channels"]] == channels
+    if first == "S":
+        (window,) = plan["channels"][0]["windows"]
+        # 2 and 3 load, 4 is the product of W with 2, 5 the MMA that reads S.
+        assert (window["uses"][0]["acquire"], window["last_use"]) == (2, 3)
+
+
 def test_one_stage_is_released_at_once(plans):
     _, (plan,) = plans(gemm(num_stages=1))
     (use,) = plan["channels"][0]["windows"][0]["uses"]
