@@ -33,6 +33,7 @@ from tilelang.carver.cost import (
 )
 from tilelang.carver.schedules import BESIDE_ACCUMULATORS
 from tilelang.layout import make_half_bank_swizzled_layout, make_quarter_bank_swizzled_layout
+from tilelang.macros import copy_rows
 
 EIGHT = 8
 """Elements of 16 bytes, of which TMA wants rows of a tensor to be multiples."""
@@ -112,25 +113,6 @@ def convolution(
     wide, wide_filters = eights(channels), eights(filters)
 
     @T.macro
-    def widen(tensor, copy):
-        """Rows with zeros at their ends."""
-        found, wanted = tensor.shape[3], copy.shape[3]
-        count = math.prod(tensor.shape[:3])
-        with T.Kernel(T.ceildiv(count * wanted, 2048), threads=256) as block:
-            source = T.view(tensor, (count, found))
-            target = T.view(copy, (count * wanted // EIGHT, EIGHT))
-            # A thread gathers 16 bytes, and stores them at a time.
-            chunk = block * 256 + T.get_thread_binding()
-            row, first = chunk // (wanted // EIGHT), chunk % (wanted // EIGHT) * EIGHT
-            local = T.alloc_local((EIGHT,), T.float16)
-            if row < count:
-                for j in T.unroll(EIGHT):
-                    column = first + j
-                    local[j] = T.if_then_else(column < found, source[row, column], 0)
-                for j in T.vectorized(EIGHT):
-                    target[chunk, j] = local[j]
-
-    @T.macro
     def place(tile):
         """Row and column of a tile."""
         if tile_columns == 1:
@@ -184,10 +166,11 @@ def convolution(
         pixels, weights = image, weight
         if wide != channels:
             pixels = T.alloc_global((batch, height, width, wide), T.float16)
-            widen(image, pixels)
         if wide_filters != filters:
             weights = T.alloc_global((kernel, kernel, channels, wide_filters), T.float16)
-            widen(weight, weights)
+        if wide != channels or wide_filters != filters:
+            pairs = (image, pixels), (weight, weights)
+            copy_rows(*[(x, y) for x, y in pairs if x.shape[3] != y.shape[3]])
         if split > 1:
             partial = T.alloc_global((split, M, N), T.float32)
         with T.Kernel(blocks, threads=threads) as block:

@@ -10,29 +10,13 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
-import math
 
 import torch
 
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
-
-
-@T.macro
-def copy_rows(X, Y):
-    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
-    made of."""
-    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
-    word = math.gcd(int(given), int(wanted), 8)
-    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
-    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
-        x = T.view(X, (rows, given // word), kind)
-        y = T.view(Y, (rows, wanted // word), kind)
-        for i, j in T.Parallel(16, 256):
-            row, column = by * 16 + i, bx * 256 + j
-            if row < rows and column < wanted // word:
-                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
+from tilelang.macros import copy_rows
 
 
 @tilelang.jit
@@ -158,8 +142,7 @@ def matmul(
         if padded:
             A_wide = T.alloc_global((M, aligned(K, dtype)), dtype)
             B_wide = T.alloc_global((N, aligned(K, dtype)), dtype)
-            copy_rows(A, A_wide)
-            copy_rows(B, B_wide)
+            copy_rows((A, A_wide), (B, B_wide))
         left, right = (A_wide, B_wide) if padded else (A, B)
         X, Y = (right, left) if swap else (left, right)
         if wide:
@@ -204,7 +187,7 @@ def matmul(
                         if complete:
                             store(local, result, C_shared, row, column)
         if wide:
-            copy_rows(C_wide, C)
+            copy_rows((C_wide, C))
         return C
 
     return main

@@ -12,6 +12,7 @@ from gemm import inputs, processors, relative_error
 
 import tilelang
 import tilelang.language as T
+from tilelang.macros import copy_rows
 
 
 @tilelang.jit
@@ -62,24 +63,6 @@ def scaled_matmul(
     in_front = M % 4 != 0
 
     @T.macro
-    def copy_rows(X, copy, first, column):
-        """A part of X with zeros at the ends of its rows."""
-        for i, j in T.Parallel(16, 256):
-            if first + i < X.shape[0] and column + j < wide:
-                value = T.if_then_else(column + j < K, X[first + i, column + j], 0)
-                copy[first + i, column + j] = value
-
-    @T.macro
-    def pad(A, B, A_wide, B_wide):
-        """Both operands with zeros at the ends of their rows."""
-        below = -(-M // 16)
-        with T.Kernel(T.ceildiv(wide, 256), below + T.ceildiv(N, 16), threads=256) as (bx, by):
-            if by < below:
-                copy_rows(A, A_wide, by * 16, bx * 256)
-            else:
-                copy_rows(B, B_wide, (by - below) * 16, bx * 256)
-
-    @T.macro
     def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
         """Pass a share on; whether all of the tile's are there, and then `C_local` is their sum."""
         for n, sums in enumerate(C_local):
@@ -118,7 +101,7 @@ def scaled_matmul(
         if padded:
             A_wide = T.alloc_global((M, wide), T.float8_e4m3fn)
             B_wide = T.alloc_global((N, wide), T.float8_e4m3fn)
-            pad(A, B, A_wide, B_wide)
+            copy_rows((A, A_wide), (B, B_wide))
         left_operand, right_operand = (A_wide, B_wide) if padded else (A, B)
         with T.Kernel(clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)

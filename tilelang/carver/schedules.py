@@ -179,10 +179,7 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     wide = replace(product, k=-(-product.k // multiple) * multiple)
     elements = (product.m + product.n) * (product.k + wide.k)
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
-    word = math.gcd(int(product.k * product.operand), 8) / product.operand
-    clocks = elements / 2 / word / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
-    copies = max(elements * product.operand / bandwidth, clocks / arch.speeds.clock)
-    copies += LAUNCH_CLOCKS / arch.speeds.clock
+    copies = elements * product.operand / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
     for tiling, parts in _tilings(arch, wide, swap):
         for schedule in _shared_out(arch, wide, tiling, parts, swap):
             yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
@@ -194,9 +191,7 @@ def _of_ragged_results(
     """Each with what threads take to store it, and with a copy of the result behind it."""
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
     together = math.gcd(int(N * result), ROW_BYTES) / result  # elements that a thread stores
-    copied = M * N / together / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
-    copy = max(2 * M * N * result / bandwidth, copied / arch.speeds.clock)
-    copy += LAUNCH_CLOCKS / arch.speeds.clock
+    copy = 2 * M * N * result / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
     clocks = ELEMENT_STORE_CLOCKS if together == 1 else STORE_CLOCKS
     for s in schedules:
         rows, columns = (N, M) if s.swap else (M, N)
