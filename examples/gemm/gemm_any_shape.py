@@ -12,6 +12,7 @@ import argparse
 import functools
 
 import torch
+from gemm_few_rows import multiply_rows
 
 import tilelang
 import tilelang.language as T
@@ -41,6 +42,7 @@ def matmul(
     padded=False,
     wide=False,
     fetch=False,
+    by_threads=0,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
 
@@ -53,6 +55,8 @@ def matmul(
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
     common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
     `wide`: C is stored with such rows first, and copied.
+    `by_threads`: so many rows of B that threads of a block multiply by all of a short A; the others
+    then count for nothing.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
@@ -136,6 +140,9 @@ def matmul(
         arrivals: T.Tensor((max(shared_tiles * cluster, 1),), T.int32),
     ):
         C = T.empty((M, N), out_dtype)
+        if by_threads:
+            multiply_rows(A, B, C, by_threads)
+            return C
         if shares:
             places = (shares + shared_tiles) * cluster
             partial = T.alloc_global((places, block_M, block_N), T.float32)

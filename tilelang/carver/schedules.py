@@ -75,6 +75,19 @@ measurement: 96 blocks for 128 take 6 % longer for 32 x 8192 x 8192 on an H200."
 COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
+FEW_ROWS = 8
+"""Of A, at most, where threads multiply: with more, instructions take longer than copies and
+tiles."""
+ROWS_BY_THREADS = 8
+THREADS_OF_FEW_ROWS = 128
+WORD_BYTES = 8
+WORD_INSTRUCTIONS = 30
+"""To load a word that begins anywhere, and to shift it: counted in the SASS of a product of 3 rows
+for sm_90a, as is the next one."""
+CONVERSIONS = 1.5
+"""Instructions for an element."""
+ISSUED_PER_CLOCK = 3
+"""Of the four that a multiprocessor can issue. Assumed."""
 SWAPPED_ROWS = 256
 """Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
 
@@ -98,6 +111,8 @@ class Schedule:
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
         padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
         wide: whether the result is stored with such rows first, and copied.
+        by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
+            where tiles are multiplied.
         seconds: what the model expects.
     """
 
@@ -115,12 +130,15 @@ class Schedule:
     cluster: int = 1
     padded: bool = False
     wide: bool = False
+    by_threads: int = 0
     seconds: float = math.inf
 
     @property
     def kind(self) -> str:
         """Such as ``split K by 4, swapped``."""
-        if self.split > 1:
+        if self.by_threads:
+            text = "few rows by threads"
+        elif self.split > 1:
             text = f"split K by {self.split}"
         elif self.shared_tiles:
             text = f"stream K of {self.shared_tiles} tiles"
@@ -170,6 +188,8 @@ def _ranked(
             found += _padded(arch, product, swap)
     if N * result % ROW_BYTES:
         found = list(_of_ragged_results(arch, M, N, result, found))
+    if K * width % ROW_BYTES and M <= FEW_ROWS and width in (1, 2):
+        found.append(_by_threads(arch, Product(M, N, K, in_dtype, width, result)))
     return tuple(sorted(found, key=lambda schedule: schedule.seconds))
 
 
@@ -183,6 +203,27 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     for tiling, parts in _tilings(arch, wide, swap):
         for schedule in _shared_out(arch, wide, tiling, parts, swap):
             yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
+
+
+def _by_threads(arch: CUDA, product: Product) -> Schedule:
+    """Threads multiply words of 8 bytes of B by those of all rows of A."""
+    lanes = WORD_BYTES / product.operand
+    # Instructions for a word of B and for the words of A, which all rows of a block share.
+    of_a = product.m * (WORD_INSTRUCTIONS + CONVERSIONS * lanes) / ROWS_BY_THREADS
+    word = WORD_INSTRUCTIONS + CONVERSIONS * lanes + product.m * lanes + of_a
+    words = product.n * product.k * product.operand / WORD_BYTES / arch.warp_size
+    clocks = words * word / (ISSUED_PER_CLOCK * arch.speeds.sms) + 2 * LATENCY_CLOCKS
+    memory = product.n * product.k * product.operand / BANDWIDTH_SHARE / arch.speeds.bandwidth
+    return Schedule(
+        ROWS_BY_THREADS,
+        ROWS_BY_THREADS,
+        int(lanes),
+        1,
+        THREADS_OF_FEW_ROWS,
+        -(-product.n // ROWS_BY_THREADS),
+        by_threads=ROWS_BY_THREADS,
+        seconds=together(clocks / arch.speeds.clock, memory),
+    )
 
 
 def _of_ragged_results(
