@@ -50,6 +50,24 @@ def test_rows_are_copied(device, rows, given, wanted, dtype):
         assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
 
 
+@pytest.mark.parametrize(("source", "target"), [(1, 0), (0, 3), (8, 8), (15, 1)])
+def test_tensors_at_any_address_are_copied(device, source, target):
+    @T.prim_func
+    def main(X: T.Tensor((5, 37), "uint8"), Y: T.Tensor((5, 48), "uint8")):
+        copy_rows((X, Y))
+
+    memory = torch.randint(1, 100, (600,), device=device).to(torch.uint8)
+    x = memory[source : source + 5 * 37].view(5, 37)
+    y = memory[256 + target : 256 + target + 5 * 48].view(5, 48)
+    before = memory.clone()
+    tilelang.compile(main)(x, y)
+    assert torch.equal(y[:, :37], x)
+    assert not y[:, 37:].any()
+    memory[256 + target : 256 + target + 5 * 48] = 0
+    before[256 + target : 256 + target + 5 * 48] = 0
+    assert torch.equal(memory, before)
+
+
 def test_no_barrier_stands_between_the_loads_of_a_thread(monkeypatch):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     source = copies(100, 1040, 1027, T.float8_e4m3fn).get_kernel_source()
