@@ -63,7 +63,7 @@ def add_up(sums, A, B, C, first, block, rows):
 
 
 @T.macro
-def multiply_rows(A, B, C, rows=8):
+def multiply_rows(A, B, C, rows=4):
     """C (M, N) of A (M, K) and B (N, K), M up to 16: a kernel of its own, of which a block has
     `rows` of B."""
     M, N, K = int(A.shape[0]), int(B.shape[0]), int(A.shape[1])
@@ -109,7 +109,7 @@ def multiply_rows(A, B, C, rows=8):
 
 
 @tilelang.jit
-def matmul_few_rows(M, N, K, dtype=T.bfloat16, out_dtype=None, rows=8):
+def matmul_few_rows(M, N, K, dtype=T.bfloat16, out_dtype=None, rows=4):
     """C (M, N) of A (M, K) and B (N, K); a block multiplies `rows` of B by the same elements of
     A."""
 
