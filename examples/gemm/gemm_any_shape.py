@@ -55,8 +55,8 @@ def matmul(
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
     common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
     `wide`: C is stored with such rows first, and copied.
-    `by_threads`: so many rows of B that threads of a block multiply by all of a short A; the others
-    then count for nothing.
+    `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
+    loaded by threads; the others then count for nothing.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
@@ -141,7 +141,7 @@ def matmul(
     ):
         C = T.empty((M, N), out_dtype)
         if by_threads:
-            multiply_rows(A, B, C, by_threads)
+            multiply_rows(A, B, C, by_threads // 8)
             return C
         if shares:
             places = (shares + shared_tiles) * cluster

@@ -1,8 +1,10 @@
-"""A @ B^T for a few rows of A, of any length: each byte of B is read once, by threads.
+"""A @ B^T for up to eight rows of A, of any length: each byte of B is read once, by threads.
 
 Rows may begin anywhere in a word, which TMA does not take and where loads of elements would be of a
-byte or two. A thread loads the two words of 8 bytes in which its elements lie, and shifts them. It
-multiplies them by those of all rows of A, in float32. Check it against float64.
+byte or two. A thread loads the words of 8 bytes in which its elements lie, and shifts them into the
+registers of a warp's matrix instruction. Which elements along K a register of it has does not
+matter, as long as it is the same for A and for B: so a thread has 16 bytes of a row. Floats of 8
+bits become float16, which has all of their values. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -18,105 +20,128 @@ WORD = 8
 """Bytes of what a thread loads."""
 SHIFT = 3
 """By which bytes are words."""
-THREADS = 128
+PAIR = 2
+"""Words of a row that a thread multiplies, made of one more."""
+SPAN = PAIR * WORD
 WARP = 32
+MOST = 8
+"""Rows of A: of the 16 of an instruction, those that a word of a thread belongs to."""
 
 
 @T.macro
-def load_words(words, begin, low, high, at):
-    """The two words in which 8 bytes lie."""
+def load_row(words, begin, raw, at):
+    """The words in which 16 bytes lie."""
     # Always the first one of the two numbers: then no condition is in front of the loads.
-    word = T.min(begin >> SHIFT, words.shape[0] - 2)
-    low[at], high[at] = words[word], words[word + 1]
+    first = T.min(begin >> SHIFT, words.shape[0] - PAIR - 1)
+    for i in T.unroll(PAIR + 1):
+        raw[at, i] = words[first + i]
 
 
 @T.macro
-def shift_words(begin_of_row, low, high, both, at):
-    """These bytes. Columns are whole words, so that a row begins at the same byte of all of its."""
+def shift_row(begin_of_row, raw, row, is_inside, target, at):
+    """These bytes, or zeros. Columns are whole words, so that a row begins at the same byte of all
+    of its words."""
     bits = T.cast(begin_of_row & (WORD - 1), T.uint64) * 8
-    # In two steps: a shift by all bits of a word is none.
-    both[at] = low[at] >> bits | high[at] << 1 << (8 * WORD - 1 - bits)
+    for i in T.unroll(PAIR):
+        # In two steps: a shift by all bits of a word is none.
+        word = raw[row, i] >> bits | raw[row, i + 1] << 1 << (8 * WORD - 1 - bits)
+        target[at, i] = T.if_then_else(is_inside, word, T.uint64(0))
 
 
 @T.macro
-def add_up(sums, A, B, C, first, block, rows):
-    """The sums of all threads, and the products of the elements from `first` on."""
+def multiply_words(a_words, b_words, sums, dtype, tiles):
+    """Adds the products of a warp's words: those of A are in a row of an instruction for each four
+    lanes, those of B in a column (PTX ISA, "Matrix Fragments for mma.m16n8k16"). Its other eight
+    rows are zeros."""
+    count = PAIR * WORD * 8 // T.dtype(dtype).bits
+    a, b = T.view(a_words, (1, count), dtype), T.view(b_words, (tiles, count), dtype)
+    kind = dtype
+    if T.dtype(dtype).bits == 8:
+        kind = T.float16
+        a_halves, b_halves = T.alloc_local((1, count), kind), T.alloc_local((tiles, count), kind)
+        for j in T.vectorized(count):
+            a_halves[0, j] = T.cast(a[0, j], kind)
+        for i in T.unroll(tiles):
+            for j in T.vectorized(count):
+                b_halves[i, j] = T.cast(b[i, j], kind)
+        a, b = a_halves, b_halves
+    pairs = T.view(a, (count // 2,), T.uint32)
+    registers = T.alloc_local((4,), T.uint32)
+    own, others = T.view(registers, (8,), kind), T.view(b, (tiles * count,), kind)
+    registers[1], registers[3] = 0, 0
+    for i in T.unroll(count // 4):
+        registers[0], registers[2] = pairs[2 * i], pairs[2 * i + 1]
+        for j in T.unroll(tiles):
+            operands = own, 0, others, j * count + 4 * i, sums, 4 * j, 0
+            T.ptx_mma(T.float32, "m16n8k16", "row", "col", kind, kind, T.float32, *operands)
+
+
+@T.macro
+def add_up(part, A, B, C, first, block):
+    """The sums of all warps, and the products of the elements from `first` on."""
     M, N, K = int(A.shape[0]), int(B.shape[0]), int(A.shape[1])
-    thread = T.get_thread_binding()
-    part = T.alloc_shared((THREADS // WARP, M, rows), T.float32)
-    for m in T.unroll(M):
-        for r in T.unroll(rows):
-            of_warp = T.warp_reduce_sum(sums[m, r])
-            if thread % WARP == 0:
-                part[thread // WARP, m, r] = of_warp
-    T.sync_threads()
-    if thread < M * rows:
-        m, r = thread // rows, thread % rows
-        n = block * rows + r
-        if n < N:
+    warps, _, rows = part.shape
+    for i in T.serial(T.ceildiv(M * rows, WARP * warps)):
+        at = i * WARP * warps + T.get_thread_binding()
+        m, column = at // rows, at % rows
+        n = block * rows + column
+        if m < M and n < N:
             total = T.alloc_var(T.float32, init=0)
-            for warp in T.unroll(THREADS // WARP):
-                total += part[warp, m, r]
+            for warp in T.unroll(warps):
+                total += part[warp, m, column]
             for k in T.unroll(first, K):
                 total += T.cast(A[m, k], T.float32) * T.cast(B[n, k], T.float32)
             C[m, n] = T.cast(total, C.dtype)
 
 
 @T.macro
-def multiply_rows(A, B, C, rows=4):
-    """C (M, N) of A (M, K) and B (N, K), M up to 16: a kernel of its own, of which a block has
-    `rows` of B."""
+def multiply_rows(A, B, C, tiles=2, warps=8):
+    """C (M, N) of A (M, K) and B (N, K), M up to 8: a kernel of its own, of which a block has 8
+    rows of B for each of `tiles`. Its `warps` share K."""
     M, N, K = int(A.shape[0]), int(B.shape[0]), int(A.shape[1])
     size = T.dtype(B.dtype).bits // 8
-    length, lanes = K * size, WORD // size
-    # Behind these columns the second one of two words may be none of the tensor's.
-    columns = max(length - 2 * WORD + 1, 0) // WORD
-    with T.Kernel(T.ceildiv(N, rows), threads=THREADS) as block:
+    length, rows, chunk = K * size, 8 * tiles, 4 * SPAN
+    # Bytes of a row behind which the last one of three words may be none of the tensor's.
+    columns = max(length - 2 * WORD + 1, 0) // SPAN * SPAN
+    with T.Kernel(T.ceildiv(N, rows), threads=WARP * warps) as block:
         A_words = T.Tensor((M * length // WORD,), T.uint64, A.data)
         B_words = T.Tensor((N * length // WORD,), T.uint64, B.data)
-        # Those of B, and behind them those of A.
-        low = T.alloc_local((rows + M,), T.uint64)
-        high = T.alloc_local((rows + M,), T.uint64)
-        both = T.alloc_local((rows + M,), T.uint64)
-        elements = T.view(both, (rows + M, lanes), B.dtype)
-        a = T.alloc_local((M, lanes), T.float32)
-        b = T.alloc_local((lanes,), T.float32)
-        sums = T.alloc_local((M, rows), T.float32)
-        for m, r in T.grid(M, rows):
-            sums[m, r] = 0
-        for k in T.serial(T.ceildiv(columns, THREADS)):
-            column = k * THREADS + T.get_thread_binding()
-            if column < columns:
-                for r in T.unroll(rows):
-                    row = T.min(block * rows + r, N - 1)
-                    load_words(B_words, row * length + column * WORD, low, high, r)
-                for m in T.unroll(M):
-                    load_words(A_words, m * length + column * WORD, low, high, rows + m)
-                for r in T.unroll(rows):
-                    shift_words(T.min(block * rows + r, N - 1) * length, low, high, both, r)
-                for m in T.unroll(M):
-                    shift_words(m * length, low, high, both, rows + m)
-                for m in T.unroll(M):
-                    for j in T.vectorized(lanes):
-                        a[m, j] = T.cast(elements[rows + m, j], T.float32)
-                for r in T.unroll(rows):
-                    for j in T.vectorized(lanes):
-                        b[j] = T.cast(elements[r, j], T.float32)
-                    for m in T.unroll(M):
-                        for j in T.unroll(lanes):
-                            sums[m, r] += a[m, j] * b[j]
-        add_up(sums, A, B, C, columns * lanes, block, rows)
+        thread = T.get_thread_binding()
+        warp, row, lane = thread // WARP, thread % WARP // 4, thread % 4
+        raw = T.alloc_local((tiles + 1, PAIR + 1), T.uint64)
+        a, b = T.alloc_local((1, PAIR), T.uint64), T.alloc_local((tiles, PAIR), T.uint64)
+        sums = T.alloc_local((4 * tiles,), T.float32)
+        part = T.alloc_shared((warps, MOST, rows), T.float32)
+        for i in T.unroll(4 * tiles):
+            sums[i] = 0
+        # Rows behind the last one are that: nobody stores their products.
+        m = T.min(row, M - 1)
+        for k in T.serial(T.ceildiv(columns, chunk * warps)):
+            column = (k * warps + warp) * chunk + lane * SPAN
+            for j in T.unroll(tiles):
+                n = T.min(block * rows + 8 * j + row, N - 1)
+                load_row(B_words, n * length + column, raw, j)
+            load_row(A_words, m * length + column, raw, tiles)
+            for j in T.unroll(tiles):
+                n = T.min(block * rows + 8 * j + row, N - 1)
+                shift_row(n * length, raw, j, column < columns, b, j)
+            shift_row(m * length, raw, tiles, column < columns, a, 0)
+            multiply_words(a, b, sums, B.dtype, tiles)
+        for j, e in T.grid(tiles, 2):
+            part[warp, row, 8 * j + 2 * lane + e] = sums[4 * j + e]
+        T.sync_threads()
+        add_up(part, A, B, C, columns // size, block)
 
 
 @tilelang.jit
-def matmul_few_rows(M, N, K, dtype=T.bfloat16, out_dtype=None, rows=4):
-    """C (M, N) of A (M, K) and B (N, K); a block multiplies `rows` of B by the same elements of
-    A."""
+def matmul_few_rows(M, N, K, dtype=T.bfloat16, out_dtype=None, tiles=2, warps=8):
+    """C (M, N) of A (M, K) and B (N, K); the `warps` of a block share K for 8 rows of B for each of
+    `tiles`."""
 
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype)):
         C = T.empty((M, N), out_dtype or dtype)
-        multiply_rows(A, B, C, rows)
+        multiply_rows(A, B, C, tiles, warps)
         return C
 
     return main

@@ -76,20 +76,17 @@ COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
 FEW_ROWS = 8
-"""Of A, at most, where threads multiply: 8 x 10176 x 10306 in 8-bit floats takes them as long as
-copies and tiles."""
-ROWS_BY_THREADS = 4
-"""Of B. With 8, products of few rows wait for their loads: 88 us for 65, of 3 x 10176 x 10306."""
-THREADS_OF_FEW_ROWS = 128
+"""Of A, at most, where threads load words that begin anywhere: rows of an instruction that have one
+of theirs."""
+ROWS_BY_THREADS = 16
+"""Of B, that a block multiplies."""
+THREADS_OF_FEW_ROWS = 256
 WORD_BYTES = 8
-WORD_INSTRUCTIONS = 30
-"""To load a word that begins anywhere, and to shift it: counted in the SASS of a product of 3 rows
-for sm_90a, as is the next one."""
-CONVERSIONS = 1.5
-"""Instructions for an element."""
-ISSUED_PER_CLOCK = 2.75
-"""Of the four that a multiprocessor can issue: 3 x 10176 x 10306 in 8-bit floats takes an H200 65
-us."""
+WORD_INSTRUCTIONS = 40
+"""To load a word that begins anywhere, to shift, convert and multiply it: counted in the SASS of a
+product of 8-bit floats for sm_90a."""
+ISSUED_PER_CLOCK = 2.5
+"""Of the four that a multiprocessor can issue. Assumed."""
 SWAPPED_ROWS = 256
 """Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
 
@@ -208,23 +205,21 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
 
 
 def _by_threads(arch: CUDA, product: Product) -> Schedule:
-    """Threads multiply words of 8 bytes of B by those of all rows of A."""
-    lanes = WORD_BYTES / product.operand
-    # Instructions for a word of B and for the words of A, which all rows of a block share.
-    of_a = product.m * (WORD_INSTRUCTIONS + CONVERSIONS * lanes) / ROWS_BY_THREADS
-    word = WORD_INSTRUCTIONS + CONVERSIONS * lanes + product.m * lanes + of_a
-    words = product.n * product.k * product.operand / WORD_BYTES / arch.warp_size
-    clocks = words * word / (ISSUED_PER_CLOCK * arch.speeds.sms) + 2 * LATENCY_CLOCKS
-    memory = product.n * product.k * product.operand / BANDWIDTH_SHARE / arch.speeds.bandwidth
+    """Threads load words of 8 bytes of B, and of all rows of A, for instructions of a warp."""
+    size = product.n * product.k * product.operand
+    instructions = size / WORD_BYTES / arch.warp_size * WORD_INSTRUCTIONS
+    clocks = instructions / (ISSUED_PER_CLOCK * arch.speeds.sms) + 2 * LATENCY_CLOCKS
     return Schedule(
         ROWS_BY_THREADS,
         ROWS_BY_THREADS,
-        int(lanes),
+        int(WORD_BYTES / product.operand),
         1,
         THREADS_OF_FEW_ROWS,
         -(-product.n // ROWS_BY_THREADS),
         by_threads=ROWS_BY_THREADS,
-        seconds=together(clocks / arch.speeds.clock, memory),
+        seconds=together(
+            clocks / arch.speeds.clock, size / BANDWIDTH_SHARE / arch.speeds.bandwidth
+        ),
     )
 
 

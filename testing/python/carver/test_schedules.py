@@ -115,8 +115,8 @@ def test_rows_that_tma_does_not_take_are_copied_first(dtype):
 
 
 def test_threads_multiply_few_rows_that_tma_does_not_take():
-    """3 x 10176 x 10306 takes an H200 100 us by copies and tiles, and 65 by threads; more rows take
-    more instructions."""
+    """3 x 10176 x 10306 takes an H200 100 us by copies and tiles, and 65 by threads; an
+    instruction has eight rows for words of A."""
     assert best(3, 10176, 10306, in_dtype="float8_e4m3fn").by_threads
     assert not best(3, 10176, 10304, in_dtype="float8_e4m3fn").by_threads
     assert not best(9, 10176, 10306, in_dtype="float8_e4m3fn").by_threads

@@ -75,7 +75,7 @@ def test_schedules(example, monkeypatch, device, size, schedule):
     ],
 )
 def test_few_rows_by_threads(example, device, size, dtype):
-    kernel = example.matmul(*size, dtype, T.float32, by_threads=4)
+    kernel = example.matmul(*size, dtype, T.float32, by_threads=16)
     a, b = example.inputs(*size, dtype, device)
     assert example.relative_error(a, b, kernel(a, b, *example.counters(kernel, device))) < 1e-6
 
