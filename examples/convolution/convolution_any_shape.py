@@ -58,8 +58,8 @@ ROW_CLOCKS = 1.5
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
 COPIED = 0.6
-"""Of the bandwidth, that a copy reaches of which one side has rows of any length: 0.5 for 40 MB, 0.75
-for 84 MB on an H200."""
+"""Of the bandwidth, that a copy reaches of which one side has rows of any length: 0.5 of 40 MB,
+0.75 of 84 MB on an H200."""
 
 
 def outputs(height, width, kernel, stride, dilation, pad):
