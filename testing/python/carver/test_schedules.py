@@ -104,8 +104,9 @@ def test_an_empty_product_is_refused():
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
 def test_rows_that_tma_does_not_take_are_copied_first(dtype):
-    """45 x 22592 x 723 took an H200 186 us by loads of elements; and elements are never loaded through a deep pipeline,
-    which only unrolls more of them: one of eight stages took ptxas a minute."""
+    """45 x 22592 x 723 took an H200 186 us by loads of elements. And elements are never loaded
+    through a deep pipeline, which only unrolls more of them: one of eight stages took ptxas a
+    minute."""
     size = 4096, 4096, 4095
     assert best(*size, in_dtype=dtype).padded
     assert not any(s.padded for s in schedules_of(4096, 4096, 4096, dtype, arch=H200))
