@@ -228,8 +228,8 @@ def draw_convolution(draw):
 
 def outputs(s):
     """Rows and columns of a convolution's result."""
-    window = s["dilation"] * (s["kernel"] - 1) + 1
-    return [(s[side] + 2 * s["pad"] - window) // s["stride"] + 1 for side in ("height", "width")]
+    sides = ("height", "width", "kernel", "stride", "dilation", "pad")
+    return example("convolution").outputs(*(s[name] for name in sides))
 
 
 FEW_CHANNELS = 8

@@ -345,7 +345,7 @@ def windows(backward: bool) -> Program:
         tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
         tensors.append(torch.randn(heads, device=device))
         d_out = torch.randn_like(tensors[0])
-        forward = own.attention(batch, heads, length, dim, window, key_heads, **tile)
+        forward = own.attention(batch, heads, length, dim, window, key_heads, **wide)
         if not backward:
             return Case(
                 lambda: [forward(*tensors)[0]],
@@ -359,9 +359,10 @@ def windows(backward: bool) -> Program:
 
         return Case(lambda: own.backward(tensors, out, log_sum, d_out, window, **tile), slopes)
 
-    # All keys of a window of 128 and 8 positions; two blocks on a multiprocessor.
+    # All keys of a window of 128 and 8 or 24 positions; two blocks on a multiprocessor, or one.
     tile = {"block_M": 64, "block_N": 144, "threads": 128, "per_processor": 2, "tiles_ahead": 1}
-    tiles = {own.attention: tile}
+    wide = {"block_M": 192, "block_N": 160, "threads": 384, "tiles_ahead": 1}
+    tiles = {own.attention: wide}
     if backward:
         tiles = {own.gradient_of_queries: tile, own.gradients_of_keys: {}}
     programs = list(tiles)
@@ -460,8 +461,11 @@ def gemm_int8() -> Program:
     )
 
 
-def sparse_mla() -> Program:
+def sparse_mla(by_schedule: bool = False) -> Program:
     own, heads, latent, rotated = example("sparse_mla"), 128, 512, 64
+    name, program = "sparse MLA", own.sparse_mla
+    if by_schedule:
+        name, program = f"{name}, by a schedule", example("sparse_mla_pingpong").sparse_mla
 
     def case(kernels, device, queries, length, chosen):
         tensors = own.inputs(queries, length, chosen, heads, latent, rotated, device=device)
@@ -477,9 +481,9 @@ def sparse_mla() -> Program:
         return flops, 1.0 * HALF * elements + FLOAT * queries * chosen
 
     return Program(
-        "sparse MLA",
-        [own.online_softmax, own.sparse_mla],
-        [lambda **_: own.sparse_mla(heads, latent, rotated)],
+        name,
+        [own.online_softmax, program],
+        [lambda **_: program(heads, latent, rotated)],
         case,
         {"queries": 2, "length": 90, "chosen": 70},
         {"queries": 4096, "length": 8192, "chosen": 2048},
@@ -665,6 +669,7 @@ PROGRAMS = {
     "prefill_256": functools.partial(prefill, 256, 256, 64, 2),
     "gemm_int8": gemm_int8,
     "sparse_mla": sparse_mla,
+    "sparse_mla_by_schedule": functools.partial(sparse_mla, by_schedule=True),
     "indexer": indexer,
     "indexer_top_k": indexer_top_k,
     "gemm_int2": gemm_int2,

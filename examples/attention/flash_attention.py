@@ -26,7 +26,7 @@ def processors():
 @T.macro
 def online_softmax(scores, out, row_max, row_sum, scale):
     """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
-    to."""
+    to, if there are any (`out`)."""
     rows, columns = scores.shape
     row_max_before = T.alloc_fragment((rows,), T.float32)
     rescale = T.alloc_fragment((rows,), T.float32)
@@ -40,8 +40,9 @@ def online_softmax(scores, out, row_max, row_sum, scale):
     T.reduce_sum(scores, tile_sum, dim=1)
     for i in T.Parallel(rows):
         row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-    for i, j in T.Parallel(*out.shape):
-        out[i, j] = out[i, j] * rescale[i]
+    if out is not None:
+        for i, j in T.Parallel(*out.shape):
+            out[i, j] = out[i, j] * rescale[i]
 
 
 # Fast math leaves out what exp2 does for subnormal weights.

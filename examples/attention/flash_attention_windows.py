@@ -102,16 +102,16 @@ def attention(
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
             row_sum = T.alloc_fragment((block_M,), T.float32)
-            sink = T.alloc_fragment((block_M,), T.float32)
+            sinks = T.alloc_shared((heads,), T.float32)
 
+            T.copy(Sinks, sinks)
             domain = [batch, heads // packed, row_tiles]
             for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles):
                 key_head = by * packed // (heads // key_heads)
                 first, head = bx * rows, by * packed
-                for i in T.Parallel(block_M):
-                    sink[i] = Sinks[head + i % packed] * LOG2_E
                 T.copy(Q[bz, first : first + rows, head : head + packed, :], Q_shared)
-                T.clear(out)
+                if key_tiles > 1:
+                    T.clear(out)
                 T.clear(row_sum)
                 T.fill(row_max, -T.infinity(T.float32))
                 steps = T.min(T.ceildiv(first + rows, block_N), key_tiles)
@@ -123,12 +123,14 @@ def attention(
                         Q_rows, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
                     )
                     mask(scores, first, here, packed, window, NO_KEY)
-                    online_softmax(scores, out, row_max, row_sum, scale)
+                    before = out if key_tiles > 1 else None
+                    online_softmax(scores, before, row_max, row_sum, scale)
                     T.copy(scores, weights)
                     T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
-                    T.gemm(weights, V_shared, out, policy=ROWS)
+                    T.gemm(weights, V_shared, out, policy=ROWS, clear_accum=key_tiles == 1)
                 for i in T.Parallel(block_M):
-                    row_sum[i] += T.exp2(sink[i] - row_max[i] * scale)
+                    sink = sinks[head + i % packed] * LOG2_E
+                    row_sum[i] += T.exp2(sink - row_max[i] * scale)
                 for i, j in T.Parallel(block_M, dim):
                     out[i, j] = out[i, j] / row_sum[i]
                 T.copy(out, out_shared)

@@ -4,11 +4,19 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
+from dataclasses import dataclass
 
 import torch
 
 import tilelang
 import tilelang.language as T
+
+
+def outputs(height, width, kernel, stride, dilation, pad):
+    """Rows and columns of the result."""
+    window = dilation * (kernel - 1) + 1
+    return [(extent + 2 * pad - window) // stride + 1 for extent in (height, width)]
 
 
 @tilelang.jit(out_idx=[-1])
@@ -30,9 +38,7 @@ def convolution(
 ):
     """Output (batch, rows, columns, filters) of image (batch, height, width, channels) and weight
     (kernel, kernel, channels, filters)."""
-    rows, columns = (
-        (extent + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for extent in (height, width)
-    )
+    rows, columns = outputs(height, width, kernel, stride, dilation, pad)
     M, N, K = batch * rows * columns, filters, kernel * kernel * channels
 
     @T.prim_func
@@ -58,16 +64,52 @@ def convolution(
     return main
 
 
-def relative_error(image, filters, kernel, stride=1, dilation=1, pad=0, device="cpu", **tile):
-    """||ours - float64|| / ||float64||; `image` is (batch, height, width, channels)."""
+@dataclass(frozen=True)
+class Problem:
+    """A convolution, by the parameters of its kernel."""
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    filters: int
+    kernel: int
+    stride: int = 1
+    dilation: int = 1
+    pad: int = 0
+
+    @property
+    def pixels(self):
+        """Of the image."""
+        return self.batch * self.height * self.width
+
+    @property
+    def results(self):
+        """Pixels of the output."""
+        steps = self.kernel, self.stride, self.dilation, self.pad
+        return self.batch * math.prod(outputs(self.height, self.width, *steps))
+
+    @property
+    def taps(self):
+        """Of a window."""
+        return self.kernel**2
+
+
+def inputs(problem, device="cpu"):
+    """Image and weight, normally distributed."""
     torch.manual_seed(0)
-    x = torch.randn(image, device=device, dtype=torch.float16)
-    w = torch.randn(kernel, kernel, image[3], filters, device=device, dtype=torch.float16)
-    found = convolution(*image, filters, kernel, stride, dilation, pad, **tile)(x, w).double()
+    p = problem
+    shapes = (p.batch, p.height, p.width, p.channels), (p.kernel, p.kernel, p.channels, p.filters)
+    return [torch.randn(shape, device=device, dtype=torch.float16) for shape in shapes]
+
+
+def relative_error(problem, image, weight, found):
+    """||found - wanted|| / ||wanted||, which is computed in float64."""
+    x, w = image.double().permute(0, 3, 1, 2), weight.double().permute(3, 2, 0, 1)
     wanted = torch.nn.functional.conv2d(
-        x.double().permute(0, 3, 1, 2), w.double().permute(3, 2, 0, 1), None, stride, pad, dilation
+        x, w, None, problem.stride, problem.pad, problem.dilation
     ).permute(0, 2, 3, 1)
-    return float((found - wanted).norm() / wanted.norm())
+    return float((found.double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":
@@ -78,6 +120,8 @@ if __name__ == "__main__":
     )
     image = parser.parse_args().image
     for kernel, stride, dilation, pad in [(3, 1, 1, 1), (3, 2, 1, 1), (1, 1, 1, 0)]:
-        error = relative_error(image, 128, kernel, stride, dilation, pad, "cuda" if gpu else "cpu")
+        problem = Problem(*image, 128, kernel, stride, dilation, pad)
+        x, weight = inputs(problem, "cuda" if gpu else "cpu")
+        error = relative_error(problem, x, weight, convolution(**vars(problem))(x, weight))
         assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
         print(f"{image}, kernel {kernel}, stride {stride}: relative error {error:.1e}")

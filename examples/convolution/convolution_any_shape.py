@@ -13,13 +13,17 @@ import functools
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 import torch
+from convolution import Problem, inputs, outputs, relative_error
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import L2_PORT_BYTES_PER_CLOCK, auto_infer_current_arch
+from tilelang.carver.arch.cuda import (
+    L2_BYTES_PER_CLOCK,
+    L2_PORT_BYTES_PER_CLOCK,
+    auto_infer_current_arch,
+)
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     LATENCY_CLOCKS,
@@ -53,19 +57,14 @@ BARRIER_BYTES = 1024
 """For mbarriers. Assumed."""
 SHARED_REGISTERS = 80
 """Of a thread at the launch, without which a multiprocessor has no room for another block."""
-ROW_CLOCKS = 1.5
-"""Of TMA for a row of a box, at most 128 bytes. Assumed."""
+ROW_CLOCKS = 2.0
+"""Of TMA for a row of a box, at most 128 bytes: of drawn convolutions with rows of 32 bytes on an
+H200."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
 COPIED = 0.6
 """Of the bandwidth, that a copy reaches of which one side has rows of any length: 0.5 of 40 MB,
 0.75 of 84 MB on an H200."""
-
-
-def outputs(height, width, kernel, stride, dilation, pad):
-    """Rows and columns of the result."""
-    window = dilation * (kernel - 1) + 1
-    return [(extent + 2 * pad - window) // stride + 1 for extent in (height, width)]
 
 
 def eights(extent):
@@ -152,6 +151,8 @@ def convolution(
             terms, results = T.view(partial, (split, M * N)), T.view(total, (M * N,))
             local = T.alloc_fragment((2048,), T.float32)
             T.clear(local)
+            if auto_infer_current_arch().sm >= 90:
+                T.pdl_sync()
             for s in T.serial(split):
                 for i in T.Parallel(2048):
                     if block * 2048 + i < M * N:
@@ -203,47 +204,17 @@ def convolution(
     return main
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A convolution, by the parameters of its kernel."""
-
-    batch: int
-    height: int
-    width: int
-    channels: int
-    filters: int
-    kernel: int
-    stride: int = 1
-    dilation: int = 1
-    pad: int = 0
-
-    @property
-    def pixels(self):
-        """Of the image."""
-        return self.batch * self.height * self.width
-
-    @property
-    def results(self):
-        """Pixels of the output."""
-        steps = self.kernel, self.stride, self.dilation, self.pad
-        return self.batch * math.prod(outputs(self.height, self.width, *steps))
-
-    @property
-    def taps(self):
-        """Of a window."""
-        return self.kernel**2
-
-    def copies(self, arch):
-        """Seconds of the copies in front of the product."""
-        found = 0.0
-        for rows, extent in (
-            (self.pixels, self.channels),
-            (self.taps * self.channels, self.filters),
-        ):
-            if extent != eights(extent):
-                moved = 2.0 * rows * (extent + eights(extent))
-                found += moved / (COPIED * arch.speeds.bandwidth)
-        return found + (LAUNCH_CLOCKS / arch.speeds.clock if found else 0.0)
+def copies(arch, problem):
+    """Seconds of the copies in front of the product."""
+    found = 0.0
+    for rows, extent in (
+        (problem.pixels, problem.channels),
+        (problem.taps * problem.channels, problem.filters),
+    ):
+        if extent != eights(extent):
+            moved = 2.0 * rows * (extent + eights(extent))
+            found += moved / (COPIED * arch.speeds.bandwidth)
+    return found + (LAUNCH_CLOCKS / arch.speeds.clock if found else 0.0)
 
 
 def span(extent):
@@ -301,7 +272,12 @@ def seconds_of(arch, problem, tiling, group, room, split):
     beside = min(room, math.ceil(tiles / speeds.sms))
     k = tiling.k // group
     loaded = tiling.m * tiling.k / span(k) + tiling.k * tiling.n / span(tiling.n)
-    step = together(step_clocks(arch, product, tiling, beside), ROW_CLOCKS * loaded)
+    way = float(L2_PORT_BYTES_PER_CLOCK)
+    if tiles == math.ceil(M / tiling.m) * split:
+        # No two blocks want the same pixels: of such convolutions on an H200, multiprocessors
+        # received 34 to 40 bytes a clock.
+        way = min(way, L2_BYTES_PER_CLOCK / min(tiles, speeds.sms))
+    step = together(step_clocks(arch, product, tiling, beside, way), ROW_CLOCKS * loaded)
     stored = tiling.m * tiling.n * product.result
     edge = LATENCY_CLOCKS + stored / L2_PORT_BYTES_PER_CLOCK
     tile = max(steps * step, (steps * step + edge) / beside)
@@ -319,7 +295,7 @@ def seconds_of(arch, problem, tiling, group, room, split):
     if split > 1:
         summed = (8.0 * split + 2.0) * M * N / (BANDWIDTH_SHARE * speeds.bandwidth)
         seconds += summed + LAUNCH_CLOCKS / speeds.clock
-    return seconds + problem.copies(arch)
+    return seconds + copies(arch, problem)
 
 
 @functools.lru_cache(maxsize=256)
@@ -359,23 +335,6 @@ def configurations(problem, arch=None):
     """Parameters of `convolution`, the fastest first, as the cost model sees it; `arch` is by
     default the chip that is compiled for."""
     return _ranked(arch or auto_infer_current_arch(), problem)
-
-
-def inputs(problem, device="cpu"):
-    """Image and weight, normally distributed."""
-    torch.manual_seed(0)
-    p = problem
-    shapes = (p.batch, p.height, p.width, p.channels), (p.kernel, p.kernel, p.channels, p.filters)
-    return [torch.randn(shape, device=device, dtype=torch.float16) for shape in shapes]
-
-
-def relative_error(problem, image, weight, found):
-    """||found - wanted|| / ||wanted||, which is computed in float64."""
-    x, w = image.double().permute(0, 3, 1, 2), weight.double().permute(3, 2, 0, 1)
-    wanted = torch.nn.functional.conv2d(
-        x, w, None, problem.stride, problem.pad, problem.dilation
-    ).permute(0, 2, 3, 1)
-    return float((found.double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":

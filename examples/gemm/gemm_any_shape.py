@@ -2,8 +2,8 @@
 
 A block computes whole tiles of C, or a share of the steps along K. Shares of one tile meet in a
 workspace: the last block to arrive adds them up in the order of K, so that results are the same
-each time (of two, the order does not count). Nobody waits, so that any number of blocks may run at
-a time.
+each time (of two, the order does not count), or a second kernel does. Nobody waits, so that any
+number of blocks may run at a time.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -17,7 +17,30 @@ from gemm_few_rows import multiply_rows
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
+from tilelang.carver.arch.cuda import auto_infer_current_arch
 from tilelang.macros import copy_rows
+
+
+def may_overlap():
+    """Whether a kernel may start before the one in front of it is complete, and wait for it by
+    itself, on the chip that is compiled for."""
+    return auto_infer_current_arch().sm >= 90
+
+
+@T.macro
+def add_shares(partial, C):
+    """C of shares (split, rows, columns), of which all rows and columns are whole tiles; the sum is
+    in the order of the shares."""
+    split, M, N = int(partial.shape[0]), int(C.shape[0]), int(C.shape[1])
+    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 8), threads=256) as (bx, by):
+        sums = T.alloc_fragment((8, 128), T.float32)
+        T.clear(sums)
+        if may_overlap():
+            T.pdl_sync()
+        for s in T.unroll(split):
+            for i, j in T.Parallel(8, 128):
+                sums[i, j] += partial[s, by * 8 + i, bx * 128 + j]
+        T.copy(sums, C[by * 8, bx * 128])
 
 
 @tilelang.jit
@@ -37,6 +60,7 @@ def matmul(
     parts=1,
     swap=False,
     split=1,
+    apart=False,
     shared_tiles=0,
     cluster=1,
     padded=False,
@@ -48,8 +72,9 @@ def matmul(
 
     `swap`: tiles of C have block_N rows and block_M columns, which come from B: instructions have
     64 rows or more, and as few columns as a short A has rows.
-    `split`: so many blocks work on each tile. `shared_tiles`: the first ones of all are one row of
-    steps, of which each block has an equal share (stream K); the others are whole ones.
+    `split`: so many blocks work on each tile; their sums are added up by the last of them, or with
+    `apart` by a second kernel, whose blocks have a part each. `shared_tiles`: the first ones of all
+    are one row of steps, of which each block has an equal share (stream K); the others are whole.
     `fetch`: blocks fetch the next tile, or share, from `counter`; else they have every
     `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
@@ -70,6 +95,7 @@ def matmul(
     shared_tiles = tiles if split > 1 else shared_tiles
     shares = T.ceildiv(shared_tiles * steps, share)
     units = shares + tiles - shared_tiles
+    apart = apart and split > 1
     width = block_N // parts
     tall = min(panel, tile_rows)
 
@@ -77,6 +103,10 @@ def matmul(
         """Of rows of whole 16 bytes."""
         multiple = 128 // T.dtype(of).bits
         return -(-extent // multiple) * multiple
+
+    def whole(extent):
+        """Of whole tiles of `add_shares`."""
+        return -(-extent // 128) * 128
 
     @T.macro
     def place(tile, rank):
@@ -105,6 +135,16 @@ def matmul(
             for part in T.unroll(parts, explicit=True):
                 T.copy(local[:, part * width : (part + 1) * width], C_shared[part % 2])
                 T.copy(C_shared[part % 2], C[row * block_M, column * block_N + part * width])
+
+    @T.macro
+    def leave(local, partial, share_of_tile, row, column):
+        """A share, for the second kernel."""
+        for i, j in T.Parallel(block_M, block_N):
+            above, left = row * block_M + i, column * block_N + j
+            if swap:
+                partial[share_of_tile, left, above] = local[i, j]
+            else:
+                partial[share_of_tile, above, left] = local[i, j]
 
     @T.macro
     def add_up(local, partial, arrivals, arrived, unit, tile, rank):
@@ -143,7 +183,12 @@ def matmul(
         if by_threads:
             multiply_rows(A, B, C, by_threads // 8)
             return C
-        if shares:
+        if apart:
+            below, beside = tile_rows * cluster * block_M, tile_columns * block_N
+            if swap:
+                below, beside = beside, below
+            partial = T.alloc_global((split, whole(below), whole(beside)), T.float32)
+        elif shares:
             places = (shares + shared_tiles) * cluster
             partial = T.alloc_global((places, block_M, block_N), T.float32)
         if padded:
@@ -152,18 +197,19 @@ def matmul(
             copy_rows((A, A_wide), (B, B_wide))
         left, right = (A_wide, B_wide) if padded else (A, B)
         X, Y = (right, left) if swap else (left, right)
-        if wide:
+        if wide and not apart:
             C_wide = T.alloc_global((M, aligned(N, out_dtype)), out_dtype)
-        result = C_wide if wide else C
+        result = C_wide if wide and not apart else C
         with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
             local = T.alloc_fragment((block_M, block_N), T.float32)
             C_tile = (block_N, block_M) if swap else (block_M, width)
             # Two, so that one is filled while the other one is stored.
-            C_shared = [T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, 2))]
-            if shares:
-                arrived = T.alloc_shared((1,), T.int32)
+            C_shared = [
+                T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, 2) * (not apart))
+            ]
+            arrived = T.alloc_shared((1,), T.int32) if shares and not apart else None
             next_unit = counter if fetch else None
             clusters, rank = blocks // cluster, block % cluster
             for unit in T.Persistent(
@@ -174,7 +220,9 @@ def matmul(
                     row, column = place(tile, rank)
                     first = unit * share % steps
                     multiply(X, Y, X_shared, Y_shared, local, row, column, first, share)
-                    if not shares or add_up(local, partial, arrivals, arrived, unit, tile, rank):
+                    if apart:
+                        leave(local, partial, unit % split, row, column)
+                    elif not shares or add_up(local, partial, arrivals, arrived, unit, tile, rank):
                         store(local, result, C_shared, row, column)
                 else:
                     begin = T.if_then_else(
@@ -193,7 +241,9 @@ def matmul(
                             complete = add_up(local, partial, arrivals, arrived, unit, tile, rank)
                         if complete:
                             store(local, result, C_shared, row, column)
-        if wide:
+        if apart:
+            add_shares(partial, C)
+        elif wide:
             copy_rows((C_wide, C))
         return C
 

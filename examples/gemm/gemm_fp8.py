@@ -9,10 +9,14 @@ import math
 
 import torch
 from gemm import inputs, processors, relative_error
+from gemm_any_shape import add_shares
 
 import tilelang
 import tilelang.language as T
 from tilelang.macros import copy_rows
+
+CHUNK = 16
+"""Bytes, of which TMA takes rows."""
 
 
 @tilelang.jit
@@ -30,6 +34,7 @@ def scaled_matmul(
     results=1,
     cluster=1,
     split=1,
+    apart=False,
     padded=False,
     out_dtype=T.bfloat16,
 ):
@@ -45,7 +50,8 @@ def scaled_matmul(
     B's tile for all.
 
     `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
-    them up. `arrivals` are zeros, and zeros again behind the kernel. `padded`: A and B are copied
+    them up, or with `apart` a second kernel, whose blocks have a part each. `arrivals` are zeros,
+    and zeros again behind the kernel. `padded`: A and B are copied
     first, to rows of whole 16 bytes, which TMA takes.
     """
     groups, clusters = -(-K // group), processors() // cluster
@@ -54,20 +60,22 @@ def scaled_matmul(
     shared = math.gcd(block_N, group)
     squares = parts * block_N // shared
     steps = -(-groups // split)
+    apart = apart and split > 1
+    # Of whole tiles, of which shares store no part element by element.
+    below, beside = (
+        -(-extent // 128) * 128 for extent in (rows * cluster * block_M, columns * parts * block_N)
+    )
     # Rows of tiles of a panel: of those up to `panel` the number whose last panel is fullest. A
     # lower last panel would take divisions by a variable, in each step of the producer.
     tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
     tall = min(tall, rows)
-    wide = -(-K // 16) * 16
+    wide = -(-K // CHUNK) * CHUNK
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
 
     @T.macro
     def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
-        """Pass a share on; whether all of the tile's are there, and then `C_local` is their sum."""
-        for n, sums in enumerate(C_local):
-            at = left + n * block_N
-            T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
+        """Whether all of a tile's shares are there, and then `C_local` is their sum."""
         T.sync_threads()
         if T.get_thread_binding() == 0:
             arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
@@ -97,7 +105,7 @@ def scaled_matmul(
     ):
         C = T.empty((M, N), out_dtype)
         if split > 1:
-            partial = T.alloc_global((split, M, N), T.float32)
+            partial = T.alloc_global((split, below, beside), T.float32)
         if padded:
             A_wide = T.alloc_global((M, wide), T.float8_e4m3fn)
             B_wide = T.alloc_global((N, wide), T.float8_e4m3fn)
@@ -106,14 +114,15 @@ def scaled_matmul(
         with T.Kernel(clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
             B_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
-            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(results)]
+            staged = results if not apart else 0
+            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(staged)]
             scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if rows_of_B else None
             scale = T.alloc_shared((block_M + 32 if in_front else block_M,), T.float32)
             row = T.alloc_fragment((block_M,), T.float32)
             square = T.alloc_local((squares,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
             C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
-            arrived = T.alloc_shared((1,), T.int32) if split > 1 else None
+            arrived = T.alloc_shared((1,), T.int32) if split > 1 and not apart else None
             flat = T.reshape(scale_A, (groups * M,)) if in_front else None
 
             units = [-(-rows // tall), columns, tall, split]
@@ -162,12 +171,19 @@ def scaled_matmul(
                                     of_B = scale_of_B[n * block_N + column]
                                 sums[i, column] += product[i, column] * (row[i] * of_B)
                 tile = by * columns + bx
-                if split == 1 or add_up(
-                    C_local, partial, arrivals, arrived, tile, first, left, share
+                if split > 1:
+                    for n, sums in enumerate(C_local):
+                        at = left + n * block_N
+                        T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
+                if not apart and (
+                    split == 1
+                    or add_up(C_local, partial, arrivals, arrived, tile, first, left, share)
                 ):
                     for n, sums in enumerate(C_local):
                         T.copy(sums, C_shared[n % results])
                         T.copy(C_shared[n % results], C[first, left + n * block_N])
+        if apart:
+            add_shares(partial, C)
         return C
 
     return main
@@ -183,9 +199,11 @@ def counters(M, N, device="cpu"):
     return torch.zeros(arrivals_of(M, N), dtype=torch.int32, device=device)
 
 
-# Bytes a clock of an H200, from the memory to all multiprocessors and from L2 to one of them, and
-# bytes of shared memory of a block.
-MEMORY, L2, SHARED = 2200, 40, 227 * 1024
+# Bytes a clock of an H200, from the memory to all multiprocessors, from L2 to one of them and to
+# all, and bytes of shared memory of a block.
+MEMORY, L2, L2_OF_ALL, SHARED = 2200, 40, 5120, 227 * 1024
+# Clocks of a load, and of a kernel that adds up shares, besides their bytes.
+LATENCY, ADDING = 900, 4000
 
 
 def configurations(M, N, K, blocks=None):
@@ -195,36 +213,42 @@ def configurations(M, N, K, blocks=None):
     tensor cores and shared memory."""
     found, groups, blocks = [], -(-K // 128), blocks or processors()
 
-    def clocks(block_M, block_N, parts, split):
+    def clocks(block_M, block_N, parts, split, apart):
         width = parts * block_N
-        steps, units = -(-groups // split), -(-M // block_M) * -(-N // width) * split
+        steps, tiles = -(-groups // split), -(-M // block_M) * -(-N // width)
+        units = tiles * split
         rows, columns = min(M, block_M), min(N, width)
         chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110
         products = 1.12 * (block_M // 64) * 2 * width
         step = max(chain, products, (rows + columns) * 128 / L2)
-        end = 600 + 4 * width
-        if split > 1:  # a share is stored, and all shares of the last one's tile are loaded
-            end += 2500 + 2 * rows * columns * 4 / L2
+        end, behind = 600 + 4 * width, 0
+        share = 4 * block_M * width
+        if apart:  # a share is stored, and a second kernel loads them all
+            end += share / L2
+            behind = ADDING + units * share / L2_OF_ALL
+        elif split > 1:  # or the last one's block, one behind the other; of two the other one alone
+            end += 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
         # What a step loads from the memory, if each operand comes once.
         bytes_of_step = (M + N) * K / (units * steps)
 
         def wave(active):
             return steps * max(step, active * bytes_of_step / MEMORY) + end if active else 0
 
-        return 2000 + units // blocks * wave(blocks) + wave(units % blocks)
+        return 2000 + units // blocks * wave(blocks) + wave(units % blocks) + behind
 
-    for block_M, (block_N, parts), split in itertools.product(
+    for block_M, (block_N, parts), split, apart in itertools.product(
         (64, 128),
         ((64, 1), (128, 1), (192, 1), (128, 2)),
-        (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32),
+        range(1, 33),
+        (False, True),
     ):
-        if -(-groups // split) * (split - 1) >= groups:
+        if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
             continue  # the last share would have nothing
         stage = (block_M + parts * block_N) * 128 + (block_M + 32) * 4
         stages = min(8, (SHARED - block_M * block_N * 2 - 256) // stage)
         config = {"block_M": block_M, "block_N": block_N, "parts": parts, "split": split}
-        config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0}
-        time = clocks(block_M, block_N, parts, split)
+        config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0, "apart": apart}
+        time = clocks(block_M, block_N, parts, split, apart)
         found.append((time, config))
         if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20:
             # Less comes from L2 and the memory, but blocks wait for each other.

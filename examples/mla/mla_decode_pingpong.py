@@ -20,9 +20,10 @@ TILE, HEADS = 64, 64
 SLACK = 8
 
 
-def schedule():
+def schedule(producer=24, consumer=240):
     """Who does what, and what is passed on: tiles of keys a and b in halves and their rotated
-    parts, weights with the maxima that they are relative to, at the end sums of weights."""
+    parts, weights with the maxima that they are relative to, at the end sums of weights. Threads
+    that load have `producer` registers, the others `consumer`."""
     users = {
         "a_rope": ["scores_a"],
         "a_left": ["scores_a", "left_a"],
@@ -65,9 +66,9 @@ def schedule():
     return T.WSSchedule(
         num_warps=12,
         roles={
-            "load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24),
-            "left": T.WSRole(warps_lo=4, warps_hi=8, max_nreg=240),
-            "right": T.WSRole(warps_lo=8, warps_hi=12, max_nreg=240),
+            "load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=producer),
+            "left": T.WSRole(warps_lo=4, warps_hi=8, max_nreg=consumer),
+            "right": T.WSRole(warps_lo=8, warps_hi=12, max_nreg=consumer),
         },
         pipelines={name: T.WSPipeline(1) for name in pipelines},
         scopes=[steps, whole],

@@ -104,7 +104,14 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
          "(" + params + ")";
 }
 
-/*! Shared memory, rasterisation, and `const int bx = blockIdx.x;` for each index that is used. */
+/*!
+ * Shared memory, rasterisation, and `const int bx = blockIdx.x;` for each index that is used.
+ *
+ * NVVM knows of a thread's number that it is under 1024, whatever the launch bounds say. It is told
+ * the block's extent, so that a guard that holds in most steps of an unrolled loop
+ * (`r * 128 + tx < 1136`) is none there: as predicates, guards keep loads from being in flight
+ * together.
+ */
 void KernelPrinter::Indices(const KernelFacts& facts) {
   if (facts.has_dynamic_shared) {
     Line("unsigned char* buf_dyn_shmem = tl::dynamic_shared();");
@@ -124,8 +131,13 @@ void KernelPrinter::Indices(const KernelFacts& facts) {
   for (const IterVar& thread : facts.threads) {
     if (!facts.used.count(thread->var.get()) || names_.Find(thread->var.get())) continue;
     const std::string type = TypeName(thread->var->dtype());
-    Line("const " + type + " " + names_.Declare(thread->var) + " = " +
-         std::string(thread->thread_tag) + ";");
+    const std::string name = names_.Declare(thread->var);
+    const std::string tag(thread->thread_tag);
+    Line("const " + type + " " + name + " = " + tag + ";");
+    const auto* extent = thread->dom->extent.as<IntImmNode>();
+    if (extent && tag.rfind("threadIdx", 0) == 0) {
+      Line("tl::assume(" + name + " < " + std::to_string(ToInt(thread->dom->extent)) + ");");
+    }
   }
 }
 

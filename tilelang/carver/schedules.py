@@ -67,6 +67,9 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
+ADDING_CLOCKS = 4000
+"""Of the kernel that adds up shares, besides their bytes: its launch, which does not wait for the
+end of the other kernel, and its loads. Assumed."""
 L2_HALF = 0.5
 """Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
 A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
@@ -115,6 +118,8 @@ class Schedule:
         by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
             where tiles are multiplied.
         seconds: what the model expects.
+        apart: whether the sums of blocks that share a tile are added up by a second kernel, not by
+            the last of them.
     """
 
     block_M: int
@@ -133,6 +138,7 @@ class Schedule:
     wide: bool = False
     by_threads: int = 0
     seconds: float = math.inf
+    apart: bool = False
 
     @property
     def kind(self) -> str:
@@ -140,7 +146,7 @@ class Schedule:
         if self.by_threads:
             text = "few rows by threads"
         elif self.split > 1:
-            text = f"split K by {self.split}"
+            text = f"split K by {self.split}" + (" and added apart" if self.apart else "")
         elif self.shared_tiles:
             text = f"stream K of {self.shared_tiles} tiles"
         else:
@@ -313,15 +319,15 @@ def _shared_out(
     tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
     steps = math.ceil(product.k / tiling.k)
     ways = [(1, 0)]
-    ways += [
-        (split, 0) for split in range(2, sms // tiles + 1) if math.ceil(steps / split) >= MIN_STEPS
-    ]
+    splits = [n for n in range(2, sms // tiles + 1) if math.ceil(steps / n) >= MIN_STEPS]
+    ways += [(n, 0) for n in splits]
     left = tiles % sms
     if left and tiles > sms:
         ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
     elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
         ways.append((1, left))
-    for split, shared in ways:
+    every = [(split, False, shared) for split, shared in ways]
+    for split, apart, shared in every + [(n, True, 0) for n in splits]:
         blocks = min(sms, tiles * split) if not shared else sms
         yield Schedule(
             tiling.m,
@@ -335,12 +341,19 @@ def _shared_out(
             swap,
             split,
             shared,
-            seconds=_seconds(arch, product, tiling, swap, split, shared),
+            apart=apart,
+            seconds=_seconds(arch, product, tiling, swap, split, apart, shared),
         )
 
 
 def _seconds(
-    arch: CUDA, product: Product, tiling: Tiling, swap: bool, split: int, shared: int
+    arch: CUDA,
+    product: Product,
+    tiling: Tiling,
+    swap: bool,
+    split: int,
+    apart: bool,
+    shared: int,
 ) -> float:
     """The time of the block that has the most to do, and that of the memory."""
     speeds = arch.speeds
@@ -389,6 +402,9 @@ def _seconds(
     partial = 4 * tiling.m * tiling.n / way
     # One share is read behind the other.
     fix_up = (ends + sharers) * (partial + LATENCY_CLOCKS) + FIX_UP_CLOCKS if ends else 0
+    if apart:
+        sums = tiles * split * tiling.m * tiling.n
+        fix_up = partial + LATENCY_CLOCKS + ADDING_CLOCKS + 4 * sums / L2_BYTES_PER_CLOCK
     # What comes behind the last load, for which the memory has nothing to do.
     tail = stored / way + fix_up + 2 * LATENCY_CLOCKS
     reached = min(

@@ -13,6 +13,7 @@ _BY = {
     "tma": "TMA",
     "cp.async": "cp.async",
     "threads": "stores of all its threads",
+    "elements": "all its threads, cp.async where elements allow it",
     "fetch": "one thread from a counter",
 }
 

@@ -87,6 +87,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.Simplify,
         transform.LowerBufferLoads,
         transform.CountAsyncOperations,
+        transform.HoistDivisions,
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
     ]

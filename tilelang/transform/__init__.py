@@ -240,6 +240,11 @@ def FlattenBuffer() -> Pass:
     return get_function("transform.FlattenBuffer")()
 
 
+def HoistDivisions() -> Pass:
+    """Divisions that do not change in a loop are computed once, in front of it."""
+    return get_function("transform.HoistDivisions")()
+
+
 def HoistWarpUniformValues() -> Pass:
     """What a warp agrees on in descriptors of wgmma is asked once, at the kernel's beginning."""
     return get_function("transform.HoistWarpUniformValues")()
@@ -269,6 +274,7 @@ __all__ = [
     "CheckTensorLayouts",
     "CountAsyncOperations",
     "FlattenBuffer",
+    "HoistDivisions",
     "HoistViews",
     "HoistWarpUniformValues",
     "IfStmtBinding",

@@ -577,13 +577,23 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
       return (threads && is_among(*threads, v)) || is_among(others, v);
     });
   };
+  // A loop around the wait that has the variable of one around the copy: two values of one name.
+  bool is_ambiguous = false;
+  for (const SyncNode* n = wait; n; n = n->parent) {
+    const auto* loop = n->stmt.as<ForNode>();
+    is_ambiguous |= loop && std::any_of(end.inner.begin(), end.inner.end(), [&](const Axis& axis) {
+                      return axis.var.same_as(loop->loop_var);
+                    });
+  }
   end.guards.clear();
   for (const auto& guard : copy.guards) {
     if (is_known(guard.first, {})) end.guards.push_back(guard);
   }
-  // What cp.async writes to shared memory is any other thread's at the wait.
-  const bool acts_where_issued = copy.queue == AsyncQueue::kTmaStore || copy.tensor;
-  end.whole |= !acts_where_issued ||
+  // What a bulk copy writes to shared memory is any other thread's at the wait. A thread that waits
+  // for its own cp.async has written their elements itself.
+  const bool acts_where_issued =
+      copy.queue == AsyncQueue::kTmaStore || copy.queue == AsyncQueue::kCpAsync || copy.tensor;
+  end.whole |= !acts_where_issued || is_ambiguous ||
                !std::all_of(end.indices.begin(), end.indices.end(), [&](const Expr& e) {
                  return IsPureInteger(e) && is_known(e, end.inner);
                });

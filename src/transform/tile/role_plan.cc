@@ -92,11 +92,9 @@ struct KindName {
   CopyKind kind;
   const char* name;
 };
-constexpr KindName kKinds[] = {{CopyKind::kNothing, ""},
-                               {CopyKind::kTma, "tma"},
-                               {CopyKind::kCpAsync, "cp.async"},
-                               {CopyKind::kThreads, "threads"},
-                               {CopyKind::kFetchTile, "fetch"}};
+constexpr KindName kKinds[] = {{CopyKind::kNothing, ""},          {CopyKind::kTma, "tma"},
+                               {CopyKind::kCpAsync, "cp.async"},  {CopyKind::kThreads, "threads"},
+                               {CopyKind::kElements, "elements"}, {CopyKind::kFetchTile, "fetch"}};
 
 String NameOf(CopyKind kind) {
   for (const KindName& row : kKinds) {
@@ -372,9 +370,7 @@ class PlanReader {
     node->channel = Int(fields, "channel");
     if (fields.count("split")) node->split = Int(fields, "split");
     Channel& c = roles_.channels[node->channel];
-    c.by_cp_async |= node->fill == CopyKind::kCpAsync;
-    c.by_threads |= node->fill == CopyKind::kThreads;
-    c.by_fetch |= node->fill == CopyKind::kFetchTile;
+    c.AddKind(node->fill);
   }
 
   const Array<Var>& buffers_;

@@ -1,6 +1,7 @@
 /*! How the roles of a schedule fill the buffers of their pipelines. */
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tile_op.h"
@@ -22,6 +23,22 @@ bool StartsCopies(const Stmt& s) {
            std::any_of(accesses.begin(), accesses.end(),
                        [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
   });
+}
+
+/*! A loop all of whose stores put an element of global memory, or zero, into shared memory. */
+bool IsElementCopy(const Stmt& s) {
+  if (!s.as<ForNode>() || AsTileOp(s)) return false;
+  bool only = true;
+  ForEachIn<BufferStoreNode>(s, [&](const BufferStoreNode* store) {
+    Expr value = store->value;
+    if (const auto* call = value.as<CallNode>(); call && IsIfThenElse(call)) {
+      only &= IsConst(call->args[2], 0);
+      value = call->args[1];
+    }
+    const auto* load = value.as<TensorLoadNode>();
+    only &= load && IsGlobal(load->source.as_or_throw<Var>()) && IsShared(store->buffer);
+  });
+  return only && !HasNode<EvaluateNode>(s, [](const EvaluateNode*) { return true; });
 }
 
 class FillChooser : ScheduledProgram {
@@ -48,8 +65,7 @@ class FillChooser : ScheduledProgram {
         if (!fills) continue;
         node->channel = c;
         node->fill = KindOf(node, channel, written);
-        channel.by_cp_async |= node->fill == CopyKind::kCpAsync;
-        channel.by_threads |= node->fill == CopyKind::kThreads;
+        channel.AddKind(node->fill);
       }
     });
     MulticastCopies(kernel_, &roles_);
@@ -65,17 +81,21 @@ class FillChooser : ScheduledProgram {
     }
     const bool direct = std::any_of(channel.windows.begin(), channel.windows.end(),
                                     [&](const Window& w) { return w.sequence == node->parent; });
+    const bool stays = std::none_of(use.reads.begin(), use.reads.end(),
+                                    [&](const Var& v) { return Contains(written, v); });
     if (!IsTileLoad(node->stmt)) {
       node->why.clear();
+      if (direct && stays && IsElementCopy(node->stmt) && IsOnlyUser(*node, use.writes)) {
+        return CopyKind::kElements;
+      }
     } else if (!direct) {
       node->why = "it stands in a loop or a branch of its own";
     } else if (!IsOnlyFilled(*node, use.writes)) {
       node->why = "its role uses the tile itself, or writes some of it twice";
     } else if (PassConfigFlag("tl.disable_tma_lower", false)) {
       node->why = "tl.disable_tma_lower";
-    } else if (std::any_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
-                 return Contains(written, v) || !(IsGlobal(v) || IsLocal(v));
-               })) {
+    } else if (!stays || std::any_of(use.reads.begin(), use.reads.end(),
+                                     [](const Var& v) { return !IsGlobal(v) && !IsLocal(v); })) {
       node->why = "what it loads depends on memory that the kernel writes";
     } else {
       const int64_t threads = roles_.roles[*node->role].range.threads;
@@ -108,6 +128,17 @@ class FillChooser : ScheduledProgram {
         only &= IsTileLoad(other->stmt) && !Contains(other->use.reads, v) &&
                 AreApart(TileOf(node), TileOf(*other));
       }
+    });
+    return only;
+  }
+
+  /*! Nothing else that the role does in the body uses the buffers. */
+  bool IsOnlyUser(const RoleNode& node, const std::vector<Var>& buffers) const {
+    bool only = true;
+    ForEachNode(roles_.body, [&](const RoleNode* other) {
+      if (other == &node || !other->IsLeaf() || other->role != node.role) return;
+      if (!AncestorIn(node.parent, other)) return;
+      for (const Var& v : buffers) only &= !IsUsed(*other, v);
     });
     return only;
   }

@@ -283,13 +283,19 @@ class RoleEmitter {
     }
     if (c.by_fetch) out->push_back({MakeEvaluate(CallOp(kMbarrierArrive, {address}), span), true});
     if (c.by_threads) {
-      if (c.read_by_async_proxy) out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
+      // Where there are copies by cp.async, the readers have the fence.
+      if (c.read_by_async_proxy && !c.by_cp_async) {
+        out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span)});
+      }
       out->push_back({u.barriers->SignalFull(u.number, span)});
     }
   }
 
   Stmt Fill(const RoleNode& node, const std::vector<Use>& uses) const {
     if (node.fill == CopyKind::kThreads) return ByThreads(node.stmt);
+    if (node.fill == CopyKind::kElements) {
+      return MakeAttr(String(""), kAsyncCopy, MakeInt(kBool, 1), node.stmt);
+    }
     if (node.fill == CopyKind::kCpAsync) {
       const Call copy = Narrowed(AsTileOp(node.stmt), kByCpAsync);
       return MakeAttr(String(""), kAsyncCopy, MakeInt(kBool, 1),
@@ -322,8 +328,9 @@ class RoleEmitter {
   static void OpenUse(const Use& u, size_t i, const Span& span, std::vector<RoleStmt>* out) {
     const ChannelBarriers& b = *u.barriers;
     out->push_back({b.Acquire(b.full, u.number, b.Parity(u.number), span), false, i, -1, i});
-    // cp.async has no place for a fence after it has written; the reader's serves as well.
-    if (b.channel->by_cp_async && b.channel->read_by_async_proxy) {
+    // cp.async has no place for a fence after it has written; the reader's serves as well. Of
+    // stores without one ThreadSync knows.
+    if (b.channel->by_cp_async && !b.channel->by_threads && b.channel->read_by_async_proxy) {
       out->push_back({MakeEvaluate(CallOp(kFenceProxyAsync, {}), span), false, i, -1, i});
     }
   }

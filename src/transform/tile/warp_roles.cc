@@ -206,9 +206,7 @@ class Planner {
         node->channel = c;
       }
       Channel& channel = (*channels)[node->channel];
-      channel.by_cp_async |= node->fill == CopyKind::kCpAsync;
-      channel.by_threads |= node->fill == CopyKind::kThreads;
-      channel.by_fetch |= node->fill == CopyKind::kFetchTile;
+      channel.AddKind(node->fill);
     });
     if (!torn) return true;
     return Refuse("it fills two buffers that are not used over the same statements",

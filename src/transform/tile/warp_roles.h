@@ -25,10 +25,11 @@
 
 namespace tl {
 
-/*! How a fill is made. kNothing: the statement is no fill. kThreads: by ordinary stores.
+/*! How a fill is made. kNothing: the statement is no fill. kThreads: by ordinary stores. kElements:
+ * a loop that copies elements, by cp.async where LowerAsyncCopy finds one and by stores elsewhere.
  * kFetchTile is no copy: one thread fetches the number of a tile from a counter, and the producer
  * reads that number, too. */
-enum class CopyKind : uint8_t { kNothing, kTma, kCpAsync, kThreads, kFetchTile };
+enum class CopyKind : uint8_t { kNothing, kTma, kCpAsync, kThreads, kElements, kFetchTile };
 
 /*! A part of the block's threads and their registers. */
 struct Role {
@@ -151,6 +152,12 @@ struct Channel {
   bool consumer_writes = false, read_by_async_proxy = false;
   size_t count = 0;
 
+  /*! Fills of this kind are among them. */
+  void AddKind(CopyKind kind) {
+    by_cp_async |= kind == CopyKind::kCpAsync || kind == CopyKind::kElements;
+    by_threads |= kind == CopyKind::kThreads || kind == CopyKind::kElements;
+    by_fetch |= kind == CopyKind::kFetchTile;
+  }
   /*! One thread issues all of its fills. */
   bool IsByOne() const { return !by_cp_async && !by_threads; }
   bool IsUsedBy(size_t role) const;

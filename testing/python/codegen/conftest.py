@@ -37,7 +37,8 @@ def body(emit: Callable[..., str]) -> Callable[..., list[str]]:
 
     def run(func: tirx.PrimFunc) -> list[str]:
         lines = emit(func).partition(") {\n")[2].splitlines()[:-1]
-        return [line[2:] for line in lines if "= threadIdx" not in line]
+        opening = ("= threadIdx", "tl::assume(")
+        return [line[2:] for line in lines if not any(text in line for text in opening)]
 
     return run
 

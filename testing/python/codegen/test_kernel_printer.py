@@ -9,6 +9,8 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+import tilelang
+import tilelang.language as tl
 from tilelang._ffi import get_function
 from tilelang.cuda.nvrtc import compile_cubin
 from tilelang.emulator.compiler import build_emulated
@@ -33,6 +35,7 @@ def test_vector_copy(emit):
         "main_kernel(const half_t* __restrict__ A, half_t* __restrict__ B) {\n"
         "  const int bx = blockIdx.x;\n"
         "  const int tx = threadIdx.x;\n"
+        "  tl::assume(tx < 32);\n"
         "  tl::store(B + bx * 256 + tx * 8, tl::load<half_t, 8>(A + bx * 256 + tx * 8));\n"
         "}\n"
     )
@@ -84,6 +87,7 @@ main_kernel(const half_t* __restrict__ A, float* __restrict__ B, int n) {
   const dim3 blockIdx = tl::rasterization2DRow<10>();
   const int bx = blockIdx.x;
   const int tx = threadIdx.x;
+  tl::assume(tx < 8);
   auto S = tl::shared<half_t, 128>(buf_dyn_shmem + 0);
   auto R = tl::shared<float, 64>(buf_dyn_shmem + 256);
   alignas(16) tl::local<float, 32> C;
@@ -146,6 +150,22 @@ def test_line_directives_name_the_python_line(emit):
     line = inspect.currentframe().f_lineno - 2
     text = emit(func, line_directives=True)
     assert text.endswith(f'#line {line} "{__file__}"\n  B[tx] = A[tx];\n}}\n')
+
+
+def test_rows_that_threads_do_not_divide_are_loaded_without_guards():
+    """All vectors of a row but the last are inside whatever the thread: one load is predicated."""
+
+    @tl.prim_func
+    def main(A: tl.Tensor((64, 4544), "float16"), B: tl.Tensor((64, 4544), "float32")):
+        with tl.Kernel(64, threads=128) as bx:
+            row = tl.alloc_fragment((4544,), "float16")
+            tl.copy(A[bx, :], row)
+            tl.copy(row, B[bx, :])
+
+    sass = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi").sass
+    loads = [line.split("*/")[1].split() for line in sass.splitlines() if "LDG" in line]
+    assert len(loads) > 4
+    assert sum(words[0].startswith("@") for words in loads) == 1, loads
 
 
 def test_names_are_legal_and_unique(body):

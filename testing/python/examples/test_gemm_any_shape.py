@@ -40,6 +40,14 @@ def example():
             {"swap": True, "split": 2, "block_N": 32, "block_K": 64, "blocks": 6},
             id="swapped split K",
         ),
+        pytest.param(
+            (72, 131, 520), {"split": 4, "apart": True, "block_N": 96, "blocks": 8}, id="apart"
+        ),
+        pytest.param(
+            (30, 328, 400),
+            {"swap": True, "split": 3, "apart": True, "block_N": 32, "blocks": 9},
+            id="apart, swapped",
+        ),
         pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),

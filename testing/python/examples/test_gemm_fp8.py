@@ -27,6 +27,7 @@ def example():
         pytest.param((23, 200, 640), {"block_M": 64, "split": 2}, id="two shares"),
         # Shares of three steps, of nine: the last one has none.
         pytest.param((66, 72, 1100), {"split": 4}, id="a share of nothing"),
+        pytest.param((66, 75, 640), {"split": 3, "apart": True}, id="shares added apart"),
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((9, 200, 1037), {"block_M": 64, "split": 3, "padded": True}, id="padded rows"),
         pytest.param((264, 520, 400), {"parts": 2, "cluster": 2}, id="clusters"),

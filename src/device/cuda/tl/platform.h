@@ -21,6 +21,10 @@ using uint64_t = unsigned long;
 #define TL_MEMCPY ::memcpy
 
 namespace tl {
+
+/*! What the compiler may take for true. */
+TL_DEVICE void assume(bool condition) { __builtin_assume(condition); }
+
 namespace detail {
 
 TL_DEVICE int count_leading_zeros(uint32_t x) { return __clz(int(x)); }

@@ -39,6 +39,10 @@ inline void __threadfence_block() { tl::emu::check_fence(); }
 inline void __threadfence_system() { tl::emu::check_fence(); }
 
 namespace tl {
+
+/*! What the compiler may take for true. */
+TL_DEVICE void assume(bool) {}
+
 namespace detail {
 
 TL_DEVICE int count_leading_zeros(uint32_t x) { return x ? __builtin_clz(x) : 32; }

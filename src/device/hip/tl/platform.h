@@ -64,6 +64,10 @@ typedef uint32_t uint2 __attribute__((ext_vector_type(2)));
 typedef uint32_t uint4 __attribute__((ext_vector_type(4)));
 
 namespace tl {
+
+/*! What the compiler may take for true. */
+TL_DEVICE void assume(bool condition) { __builtin_assume(condition); }
+
 namespace detail {
 
 /*! Wavefronts of a SIMD, one of four, that have `threads` threads together; no fewer than wanted.

@@ -304,6 +304,25 @@ def test_pipeline_has_one_barrier_right_after_the_wait(sync):
     assert lines[lines.index("BARRIER") - 1] == "T.tl.cp_async_wait(1)"
 
 
+@pytest.mark.parametrize("reader", ["tx", "63 - tx"])
+def test_a_thread_sees_its_own_copies_behind_its_wait(sync, reader):
+    """Copies of one loop that another one reads: a barrier where other threads read them."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((4, 64), "float32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((4, 64), "float32", scope="shared.dyn")
+            for k in range(4):
+                intrinsic("cp_async_gs", 4, address(S, k, tx), address(A, k, tx))
+                intrinsic("cp_async_commit")
+            intrinsic("cp_async_wait", 0)
+            for n in range(4):
+                A[n, tx] = S[n, 63 - tx] if reader != "tx" else S[n, tx]
+
+    assert sync(func).count("BARRIER") == (reader != "tx")
+
+
 def test_wait_publishes_the_copies(sync):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((64,), "float32")):

@@ -342,6 +342,63 @@ def test_cp_async_and_tma_fill_one_pipeline_and_the_target_writes_to_it(check):
     assert "full after 256, empty after 4 arrivals" in kernel.explain()
 
 
+def gathered(factor=None):
+    """Rows that a table names, of which some are none, and a tile of the role's stores."""
+    plan = T.WSSchedule(
+        num_warps=8,
+        roles={"load": T.WSRole(0, 4), "mma": T.WSRole(4, 8)},
+        pipelines={"rows": T.WSPipeline(2)},
+        scopes=[
+            T.WSScope("step", {"load": ["load"], "mma": ["mma"]}, syncs("rows", "load", "mma")),
+            T.WSScope(None, {"mma": ["clear", "store"]}),
+        ],
+    )
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        X: T.Tensor((50, 64), "float16"),
+        table: T.Tensor((192,), "int32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=256):
+            T.annotate_ws_schedule(plan)
+            S = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            Q = T.alloc_fragment((64, 64), "float16")
+            with T.ws_op("clear"):
+                T.copy(A, Q)
+                T.clear(F)
+            for k in T.serial(3, annotations=named("step")):
+                with T.ws_op("load"):
+                    for i, j in T.Parallel(64, 64):
+                        if factor is None:
+                            S[i, j] = X[table[k * 64 + i], j]
+                        else:
+                            S[i, j] = X[table[k * 64 + i], j] * factor
+                with T.ws_op("mma"):
+                    T.gemm(Q, S, F)
+            T.copy(F, C, annotations=named("store"))
+
+    return main
+
+
+@pytest.mark.parametrize(("factor", "by"), [(None, "cp.async"), (2, "stores")])
+def test_a_role_gathers_rows(check, factor, by):
+    a, x, table = ints(64, 64), ints(50, 64), torch.randint(50, (192,), dtype=torch.int32)
+    table[5::9] = -1
+    rows = torch.where(table[:, None] < 0, 0, x[table.long()].float()).view(3, 64, 64).sum(0)
+    kernel = check(gathered(factor), [a, x, table], a.float() @ rows * (factor or 1))
+    source, said = kernel.get_kernel_source(), kernel.explain()
+    assert ("cp_async_gs_conditional<16>(S" in source) == (by == "cp.async")
+    # Each thread for its copies by cp.async, each warp for its stores.
+    assert f"full after {132 if factor is None else 4}, empty after 4 arrivals" in said
+    # The reader has the fence where the copies are asynchronous.
+    assert source.count("fence_proxy_async()") == 1
+    wait = source.index("mbarrier_wait(S_full")
+    assert (source.index("fence_proxy_async()") > wait) == (factor is None)
+
+
 def selected(n):
     """Tiles that a table selects; the source uses them, too, and a loop of one role is a pipeline
     of its own."""
