@@ -10,30 +10,15 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
-import math
 
 import torch
+from gemm_few_rows import multiply_rows
 
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
 from tilelang.carver.arch.cuda import auto_infer_current_arch
-
-
-@T.macro
-def copy_rows(X, Y):
-    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
-    made of."""
-    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
-    word = math.gcd(int(given), int(wanted), 8)
-    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
-    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
-        x = T.view(X, (rows, given // word), kind)
-        y = T.view(Y, (rows, wanted // word), kind)
-        for i, j in T.Parallel(16, 256):
-            row, column = by * 16 + i, bx * 256 + j
-            if row < rows and column < wanted // word:
-                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
+from tilelang.macros import copy_rows
 
 
 def may_overlap():
@@ -81,6 +66,7 @@ def matmul(
     padded=False,
     wide=False,
     fetch=False,
+    by_threads=0,
 ):
     """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
 
@@ -94,6 +80,8 @@ def matmul(
     `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
     common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
     `wide`: C is stored with such rows first, and copied.
+    `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
+    loaded by threads; the others then count for nothing.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
@@ -192,6 +180,9 @@ def matmul(
         arrivals: T.Tensor((max(shared_tiles * cluster, 1),), T.int32),
     ):
         C = T.empty((M, N), out_dtype)
+        if by_threads:
+            multiply_rows(A, B, C, by_threads // 8)
+            return C
         if apart:
             below, beside = tile_rows * cluster * block_M, tile_columns * block_N
             if swap:
@@ -203,8 +194,7 @@ def matmul(
         if padded:
             A_wide = T.alloc_global((M, aligned(K, dtype)), dtype)
             B_wide = T.alloc_global((N, aligned(K, dtype)), dtype)
-            copy_rows(A, A_wide)
-            copy_rows(B, B_wide)
+            copy_rows((A, A_wide), (B, B_wide))
         left, right = (A_wide, B_wide) if padded else (A, B)
         X, Y = (right, left) if swap else (left, right)
         if wide and not apart:
@@ -254,7 +244,7 @@ def matmul(
         if apart:
             add_shares(partial, C)
         elif wide:
-            copy_rows(C_wide, C)
+            copy_rows((C_wide, C))
         return C
 
     return main

@@ -13,6 +13,7 @@ from gemm_any_shape import add_shares
 
 import tilelang
 import tilelang.language as T
+from tilelang.macros import copy_rows
 
 CHUNK = 16
 """Bytes, of which TMA takes rows."""
@@ -72,33 +73,6 @@ def scaled_matmul(
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
 
-    # Bytes of the words that rows of A and B are made of, and words that a thread copies.
-    word = math.gcd(K, CHUNK)
-    words, chunks = CHUNK // word, wide // CHUNK
-
-    @T.macro
-    def copy_chunk(X, copy, chunk):
-        """16 bytes of a row of X, or zeros behind its end."""
-        kind = T.dtype(f"uint{8 * word}")
-        x = T.view(X, (X.shape[0], K // word), kind)
-        y = T.view(copy, (X.shape[0] * chunks, words), kind)
-        row, first = chunk // chunks, chunk % chunks * words
-        local = T.alloc_local((words,), kind)
-        for j in T.unroll(words):
-            local[j] = T.if_then_else(first + j < K // word, x[row, first + j], 0)
-        for j in T.vectorized(words):
-            y[chunk, j] = local[j]
-
-    @T.macro
-    def pad(A, B, A_wide, B_wide):
-        """Both operands with zeros at the ends of their rows."""
-        with T.Kernel(T.ceildiv((M + N) * chunks, 256), threads=256) as block:
-            chunk = block * 256 + T.get_thread_binding()
-            if chunk < M * chunks:
-                copy_chunk(A, A_wide, chunk)
-            elif chunk < (M + N) * chunks:
-                copy_chunk(B, B_wide, chunk - M * chunks)
-
     @T.macro
     def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
         """Whether all of a tile's shares are there, and then `C_local` is their sum."""
@@ -135,7 +109,7 @@ def scaled_matmul(
         if padded:
             A_wide = T.alloc_global((M, wide), T.float8_e4m3fn)
             B_wide = T.alloc_global((N, wide), T.float8_e4m3fn)
-            pad(A, B, A_wide, B_wide)
+            copy_rows((A, A_wide), (B, B_wide))
         left_operand, right_operand = (A_wide, B_wide) if padded else (A, B)
         with T.Kernel(clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)

@@ -6,12 +6,12 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
-import math
 
 import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.macros import copy_rows
 
 
 def processors():
@@ -78,22 +78,6 @@ def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
         tile -= tall * columns
 
 
-@T.macro
-def copy_rows(X, Y):
-    """X to Y, whose rows are shorter, or longer and end with zeros, in words as wide as both are
-    made of."""
-    given, wanted = (x.shape[-1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
-    word = math.gcd(int(given), int(wanted), 8)
-    rows, kind = math.prod(int(extent) for extent in X.shape[:-1]), T.dtype(f"uint{8 * word}")
-    with T.Kernel(T.ceildiv(wanted // word, 256), T.ceildiv(rows, 16), threads=256) as (bx, by):
-        x = T.view(X, (rows, given // word), kind)
-        y = T.view(Y, (rows, wanted // word), kind)
-        for i, j in T.Parallel(16, 256):
-            row, column = by * 16 + i, bx * 256 + j
-            if row < rows and column < wanted // word:
-                y[row, column] = T.if_then_else(column < given // word, x[row, column], 0)
-
-
 @tilelang.jit
 def grouped_matmul(
     groups,
@@ -143,8 +127,7 @@ def grouped_matmul(
         if depth > K:
             A_wide = T.alloc_global((rows, depth), dtype)
             B_wide = T.alloc_global((groups, N, depth), dtype)
-            copy_rows(A, A_wide)
-            copy_rows(B, B_wide)
+            copy_rows((A, A_wide), (B, B_wide))
             left, right = A_wide, B_wide
         with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)

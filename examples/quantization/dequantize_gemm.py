@@ -8,13 +8,13 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
-import math
 
 import torch
 
 import tilelang
 import tilelang.language as T
 from tilelang.layout import make_swizzled_layout
+from tilelang.macros import copy_rows
 
 ROWS = T.GemmWarpPolicy.FullRow
 
@@ -60,22 +60,6 @@ def pack(pairs):
 def unpack_order(packed):
     """What `pack` was given, filled up."""
     return reordered(packed, torch.tensor([place_in_pack(j) for j in range(PACKED)]))
-
-
-@T.macro
-def copy_rows(X, Y):
-    """X to Y, whose rows are longer and end with zeros, so that they are whole 16 bytes, as TMA
-    takes them; in words as wide as both are made of."""
-    given, wanted = (x.shape[1] * T.dtype(x.dtype).bits // 8 for x in (X, Y))
-    word = math.gcd(int(given), 16)
-    kind = T.dtype(f"uint{8 * word}")
-    rows, width = int(X.shape[0]), T.ceildiv(wanted // word, 256)
-    with T.Kernel(width, rows, threads=256) as (bx, row):
-        x, y = (T.view(z, (rows, b // word), kind) for z, b in ((X, given), (Y, wanted)))
-        for j in T.Parallel(256):
-            if bx * 256 + j < wanted // word:
-                inside = bx * 256 + j < given // word
-                y[row, bx * 256 + j] = T.if_then_else(inside, x[row, bx * 256 + j], 0)
 
 
 @T.macro
@@ -197,7 +181,7 @@ def matmul_int4(
             partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
         if padded:
             A_wide = T.alloc_global((M, -(-K // 8) * 8), T.float16)
-            copy_rows(A, A_wide)
+            copy_rows((A, A_wide))
         left = A_wide if padded else A
         with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
             bx, by, bz = (T.get_block_binding(d) for d in range(3))
@@ -289,7 +273,7 @@ def matmul_mxfp4(
             partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
         if padded:
             A_wide = T.alloc_global((M, -(-K // 8) * 8), T.bfloat16)
-            copy_rows(A, A_wide)
+            copy_rows((A, A_wide))
         left = A_wide if padded else A
         with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
             bx, by, bz = (T.get_block_binding(d) for d in range(3))

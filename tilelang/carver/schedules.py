@@ -47,8 +47,9 @@ globalStrides), and for copies of 16 bytes."""
 WORD_COPY_BYTES_PER_CLOCK = 32
 """Copied to shared memory where rows are whole words of 4 bytes: a thread copies one at a time.
 Assumed."""
-ELEMENTS_PER_CLOCK = 6
-"""That threads copy where they are not, through registers, one at a time. Assumed."""
+ELEMENTS_PER_CLOCK = 0.5
+"""That threads copy where they are not, through registers, and wait for each: 45 x 22592 x 723 in
+bfloat16 took an H200 186 us."""
 ELEMENT_STORE_CLOCKS = 470
 """Of a thread for each element of a result whose rows TMA does not take: of products of
 1752 x 16807 x 384 and 3155 x 3155 x 3155 on an H200."""
@@ -78,6 +79,19 @@ measurement: 96 blocks for 128 take 6 % longer for 32 x 8192 x 8192 on an H200."
 COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
+FEW_ROWS = 8
+"""Of A, at most, where threads load words that begin anywhere: rows of an instruction that have one
+of theirs."""
+ROWS_BY_THREADS = 16
+"""Of B, that a block multiplies."""
+THREADS_OF_FEW_ROWS = 256
+WORD_BYTES = 8
+WORD_INSTRUCTIONS = 40
+"""To load a word that begins anywhere, to shift, convert and multiply it: counted in the SASS of a
+product of 8-bit floats for sm_90a."""
+ISSUED_PER_CLOCK = 1.3
+"""Of the four that a multiprocessor can issue: 3 and 8 x 10176 x 10306 in 8-bit floats take an H200
+53 us."""
 SWAPPED_ROWS = 256
 """Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
 
@@ -101,6 +115,8 @@ class Schedule:
             serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
         padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
         wide: whether the result is stored with such rows first, and copied.
+        by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
+            where tiles are multiplied.
         seconds: what the model expects.
         apart: whether the sums of blocks that share a tile are added up by a second kernel, not by
             the last of them.
@@ -120,13 +136,16 @@ class Schedule:
     cluster: int = 1
     padded: bool = False
     wide: bool = False
+    by_threads: int = 0
     seconds: float = math.inf
     apart: bool = False
 
     @property
     def kind(self) -> str:
         """Such as ``split K by 4, swapped``."""
-        if self.split > 1:
+        if self.by_threads:
+            text = "few rows by threads"
+        elif self.split > 1:
             text = f"split K by {self.split}" + (" and added apart" if self.apart else "")
         elif self.shared_tiles:
             text = f"stream K of {self.shared_tiles} tiles"
@@ -176,6 +195,8 @@ def _ranked(
             found += _padded(arch, product, swap)
     if N * result % ROW_BYTES:
         found = list(_of_ragged_results(arch, M, N, result, found))
+    if K * width % ROW_BYTES and M <= FEW_ROWS and width in (1, 2):
+        found.append(_by_threads(arch, Product(M, N, K, in_dtype, width, result)))
     return tuple(sorted(found, key=lambda schedule: schedule.seconds))
 
 
@@ -185,13 +206,29 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     wide = replace(product, k=-(-product.k // multiple) * multiple)
     elements = (product.m + product.n) * (product.k + wide.k)
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
-    word = math.gcd(int(product.k * product.operand), 8) / product.operand
-    clocks = elements / 2 / word / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
-    copies = max(elements * product.operand / bandwidth, clocks / arch.speeds.clock)
-    copies += LAUNCH_CLOCKS / arch.speeds.clock
+    copies = elements * product.operand / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
     for tiling, parts in _tilings(arch, wide, swap):
         for schedule in _shared_out(arch, wide, tiling, parts, swap):
             yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
+
+
+def _by_threads(arch: CUDA, product: Product) -> Schedule:
+    """Threads load words of 8 bytes of B, and of all rows of A, for instructions of a warp."""
+    size = product.n * product.k * product.operand
+    instructions = size / WORD_BYTES / arch.warp_size * WORD_INSTRUCTIONS
+    clocks = instructions / (ISSUED_PER_CLOCK * arch.speeds.sms) + 2 * LATENCY_CLOCKS
+    return Schedule(
+        ROWS_BY_THREADS,
+        ROWS_BY_THREADS,
+        int(WORD_BYTES / product.operand),
+        1,
+        THREADS_OF_FEW_ROWS,
+        -(-product.n // ROWS_BY_THREADS),
+        by_threads=ROWS_BY_THREADS,
+        seconds=together(
+            clocks / arch.speeds.clock, size / BANDWIDTH_SHARE / arch.speeds.bandwidth
+        ),
+    )
 
 
 def _of_ragged_results(
@@ -200,9 +237,7 @@ def _of_ragged_results(
     """Each with what threads take to store it, and with a copy of the result behind it."""
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
     together = math.gcd(int(N * result), ROW_BYTES) / result  # elements that a thread stores
-    copied = M * N / together / (ELEMENTS_PER_CLOCK * arch.speeds.sms)
-    copy = max(2 * M * N * result / bandwidth, copied / arch.speeds.clock)
-    copy += LAUNCH_CLOCKS / arch.speeds.clock
+    copy = 2 * M * N * result / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
     clocks = ELEMENT_STORE_CLOCKS if together == 1 else STORE_CLOCKS
     for s in schedules:
         rows, columns = (N, M) if s.swap else (M, N)

@@ -52,6 +52,7 @@ RUNS = {
     "gemm_fp8": ("--size 130 80 144", 4),
     "gemm_mxfp": ("--size 130 80 256", 4),
     "gemm_sp": ("--size 130 72 128", 1),
+    "gemm_few_rows": ("--size 2 13 71", 2),
     "gemm_splitk": ("--size 40 100 200 --split 3", 1),
     "gemv": ("--size 10 1100", 2),
     "gqa_decode": ("--lengths 70 1 --splits 2", 3),

@@ -15,10 +15,12 @@ SIZE = (200, 328, 520)
 
 @pytest.fixture(scope="module")
 def example():
+    sys.path.insert(0, str(EXAMPLES))  # It finds its neighbours, as when it is started.
     spec = importlib.util.spec_from_file_location("any_shape", EXAMPLES / "gemm_any_shape.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["any_shape"] = module
     spec.loader.exec_module(module)
+    sys.path.remove(str(EXAMPLES))
     return module
 
 
@@ -68,6 +70,23 @@ def test_schedules(example, monkeypatch, device, size, schedule):
     # A second call finds the counters as the first one did, and adds in the same order.
     assert torch.equal(found, kernel(a, b, *counters))
     assert not any(counter.any() for counter in counters)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [
+        # Rows begin at all bytes of a word; those behind the last of B are none; behind columns of
+        # whole words are elements that threads multiply by themselves.
+        pytest.param((3, 13, 1061), T.float8_e4m3fn, id="bytes"),
+        pytest.param((8, 9, 1033), T.bfloat16, id="eight rows"),
+        pytest.param((1, 8, 7), T.float16, id="no word"),
+    ],
+)
+def test_few_rows_by_threads(example, monkeypatch, device, size, dtype):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
+    kernel = example.matmul(*size, dtype, T.float32, by_threads=16)
+    a, b = example.inputs(*size, dtype, device)
+    assert example.relative_error(a, b, kernel(a, b, *example.counters(kernel, device))) < 1e-6
 
 
 def test_the_model_chooses(example, monkeypatch, device):

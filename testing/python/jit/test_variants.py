@@ -136,6 +136,35 @@ def test_a_program_of_known_sizes_has_one_more_variant_for_other_addresses():
     assert "float, 4>" not in kernel.variants[1].kernel_source
 
 
+@pytest.mark.parametrize("offset", [0, 1, 2, 3])
+def test_views_of_tensors_at_any_address(offset):
+    """Elements of a view that are wider than the tensor's, floats among them, are loaded and stored
+    as its elements; narrower ones begin with it."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((8, 64), "float32"),
+        D: T.Tensor((8, 256), "uint8"),
+    ):
+        with T.Kernel(8, threads=64) as row:
+            pairs, numbers = T.view(A, dtype="uint64"), T.view(C, (8, 32), "float64")
+            signs = T.view(A, (8, 32, 8), "uint8")
+            for j in T.Parallel(32):
+                numbers[row, j] = T.reinterpret(pairs[row, 31 - j], "float64")
+            for i, j in T.Parallel(32, 8):
+                D[row, i * 8 + j] = signs[row, i, j]
+
+    kernel = compiled(main)
+    a = behind(torch.randn(8, 64), offset)
+    c = behind(torch.zeros(8, 64), offset)
+    d = behind(torch.zeros(8, 256, dtype=torch.uint8), offset)
+    kernel(a, c, d)
+    assert torch.equal(c.view(8, 32, 2), a.view(8, 32, 2).flip(1))
+    assert torch.equal(d.cpu(), a.cpu().view(torch.uint8))
+    assert numbers(kernel) == ([0, 1] if offset else [0])
+
+
 def test_an_address_that_no_variant_takes_is_refused():
     @T.prim_func
     def demanding(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):

@@ -22,6 +22,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "tilelang.emulator": (),
     "tilelang.language": (),
     "tilelang.layout": (),
+    "tilelang.macros": (),
     "tilelang.profiler": (),
     "tilelang.runtime": (),
     "tilelang.tools": (),
