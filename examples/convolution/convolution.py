@@ -118,9 +118,10 @@ if __name__ == "__main__":
     parser.add_argument(
         "--image", type=int, nargs=4, default=[128, 64, 64, 128] if gpu else [2, 9, 10, 16]
     )
-    image = parser.parse_args().image
+    batch, height, width, channels = image = parser.parse_args().image
     for kernel, stride, dilation, pad in [(3, 1, 1, 1), (3, 2, 1, 1), (1, 1, 1, 0)]:
-        problem = Problem(*image, 128, kernel, stride, dilation, pad)
+        sizes = batch, height, width, channels, 128
+        problem = Problem(*sizes, kernel, stride, dilation, pad)
         x, weight = inputs(problem, "cuda" if gpu else "cpu")
         error = relative_error(problem, x, weight, convolution(**vars(problem))(x, weight))
         assert error < 1e-3, f"relative error {error:.1e}, wanted under 1e-3"
