@@ -225,11 +225,17 @@ def test_a_few_bytes_come_with_the_tile_that_they_are_used_with(plan):
 
 
 @pytest.mark.parametrize(
-    "what", [{"columns": 512}, {"before": True}, {"after": True}, {"apart": True}]
+    ("what", "wanted"),
+    [
+        ({"columns": 512}, ["S", "W", "scales"]),
+        ({"before": True}, ["S, scales", "W"]),
+        ({"after": True}, ["S", "scales, W"]),
+        ({"apart": True}, ["S", "W, scales"]),
+    ],
 )
-def test_what_would_hold_a_slot_longer_or_wait_earlier_has_its_own(plan, what):
+def test_what_is_loaded_behind_a_tile_and_used_earlier_comes_with_it(plan, what, wanted):
     names = [line.split(": ")[1].split(", 2 versions")[0] for line in channels(plan(rows(**what)))]
-    assert sorted(names) == ["S", "W", "scales"]
+    assert sorted(names) == wanted
 
 
 # --- numbers of fills
