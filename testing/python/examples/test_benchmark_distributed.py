@@ -50,7 +50,7 @@ class Collectives:
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
+def table(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     # The name is that of a package of torch and of ours, so it is loaded by its path.
     spec = importlib.util.spec_from_file_location("rows", BENCHMARKS / "distributed.py")
@@ -93,9 +93,9 @@ SMALL = {
 }
 
 
-def test_every_row_of_the_table_is_here(benchmark):
-    assert set(benchmark.ROWS) == set(SMALL)
-    sizes = {name: sizes for name, (_, sizes, _) in benchmark.ROWS.items()}
+def test_every_row_of_the_table_is_here(table):
+    assert set(table.ROWS) == set(SMALL)
+    sizes = {name: sizes for name, (_, sizes, _) in table.ROWS.items()}
     assert sizes["all_reduce"][0] == 4 << 10
     assert all(sizes[name][-1] >= 64 << 20 for name in ("all_reduce", "all_gather"))
     assert sizes["all_gather_gemm"] == sizes["gemm_reduce_scatter"] == [1024 << i for i in range(5)]
@@ -103,25 +103,25 @@ def test_every_row_of_the_table_is_here(benchmark):
 
 
 @pytest.mark.parametrize("name", ["all_gather_gemm", "dispatch", "combine"])
-def test_a_row_gives_what_the_collective_gives(benchmark, name):
-    check(benchmark, name)
+def test_a_row_gives_what_the_collective_gives(table, name):
+    check(table, name)
 
 
 @pytest.mark.parametrize(
     "name", ["all_gather", "all_reduce", "gemm_reduce_scatter", "reduce_scatter"]
 )
-def test_the_other_rows(benchmark, name):
-    check(benchmark, name)
+def test_the_other_rows(table, name):
+    check(table, name)
 
 
-def check(benchmark, name):
+def check(table, name):
     sizes, sent = SMALL[name]
 
     def program(rank):
-        row = benchmark.ROWS[name][0](RANKS, *sizes)
+        row = table.ROWS[name][0](RANKS, *sizes)
         for _ in range(2):
             row.ours()
-        off = benchmark.difference(row)
+        off = table.difference(row)
         if row.product is not None:
             assert row.product().shape[-1] in (32, 64)
         return off, row.sent
@@ -131,9 +131,9 @@ def check(benchmark, name):
     assert all(of_rank == sent if sent else of_rank > 0 for _, of_rank in found)
 
 
-def test_a_wrong_result_is_seen(benchmark):
+def test_a_wrong_result_is_seen(table):
     def program(rank):
-        row = benchmark.row_of_all_gather(RANKS, 8192)
-        return benchmark.difference(row._replace(ours=lambda: row.ours() * 1.5))
+        row = table.row_of_all_gather(RANKS, 8192)
+        return table.difference(row._replace(ours=lambda: row.ours() * 1.5))
 
     assert min(distributed.emulate(RANKS, program)) > 0.4

@@ -15,7 +15,7 @@ QUICK = [("attention 64", "gfx942"), ("gemm mxfp4", "gfx950"), ("softmax", "gfx9
 
 
 @pytest.fixture(scope="module")
-def benchmark():
+def benchmark_module():
     """The modules of that folder."""
     before = list(sys.path)
     sys.path.insert(0, str(BENCHMARK))
@@ -37,44 +37,44 @@ def names():
     return [(name, arch) for name in listed for arch in only.get(name, all_archs)]
 
 
-def compiled(benchmark, name, arch):
-    kernel = benchmark("amd_examples").EXAMPLES[name].kernel(arch)
+def compiled(benchmark_module, name, arch):
+    kernel = benchmark_module("amd_examples").EXAMPLES[name].kernel(arch)
     kernels = [launch.name for launch in kernel.launch_plan.kernels]
     return compile_code_object(kernel.get_kernel_source(), arch, kernels)
 
 
-def check_code(benchmark, name, arch):
-    code = compiled(benchmark, name, arch)
+def check_code(benchmark_module, name, arch):
+    code = compiled(benchmark_module, name, arch)
     for usage in code.resource_usage.values():
         assert (usage.spill_stores, usage.stack) == (0, 0)
     if name not in ("softmax", "rms_norm"):
         assert "v_mfma_" in code.assembly
 
 
-def test_all_examples_are_listed(benchmark):
-    examples = benchmark("amd_examples").EXAMPLES
+def test_all_examples_are_listed(benchmark_module):
+    examples = benchmark_module("amd_examples").EXAMPLES
     assert names() == [(name, arch) for name, e in examples.items() for arch in e.archs]
 
 
 @pytest.mark.parametrize(("name", "arch"), QUICK)
-def test_it_is_compiled_without_spills(benchmark, name, arch):
-    check_code(benchmark, name, arch)
+def test_it_is_compiled_without_spills(benchmark_module, name, arch):
+    check_code(benchmark_module, name, arch)
 
 
 @pytest.mark.parametrize(("name", "arch"), names())
-def test_every_example_is_compiled_without_spills(benchmark, name, arch):
-    check_code(benchmark, name, arch)
+def test_every_example_is_compiled_without_spills(benchmark_module, name, arch):
+    check_code(benchmark_module, name, arch)
 
 
 @pytest.mark.parametrize(("name", "arch"), QUICK[:1])
-def test_it_is_right(benchmark, name, arch):
-    example = benchmark("amd_examples").EXAMPLES[name]
+def test_it_is_right(benchmark_module, name, arch):
+    example = benchmark_module("amd_examples").EXAMPLES[name]
     assert example.check(arch) < example.bound
 
 
 @pytest.mark.parametrize(("name", "arch"), names())
-def test_every_example_is_right_under_twenty_schedules(benchmark, name, arch):
-    example = benchmark("amd_examples").EXAMPLES[name]
+def test_every_example_is_right_under_twenty_schedules(benchmark_module, name, arch):
+    example = benchmark_module("amd_examples").EXAMPLES[name]
     for seed in range(20):
         with schedule("random", asynchronous="random", seed=seed):
             assert example.check(arch) < example.bound
@@ -94,9 +94,9 @@ def test_every_example_is_right_under_twenty_schedules(benchmark, name, arch):
         ("gemm int8 NN", "gfx950", 0.75),
     ],
 )
-def test_the_loop_of_a_gemm_is_bound_by_mfma(benchmark, name, arch, least):
-    code = compiled(benchmark, name, arch)
-    loops = benchmark("amd_code").loops(code.assembly, arch)
+def test_the_loop_of_a_gemm_is_bound_by_mfma(benchmark_module, name, arch, least):
+    code = compiled(benchmark_module, name, arch)
+    loops = benchmark_module("amd_code").loops(code.assembly, arch)
     assert max(loops, key=lambda loop: loop.mfma).bound >= least
 
 
@@ -118,20 +118,20 @@ LOOP = """
 """
 
 
-def test_loops_are_counted(benchmark):
+def test_loops_are_counted(benchmark_module):
     """Around a loop that does not multiply; waits and what a branch skips count for nothing. 32
     cycles each."""
-    (loop,) = benchmark("amd_code").loops(LOOP, "gfx950")
+    (loop,) = benchmark_module("amd_code").loops(LOOP, "gfx950")
     assert (loop.mfma, loop.other, loop.cycles) == (3, 5, 32 + 32 + 32)
     assert loop.bound == 96 / (96 + 5 * 4 + 12)
 
 
-def test_the_order_of_a_loop_counts(benchmark):
+def test_the_order_of_a_loop_counts(benchmark_module):
     """A read of 64 lanes by four wavefronts takes 32 cycles, and arrives 64 later; each of two MFMA
     takes 32."""
     read, wait = "\tds_read_b128 v[0:3], v4", "\ts_waitcnt lgkmcnt(0)"
     mfma = ["\tv_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"] * 2
-    in_order = benchmark("amd_code").in_order
+    in_order = benchmark_module("amd_code").in_order
     assert in_order([read, wait, *mfma], "gfx942") == 96 + 32 + 4
     assert in_order([read, *mfma, wait], "gfx942") == 96
     # One may be on its way: that of the iteration before.
