@@ -11,7 +11,8 @@ def fence_proxy_async(tensors: bool = False) -> None:
     its next signal (PTX ISA, fence.proxy.async).
 
     The compiler places such fences itself. A program that knows a better place, as in a branch that
-    is seldom taken, writes one there, and the compiler's is left out.
+    is seldom taken, writes one there, and the compiler's is left out. Chips without such engines
+    have nothing to order, and get none.
 
     Parameters
     ----------
@@ -22,7 +23,7 @@ def fence_proxy_async(tensors: bool = False) -> None:
     Raises
     ------
     ValueError
-        Outside of a kernel; when it is compiled for a chip before sm_90.
+        Outside of a kernel.
 
     Example
     -------

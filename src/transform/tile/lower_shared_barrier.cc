@@ -10,8 +10,8 @@
  *      arrive at mbarriers of other blocks, or copy to all of them, no block exits while others may
  *      still do; waits for arrivals that a program makes itself acquire for the cluster.
  * Refuses (ValueError): a mask of blocks that the cluster does not have; mbarriers and other
- *      intrinsics on chips that do not have them; T.thread_return where other blocks may still
- * arrive at mbarriers.
+ *      intrinsics on chips that do not have them, but for fences between proxies, which go where
+ *      there is one proxy; T.thread_return where other blocks may still arrive at mbarriers.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -40,6 +40,27 @@ using BarrierInit = Map<Var, Array<IntImm>>;
           "found " + what + " for " + found.arch + ", wanted " + TargetsWith(wanted) +
               ". Leave it out, or compile for another target");
 }
+
+/*! Leaves out a program's fences between proxies where the target has one proxy only. */
+class ProxyFenceRemover : public StmtExprMutator {
+ public:
+  explicit ProxyFenceRemover(const Target& target) : target_(target) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const auto* call = op->value.as<CallNode>();
+    const Intrinsic* row = call ? FindIntrinsic(call) : nullptr;
+    const bool fences =
+        row && (row->op == std::string(kFenceProxyAsync) || row->op == std::string(kFenceTensors));
+    return fences && !target_.Has(row->feature) ? MakeEvaluate(MakeInt(0), op->span)
+                                                : Default<Stmt>(op);
+  }
+
+ private:
+  static constexpr const char* kFenceTensors = "tl.fence_proxy_async_all";
+  const Target& target_;
+};
 
 /*! Refuses intrinsics that the target does not have. */
 class TargetChecker : public StmtExprVisitor {
@@ -272,8 +293,9 @@ class Lowerer : public StmtExprMutator {
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {
   const Target& target = TargetOf(f);
-  TargetChecker{target}(f->body);
-  return WithBody(f, Lowerer(target).Mutate(f->body));
+  const Stmt body = ProxyFenceRemover(target).Mutate(f->body);
+  TargetChecker{target}(body);
+  return WithBody(f, Lowerer(target).Mutate(body));
 }
 
 Registration registration([] { RegisterPass("LowerSharedBarrier", LowerSharedBarrier); });

@@ -415,6 +415,22 @@ def test_a_fence_of_the_program_spares_the_loop_one(own):
         assert c.equal(a)
 
 
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "hip -mcpu=gfx942"])
+def test_where_there_is_one_proxy_a_fence_is_none(target):
+    @T.prim_func
+    def main(C: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            C[T.get_thread_binding()] = 1
+            T.fence_proxy_async()
+            T.fence_proxy_async(tensors=True)
+
+    kernel = tilelang.compile(main, target=target, execution_backend="emulate")
+    assert "fence" not in kernel.get_kernel_source()
+    c = torch.zeros(64, dtype=torch.int32)
+    kernel(c)
+    assert c.min() == 1
+
+
 @pytest.mark.parametrize("leaves", ["", "continue"])
 def test_the_condition_of_a_while_reads_what_the_body_writes(leaves):
     @T.prim_func
