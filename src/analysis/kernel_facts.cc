@@ -42,9 +42,13 @@ void KernelFacts::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
   has_dynamic_shared |= IsInDynamicArray(op->buffer);
   if (scope != "shared") return;
-  constexpr int64_t kAlignment = 16;
-  static_shared[op->buffer.get()] = static_shared_bytes;
-  static_shared_bytes += (SharedBytes(op) + kAlignment - 1) / kAlignment * kAlignment;
+  // What TMA wants of a tile (CUDA Driver API, cuTensorMapEncodeTiled; PTX ISA,
+  // cp.async.bulk.tensor), and what vectors want.
+  constexpr int64_t kTileAlignment = 128, kVector = 16;
+  const int64_t begin =
+      (static_shared_bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
+  static_shared[op->buffer.get()] = begin;
+  static_shared_bytes = begin + (SharedBytes(op) + kVector - 1) / kVector * kVector;
 }
 
 void KernelFacts::Visit_(const DeclBufferNode* op) {

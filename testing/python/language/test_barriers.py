@@ -233,7 +233,6 @@ def test_blocks_of_a_cluster_arrive_at_each_others_barriers(allocate):
     ("statement", "found"),
     [
         ("bar = T.alloc_barrier(1); T.mbarrier_arrive(bar)", r"bar in memory 'shared\.barrier'"),
-        ("T.fence_proxy_async()", "tl::fence_proxy_async"),
         ("T.tma_store_arrive()", "tl::tma_store_arrive"),
         ("T.tma_store_wait(0)", "tl::tma_store_wait"),
         ("T.cluster_sync()", "tl::cluster_sync"),

@@ -771,3 +771,22 @@ def test_a_thread_that_stores_what_it_wrote_itself_is_fenced(threads):
     b = torch.zeros((8, 128), dtype=torch.float16)
     kernel(b)
     assert torch.equal(b[:, :64], torch.arange(8).half()[:, None].expand(8, 64))
+
+
+def test_a_tile_in_static_memory_is_aligned():
+    @T.prim_func
+    def main(C: T.Tensor((96, 16), "bool"), D: T.Tensor((96, 32), "bool")):
+        with T.Kernel(1, threads=128):
+            few = T.alloc_shared((27,), "bool")
+            tile = T.alloc_shared((96, 16), "bool")
+            for i in T.Parallel(27):
+                few[i] = C[i, 0]
+            for i, j in T.Parallel(96, 16):
+                tile[i, j] = few[i % 27] or C[i, j]
+            T.copy(tile, D[0, 16])
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    assert "tl::tma_store<" in kernel.get_kernel_source()
+    c, d = torch.rand(96, 16) < 0.5, torch.zeros(96, 32, dtype=torch.bool)
+    kernel(c, d)
+    assert d[:, 16:].equal(c | c[torch.arange(96) % 27, :1])
