@@ -42,13 +42,7 @@ void KernelFacts::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
   has_dynamic_shared |= IsInDynamicArray(op->buffer);
   if (scope != "shared") return;
-  // What TMA wants of a tile (CUDA Driver API, cuTensorMapEncodeTiled; PTX ISA,
-  // cp.async.bulk.tensor), and what vectors want.
-  constexpr int64_t kTileAlignment = 128, kVector = 16;
-  const int64_t begin =
-      (static_shared_bytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
-  static_shared[op->buffer.get()] = begin;
-  static_shared_bytes = begin + (SharedBytes(op) + kVector - 1) / kVector * kVector;
+  static_shared[op->buffer.get()] = PlaceStatic(SharedBytes(op), &static_shared_bytes);
 }
 
 void KernelFacts::Visit_(const DeclBufferNode* op) {

@@ -10,6 +10,16 @@
 
 namespace tl {
 
+/*! The place of the next static shared array, of `bytes`, behind those that end at `end`. All begin
+ * where swizzles repeat, which go by addresses: after 8 rows of 128 bytes (PTX ISA, Tensor
+ * swizzling modes), which is more than TMA wants of tiles without one. */
+inline int64_t PlaceStatic(int64_t bytes, int64_t* end) {
+  constexpr int64_t kRepeats = 1024;
+  const int64_t begin = (*end + kRepeats - 1) / kRepeats * kRepeats;
+  *end = begin + bytes;
+  return begin;
+}
+
 class KernelFacts : public StmtExprVisitor {
  public:
   explicit KernelFacts(const PrimFunc& kernel) { Visit(kernel->body); }

@@ -177,7 +177,9 @@ class Plan {
   int64_t DynamicBytes() const { return dynamic_bytes_; }
   int64_t StaticBytes() const {
     int64_t bytes = 0;
-    for (const Use& use : uses_) bytes += use.IsStatic() ? use.bytes : 0;
+    for (const Use& use : uses_) {
+      if (use.IsStatic()) PlaceStatic(use.bytes, &bytes);
+    }
     return bytes;
   }
   int64_t Bytes() const { return StaticBytes() + dynamic_bytes_; }

@@ -5,7 +5,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.layout import make_padded_layout
+from tilelang.layout import make_padded_layout, make_swizzled_layout
 
 SM90 = {"kind": "cuda", "arch": "sm_90a"}
 
@@ -790,3 +790,24 @@ def test_a_tile_in_static_memory_is_aligned():
     c, d = torch.rand(96, 16) < 0.5, torch.zeros(96, 32, dtype=torch.bool)
     kernel(c, d)
     assert d[:, 16:].equal(c | c[torch.arange(96) % 27, :1])
+
+
+def test_a_swizzled_tile_in_static_memory_begins_where_swizzles_do():
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "uint8"), C: T.Tensor((64, 256), "uint8")):
+        with T.Kernel(2, threads=128) as bx:
+            few = T.alloc_shared((27,), "bool")
+            a = T.alloc_shared((64, 128), "uint8", scope="shared")
+            T.annotate_layout({a: make_swizzled_layout(a)})
+            for i in T.Parallel(27):
+                few[i] = A[i, 0] > 9
+            for i, j in T.Parallel(64, 128):
+                a[i, j] = A[i, bx * 128 + j] + T.if_then_else(few[i % 27], 1, 0)
+            T.copy(a, C[0, bx * 128])
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    assert "tl::tma_store<" in kernel.get_kernel_source()
+    a = torch.randint(0, 99, (64, 256), dtype=torch.uint8)
+    c = torch.zeros_like(a)
+    kernel(a, c)
+    assert c.equal(a + (a[torch.arange(64) % 27, :1] > 9))

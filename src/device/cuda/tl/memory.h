@@ -15,7 +15,7 @@ TL_DEVICE unsigned char* dynamic_shared() {
 /*! The block's static shared memory of `bytes` bytes; one size for each kernel. */
 template <unsigned bytes>
 TL_DEVICE unsigned char* static_shared() {
-  __shared__ __align__(128) unsigned char buf_shmem[bytes];
+  __shared__ __align__(1024) unsigned char buf_shmem[bytes];
   return buf_shmem;
 }
 
