@@ -42,3 +42,15 @@ def statements(after) -> Callable[..., str]:
         return textwrap.dedent("\n".join(kept)).strip()
 
     return run
+
+
+@pytest.fixture
+def sync(statements) -> Callable[..., str]:
+    """Statements after the pass, a barrier being the line BARRIER."""
+
+    def run(func: tirx.PrimFunc, **kw: Any) -> str:
+        return statements("ThreadSync", func, **kw).replace(
+            'T.tvm_storage_sync("shared")', "BARRIER"
+        )
+
+    return run
