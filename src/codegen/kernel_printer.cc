@@ -14,6 +14,7 @@
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/find.h"
+#include "../tvm/registry.h"
 #include "c_types.h"
 
 namespace tl {

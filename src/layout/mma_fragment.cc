@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "inverse.h"
 

@@ -18,9 +18,8 @@ namespace {
 constexpr int64_t kMaxBox = 256, kMaxPixels = 1024;
 constexpr size_t kMaxRank = 5;
 constexpr int64_t kMaxByteStride = int64_t(1) << 40;
-/*! Bytes that a box's place in shared memory, a row of it, and a tensor's strides are multiples of.
- */
-constexpr int64_t kSmemAlignment = 128, kChunkBytes = 16;
+/*! Bytes that a box's place in shared memory is a multiple of. */
+constexpr int64_t kSmemAlignment = 128;
 
 int64_t LargestDivisor(int64_t n, int64_t limit, int64_t unit) {
   for (int64_t d = std::min(n, limit); d >= unit; --d) {
@@ -167,7 +166,7 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
     const Expr stride = analyzer->Simplify(TmaByteStride(type, d));
     const auto known = AsInt(stride);
     const Analyzer::Modular modular = analyzer->ModularSet(stride);
-    const bool multiple = modular.coeff % kChunkBytes == 0 && modular.base % kChunkBytes == 0;
+    const bool multiple = modular.coeff % kTmaChunkBytes == 0 && modular.base % kTmaChunkBytes == 0;
     if (known ? !multiple || *known >= kMaxByteStride : proof == TmaProof::kFully && !multiple) {
       return "a stride of " +
              (known ? std::to_string(*known) : std::string("a symbolic number of")) + " bytes in " +
@@ -189,8 +188,8 @@ std::string CheckInnermostStart(const TileRegion& global, Analyzer* analyzer) {
   const int64_t bytes = BufferOf(global.buffer)->dtype->dtype.bits / 8;
   const Expr start = analyzer->Simplify(CastTo(kInt64, global.ranges.back()->min) * bytes);
   const Analyzer::Modular m = analyzer->ModularSet(start);
-  if (m.coeff % kChunkBytes == 0 && m.base % kChunkBytes == 0) return "";
-  const int64_t elements = kChunkBytes / bytes;
+  if (m.coeff % kTmaChunkBytes == 0 && m.base % kTmaChunkBytes == 0) return "";
+  const int64_t elements = kTmaChunkBytes / bytes;
   return "a region of " + std::string(global.buffer->name) + " that begins " +
          (m.coeff == 0 ? "at element " + std::to_string(m.base / bytes) + " of a row, not"
                        : "anywhere in a row, not provably") +
@@ -251,7 +250,7 @@ bool IsOnePiece(const TileRegion& global, int64_t bytes, Analyzer* analyzer) {
     dense = dense * shape;
   }
   const Analyzer::Modular m = analyzer->ModularSet(analyzer->Simplify(start * bytes));
-  return m.coeff % kChunkBytes == 0 && m.base % kChunkBytes == 0;
+  return m.coeff % kTmaChunkBytes == 0 && m.base % kTmaChunkBytes == 0;
 }
 
 /*! The place of each element of a region, row-major, from the region's first byte on; nullopt where
@@ -275,7 +274,7 @@ PieceOrder OrderOf(const TileRegion& shared, const Layout& layout, const std::ve
     }
     const int64_t base = *std::min_element(places.begin(), places.end());
     const int64_t last = *std::max_element(places.begin(), places.end());
-    if (base % kChunkBytes || last - base != (Product(box) - 1) * bytes || places[0] != base)
+    if (base % kTmaChunkBytes || last - base != (Product(box) - 1) * bytes || places[0] != base)
       return false;
     for (int64_t& place : places) place -= base;
     if (!order) order = places;
@@ -290,9 +289,9 @@ int64_t BulkBytes(const TileRegion& global, const TileRegion& shared, const Layo
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   int64_t size = bytes;
   for (const TmaDim& dim : dims) size *= dim.box;
-  if (size % kChunkBytes || !IsOnePiece(global, bytes, analyzer)) return 0;
+  if (size % kTmaChunkBytes || !IsOnePiece(global, bytes, analyzer)) return 0;
   const std::vector<int64_t> addresses = layout->Addresses();
-  const BoxTable table(layout, addresses, bytes, 0, kChunkBytes);
+  const BoxTable table(layout, addresses, bytes, 0, kTmaChunkBytes);
   return LiesDense(shared, table, dims, analyzer) ? size : 0;
 }
 
@@ -309,7 +308,7 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout,
     const int64_t span = swizzle / bytes;
     dim.box = !inner    ? LargestDivisor(extent, plan->pixels ? kMaxPixels : kMaxBox, 1)
               : swizzle ? (extent % span ? 0 : span)
-                        : LargestDivisor(extent, kMaxBox, kChunkBytes / bytes);
+                        : LargestDivisor(extent, kMaxBox, kTmaChunkBytes / bytes);
     if (dim.box == 0) return false;
     dim.count = extent / dim.box;
   }
@@ -334,7 +333,8 @@ std::string PlanSwizzle(const TileRegion& shared, const Layout& layout, Analyzer
                         TmaPlan* plan) {
   const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
   const int64_t row = plan->dims.back().box * bytes;
-  if (row % kChunkBytes) return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
+  if (row % kTmaChunkBytes)
+    return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
   const std::vector<int64_t> addresses = layout->Addresses();
   for (int swizzle : {0, 128, 64, 32}) {
     if (PlanBoxes(shared, layout, addresses, swizzle, analyzer, plan)) return "";
@@ -408,8 +408,8 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
 Expr TmaByteStride(const BufferTypeNode* type, size_t dim) {
   const Expr stride = StrideOf(type, dim) * MakeInt(kInt64, type->dtype->dtype.bits / 8);
   if (!IsConst(type->shape[dim], 1)) return stride;
-  const Expr unit = MakeInt(kInt64, kChunkBytes);
-  return FloorDivOf(stride + MakeInt(kInt64, kChunkBytes - 1), unit) * unit;
+  const Expr unit = MakeInt(kInt64, kTmaChunkBytes);
+  return FloorDivOf(stride + MakeInt(kInt64, kTmaChunkBytes - 1), unit) * unit;
 }
 
 std::string PlanTmaPixels(const TileRegion& image, const TileRegion& tile, const Layout& layout,
@@ -438,7 +438,7 @@ std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const
   const int64_t bytes = t.bits / 8;
   int64_t size = bytes;
   for (const TmaDim& dim : there.dims) size *= dim.box;
-  if (size % kChunkBytes) return std::to_string(size) + " bytes, not a multiple of 16";
+  if (size % kTmaChunkBytes) return std::to_string(size) + " bytes, not a multiple of 16";
   const PieceOrder a = OrderOf(from, from_layout, here.dims, bytes, analyzer);
   const PieceOrder b = OrderOf(to, to_layout, there.dims, bytes, analyzer);
   if (!a || !b) return "a tile that lies in several pieces";

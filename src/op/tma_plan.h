@@ -14,6 +14,9 @@
 
 namespace tl {
 
+/*! Bytes that a row of a box and a tensor's strides are multiples of. */
+constexpr int64_t kTmaChunkBytes = 16;
+
 /*! A dimension of the shared tile and the dimension of the tensor that goes with it. */
 struct TmaDim {
   size_t global;

@@ -18,9 +18,9 @@
  * because SelectInstructions has shown it, that is a bug.
  */
 #include <algorithm>
-#include <cmath>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/predicated_load.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
@@ -32,31 +32,6 @@
 
 namespace tl {
 namespace {
-
-bool IsZero(const Expr& e) {
-  if (const auto* broadcast = e.as<BroadcastNode>()) return IsZero(broadcast->value);
-  if (const auto* f = e.as<FloatImmNode>()) return f->value == 0.0 && !std::signbit(f->value);
-  return IsConst(e, 0);
-}
-
-/*! A load from global memory that yields zeros where `condition` (undefined: true) is false. */
-struct PredicatedLoad {
-  const TensorLoadNode* load;
-  Expr condition;
-};
-
-std::optional<PredicatedLoad> AsPredicatedLoad(Expr value) {
-  Expr condition;
-  const CallNode* call;
-  while ((call = value.as<CallNode>()) && IsIfThenElse(call)) {
-    if (call->args[0]->dtype().lanes != 1 || !IsZero(call->args[2])) return std::nullopt;
-    condition = condition.defined() ? condition && call->args[0] : call->args[0];
-    value = call->args[1];
-  }
-  const auto* load = value.as<TensorLoadNode>();
-  if (!load || !IsGlobal(load->source.as_or_throw<Var>())) return std::nullopt;
-  return PredicatedLoad{load, condition};
-}
 
 /*! Indices of the first of the contiguous elements; nullopt for lanes that are not contiguous. */
 std::optional<Array<Expr>> FirstLane(const Array<Expr>& indices) {

@@ -26,6 +26,7 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../analysis/kernel_facts.h"
+#include "../../analysis/predicated_load.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/lds_copy.h"
@@ -48,12 +49,6 @@ constexpr const char* kLoadLdsIf = "tl.load_lds_if";
 
 /*! Pointers to elements of 4 bits count bytes. */
 int64_t ElementsOfByte(const DLDataType& t) { return t.bits < 8 ? 8 / t.bits : 1; }
-
-bool IsZeros(const Expr& e) {
-  if (const auto* broadcast = e.as<BroadcastNode>()) return IsZeros(broadcast->value);
-  if (const auto* f = e.as<FloatImmNode>()) return f->value == 0.0 && !std::signbit(f->value);
-  return IsConst(e, 0);
-}
 
 /*! What a program may write: stores, pointers that write or whose use is not known. */
 struct WriteFinder : StmtExprVisitor {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/predicated_load.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tile_op.h"
@@ -30,13 +31,7 @@ bool IsElementCopy(const Stmt& s) {
   if (!s.as<ForNode>() || AsTileOp(s)) return false;
   bool only = true;
   ForEachIn<BufferStoreNode>(s, [&](const BufferStoreNode* store) {
-    Expr value = store->value;
-    if (const auto* call = value.as<CallNode>(); call && IsIfThenElse(call)) {
-      only &= IsConst(call->args[2], 0);
-      value = call->args[1];
-    }
-    const auto* load = value.as<TensorLoadNode>();
-    only &= load && IsGlobal(load->source.as_or_throw<Var>()) && IsShared(store->buffer);
+    only &= AsPredicatedLoad(store->value) && IsShared(store->buffer);
   });
   return only && !HasNode<EvaluateNode>(s, [](const EvaluateNode*) { return true; });
 }
@@ -85,7 +80,7 @@ class FillChooser : ScheduledProgram {
                                     [&](const Var& v) { return Contains(written, v); });
     if (!IsTileLoad(node->stmt)) {
       node->why.clear();
-      if (direct && stays && IsElementCopy(node->stmt) && IsOnlyUser(*node, use.writes)) {
+      if (direct && stays && IsElementCopy(node->stmt) && IsOnlyFilled(*node, use.writes)) {
         return CopyKind::kElements;
       }
     } else if (!direct) {
@@ -116,8 +111,9 @@ class FillChooser : ScheduledProgram {
     return CopyKind::kThreads;
   }
 
-  /*! The role only loads disjoint parts of the buffers. It must not use them, since it does not
-   * wait for its own loads, which may end in any order. */
+  /*! The role only loads disjoint parts of the buffers, or if it stores their elements, does that
+   * alone. It must not use them, since it does not wait for its own loads, which may end in any
+   * order. */
   bool IsOnlyFilled(const RoleNode& node, const std::vector<Var>& buffers) const {
     bool only = true;
     ForEachNode(roles_.body, [&](const RoleNode* other) {
@@ -125,20 +121,9 @@ class FillChooser : ScheduledProgram {
       if (!AncestorIn(node.parent, other)) return;
       for (const Var& v : buffers) {
         if (!IsUsed(*other, v)) continue;
-        only &= IsTileLoad(other->stmt) && !Contains(other->use.reads, v) &&
-                AreApart(TileOf(node), TileOf(*other));
+        only &= IsTileLoad(node.stmt) && IsTileLoad(other->stmt) &&
+                !Contains(other->use.reads, v) && AreApart(TileOf(node), TileOf(*other));
       }
-    });
-    return only;
-  }
-
-  /*! Nothing else that the role does in the body uses the buffers. */
-  bool IsOnlyUser(const RoleNode& node, const std::vector<Var>& buffers) const {
-    bool only = true;
-    ForEachNode(roles_.body, [&](const RoleNode* other) {
-      if (other == &node || !other->IsLeaf() || other->role != node.role) return;
-      if (!AncestorIn(node.parent, other)) return;
-      for (const Var& v : buffers) only &= !IsUsed(*other, v);
     });
     return only;
   }

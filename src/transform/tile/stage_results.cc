@@ -32,8 +32,8 @@
 namespace tl {
 namespace {
 
-/*! Of an element of a result, and of what TMA's strides are multiples of. */
-constexpr int64_t kResultBits = 16, kStrideBytes = 16;
+/*! Of an element of a result. */
+constexpr int64_t kResultBits = 16;
 
 /*! What of a kernel decides: its accumulators, how often it names each buffer, whether it gives
  * threads their roles. */
@@ -110,7 +110,7 @@ bool HasMapStrides(const Var& tensor) {
   Analyzer analyzer;
   for (size_t d = 0; d + 1 < type->shape.size(); ++d) {
     const auto bytes = analyzer.ModularSet(analyzer.Simplify(TmaByteStride(type, d)));
-    if (bytes.coeff % kStrideBytes || bytes.base % kStrideBytes) return false;
+    if (bytes.coeff % kTmaChunkBytes || bytes.base % kTmaChunkBytes) return false;
   }
   return true;
 }
@@ -171,7 +171,7 @@ class Stager : public StmtExprMutator {
                                 shape, "shared.dyn");
     int64_t bytes = kResultBits / 8;
     for (const Expr& extent : shape) bytes *= ToInt(extent);
-    const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kStrideBytes == 0;
+    const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kTmaChunkBytes == 0;
     const TileRegion whole = Whole(tile);
     const int64_t threads = scope_.Threads(s->span).threads;
     if (bytes > free_ || !in_rows ||

@@ -342,8 +342,9 @@ def test_cp_async_and_tma_fill_one_pipeline_and_the_target_writes_to_it(check):
     assert "full after 256, empty after 4 arrivals" in kernel.explain()
 
 
-def gathered(factor=None):
-    """Rows that a table names, of which some are none, and a tile of the role's stores."""
+def gathered(factor=None, zero=None):
+    """Rows that a table names, of which some are none, and a tile of the role's stores. With `zero`
+    the program itself says what stands for none."""
     plan = T.WSSchedule(
         num_warps=8,
         roles={"load": T.WSRole(0, 4), "mma": T.WSRole(4, 8)},
@@ -372,10 +373,13 @@ def gathered(factor=None):
             for k in T.serial(3, annotations=named("step")):
                 with T.ws_op("load"):
                     for i, j in T.Parallel(64, 64):
-                        if factor is None:
-                            S[i, j] = X[table[k * 64 + i], j]
+                        row = table[k * 64 + i]
+                        if zero is not None:
+                            S[i, j] = T.if_then_else(row >= 0, X[row, j], T.float16(zero))
+                        elif factor is None:
+                            S[i, j] = X[row, j]
                         else:
-                            S[i, j] = X[table[k * 64 + i], j] * factor
+                            S[i, j] = X[row, j] * factor
                 with T.ws_op("mma"):
                     T.gemm(Q, S, F)
             T.copy(F, C, annotations=named("store"))
@@ -383,12 +387,15 @@ def gathered(factor=None):
     return main
 
 
-@pytest.mark.parametrize(("factor", "by"), [(None, "cp.async"), (2, "stores")])
-def test_a_role_gathers_rows(check, factor, by):
+@pytest.mark.parametrize(
+    ("factor", "zero", "by"),
+    [(None, None, "cp.async"), (None, 0.0, "cp.async"), (2, None, "stores")],
+)
+def test_a_role_gathers_rows(check, factor, zero, by):
     a, x, table = ints(64, 64), ints(50, 64), torch.randint(50, (192,), dtype=torch.int32)
     table[5::9] = -1
     rows = torch.where(table[:, None] < 0, 0, x[table.long()].float()).view(3, 64, 64).sum(0)
-    kernel = check(gathered(factor), [a, x, table], a.float() @ rows * (factor or 1))
+    kernel = check(gathered(factor, zero), [a, x, table], a.float() @ rows * (factor or 1))
     source, said = kernel.get_kernel_source(), kernel.explain()
     assert ("cp_async_gs_conditional<16>(S" in source) == (by == "cp.async")
     # Each thread for its copies by cp.async, each warp for its stores.
