@@ -88,7 +88,9 @@ class Collector : public StmtExprVisitor {
   /*! T.ceildiv(v, constant) */
   void Visit_(const FloorDivNode* op) override {
     const auto divisor = AsInt(op->b);
-    const auto* sum = op->a.as<AddNode>();
+    // As a value of a name it is (v + constant) - 1.
+    const Expr dividend = analyzer_.Simplify(op->a);
+    const auto* sum = dividend.as<AddNode>();
     const auto* v = sum ? sum->a.as<VarNode>() : nullptr;
     if (divisor && *divisor > 1 && v && IsConst(sum->b, *divisor - 1) && variables_.count(v)) {
       tiles_.emplace_back(GetRef<Var>(v), *divisor);

@@ -32,6 +32,27 @@ def copy(shape, tile=(64, 128), dtype="float16", strides=None, fact=None):
     return main
 
 
+def named():
+    """Numbers of tiles that have names, in the kernel and as an argument of a macro."""
+
+    @T.macro
+    def clear(tiles, A):
+        for t in T.serial(tiles):
+            for i in T.Parallel(32):
+                A[0, t * 32 + i] = 0
+
+    @T.prim_func
+    def main(A: T.Tensor((m, n), "float16")):
+        with T.Kernel(1, threads=128):
+            rows = T.ceildiv(m, 64)
+            for t in T.serial(rows):
+                for i in T.Parallel(64):
+                    A[t * 64 + i, 0] = 0
+            clear(T.ceildiv(n, 32), A)
+
+    return main
+
+
 def conditions(program):
     return [condition_of(variant).script() for variant in variants_of(program)]
 
@@ -48,6 +69,14 @@ LAST = ["any sizes", "any sizes, any address"]
             copy((m, n)),
             [
                 "n % 128 == 0 and m % 64 == 0 and 1 <= m <= 1048576 and 1 <= n <= 1048576"
+                f" and m * n <= {GIBI}",
+                "n % 8 == 0",
+            ],
+        ),
+        (
+            named(),
+            [
+                "n % 32 == 0 and m % 64 == 0 and 1 <= m <= 1048576 and 1 <= n <= 1048576"
                 f" and m * n <= {GIBI}",
                 "n % 8 == 0",
             ],
