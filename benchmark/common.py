@@ -36,7 +36,9 @@ class Row:
     `program` is called with `arguments` and a configuration, and `call` with the kernel and the
     inputs. `work` is what ours does in a call (FLOP or bytes), `baseline_work` what the baseline
     does; their speeds are compared. Without a `baseline`, `limit` tells the milliseconds that ours
-    could take. `error` checks a result of ours: (relative error, bound).
+    could take. `error` checks a result of ours: (relative error, bound). Where the baseline does
+    not take ours' first operand and has a padded one, `padded_baseline` pads it in each call: it is
+    called with ours' inputs and the baseline's.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Row:
     baseline: Callable[..., Any] | None = None
     baseline_work: float | None = None
     baseline_inputs: Callable[[str], list[Any]] | None = None
+    padded_baseline: Callable[[list[Any], list[Any]], Any] | None = None
     limit: Callable[[list[Any]], float] | None = None
     wanted: float = 1.0
     configs: list[dict[str, Any]] = field(default_factory=list)

@@ -6,7 +6,9 @@ family, the seed and its number. The cost model's first ``--top`` configurations
 shapes' in processes beside each other, and then checked and timed in turns with torch; the fastest
 counts. What an example refuses, or computes wrong, is a row that failed, and counts as such. The
 limit of a row that is measured against its bytes is their time at the speed of a large copy, and
-that of an empty launch; the time of the bytes alone is in the output.
+that of an empty launch; the time of the bytes alone is in the output. Where torch takes larger
+operands only, its time is that of the product of such operands; beside it stands that of a call
+which pads A, as a server's has to (weights are padded once).
 
 ``--dry``, which is also what happens without a GPU, compiles for sm_90a and times nothing;
 ``--emulate`` draws small shapes and checks them in the emulator.
@@ -153,6 +155,8 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
         try:
             call()
             functions["torch"] = call
+            if row.padded_baseline:
+                functions["padded"] = functools.partial(row.padded_baseline, inputs, others)
         except RuntimeError as error:
             found["torch_refused"] = words(error)
     if not any(number in functions for number in numbers):
@@ -160,6 +164,7 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
     times = compare(functions, TURN_MS, ROUNDS, warmup=WARM_MS).medians
     _, copy, empty = limit
     base = times.pop("torch", None) if row.baseline else row.work / copy + empty
+    padded = times.pop("padded", None)
     fastest = min(times, key=times.__getitem__)
     return {
         **found,
@@ -167,6 +172,8 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
         "base_ms": base,
         "base": "torch" if row.baseline else "bytes",
         "ratio": base / times[fastest] if base else None,
+        "padded_ms": padded,
+        "padded_ratio": padded / times[fastest] if padded else None,
         "first_ratio": base / times[0] if base and 0 in times else None,
         "fastest": fastest,
         "all_ms": {str(number): ms for number, ms in times.items()},
@@ -247,8 +254,11 @@ def print_row(row):
     ratio = f"{row['ratio']:>6.2f}" if row["ratio"] else f"{'-':>6}"
     first = f"{row['first_ratio']:>6.2f}" if row["first_ratio"] else f"{'-':>6}"
     base = f"{1e3 * row['base_ms']:>9.1f}" if row["base_ms"] else f"{'-':>9}"
+    padded = ""
+    if row.get("padded_ms"):
+        padded = f"({row['padded_ratio']:.2f}, {1e3 * row['padded_ms']:.1f} us with A padded) "
     print(
-        f"  {ratio} {first} {1e3 * row['ms']:>9.1f} us {base} us {row['base']:<5} "
+        f"  {ratio} {first} {1e3 * row['ms']:>9.1f} us {base} us {row['base']:<5} {padded}"
         f"{row['name']}: {config_text(row)}",
         flush=True,
     )

@@ -76,6 +76,19 @@ def eights(M, N, K, device):
     ]
 
 
+def pad(a, wide):
+    """A in the first rows and columns of a larger matrix, as much as `wide` has."""
+    rows, columns = (more - own for more, own in zip(wide.shape, a.shape, strict=True))
+    # As bytes: torch does not pad all 8-bit floats.
+    flat = torch.nn.functional.pad(a.view(torch.uint8), (0, columns * a.element_size(), 0, rows))
+    return flat.view(a.dtype)
+
+
+def padded_mm(ours, others):
+    """torch's product of 8-bit floats, of an A that it does not take as it is."""
+    return scaled_mm(pad(ours[0], others[0]), others[1])
+
+
 def draw_fp8(draw):
     """A product of 8-bit floats."""
     return {**draw_product(draw), "out_dtype": "bfloat16"}
@@ -93,6 +106,7 @@ def fp8(shape, top):
         error=lambda ab, found: (norm_error(found, ab[0].double() @ ab[1].double().T), 1e-2),
         baseline=scaled_mm,
         baseline_inputs=lambda device: eights(*size, device),
+        padded_baseline=padded_mm if shape["K"] % UNIT else None,
     )
 
 
@@ -111,6 +125,7 @@ def fp8_blocks(shape, top):
         work=flops(shape),
         baseline=scaled_mm,
         baseline_inputs=lambda device: eights(M, N, K, device),
+        padded_baseline=padded_mm if K % UNIT else None,
     )
 
 
@@ -173,6 +188,13 @@ def grouped(shape, top):
         wide, deep = -(-N // 8) * 8, -(-K // 8) * 8
         return own.inputs(sizes, wide, deep, device=device)
 
+    def grouped_mm(a, b, ends):
+        return torch._grouped_mm(a, b.transpose(1, 2), offs=ends)
+
+    def padded_grouped_mm(ours, others):
+        a, b, ends = others
+        return grouped_mm(pad(ours[0], a), b, ends)
+
     configs = best(EXPERT_TILES, seconds, top)
     bound = torch.finfo(torch.bfloat16).eps
     return Row(
@@ -184,8 +206,9 @@ def grouped(shape, top):
         inputs=lambda device: list(own.inputs(sizes, N, K, device=device)),
         error=lambda given, found: (norm_error(found, own.reference(*given)), bound),
         work=2.0 * rows * N * K,
-        baseline=lambda a, b, ends: torch._grouped_mm(a, b.transpose(1, 2), offs=ends),
+        baseline=grouped_mm,
         baseline_inputs=torch_inputs,
+        padded_baseline=padded_grouped_mm if K % 8 else None,
     )
 
 

@@ -129,6 +129,28 @@ def test_a_row_is_timed(draw, monkeypatch, device, family):
         assert found["bytes_ratio"] < found["ratio"]
 
 
+@pytest.mark.parametrize("family", ["fp8", "grouped"])
+def test_a_product_that_torch_pads_is_timed_with_and_without(draw, monkeypatch, device, family):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    monkeypatch.setattr(draw, "TURN_MS", 0.01)
+    monkeypatch.setattr(draw, "ROUNDS", 1)
+    products, given = draw.draw_products, []
+    # torch's own are for GPUs.
+    monkeypatch.setattr(products, "scaled_mm", lambda a, b: given.append(a))
+    monkeypatch.setattr(torch, "_grouped_mm", lambda a, b, offs: given.append(a))
+    index = next(i for i in range(99) if draw.shape_of(family, 1, i, small=True)["K"] % 8)
+    found = draw.measure(family, 1, index, 1, [0], (1e9, 1e6, 1e-3), device, small=True)
+    assert found["padded_ratio"] == found["padded_ms"] / found["ms"]
+    assert found["padded_ms"] != found["base_ms"]
+    row = draw.row_of(family, 1, index, 1, small=True)
+    a = row.inputs(device)[0]
+    row.padded_baseline([a], [given[0], torch.zeros(1, 1, 1), None])
+    wide = given[-1]
+    assert wide.shape == given[0].shape
+    assert torch.equal(wide[: a.shape[0], : a.shape[1]].view(torch.uint8), a.view(torch.uint8))
+    draw.print_row({**made_row(draw, **found), "verdict": ""})
+
+
 def test_results_are_poisoned_first(draw, device):
     with draw.poisoned():
         assert torch.empty(3, device=device).isnan().all()

@@ -82,9 +82,10 @@ def test_schedules(example, monkeypatch, device, size, schedule):
         pytest.param((1, 8, 7), T.float16, id="no word"),
     ],
 )
-def test_few_rows_by_threads(example, monkeypatch, device, size, dtype):
+@pytest.mark.parametrize("by_threads", [8, 16])
+def test_few_rows_by_threads(example, monkeypatch, device, size, dtype, by_threads):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_80")
-    kernel = example.matmul(*size, dtype, T.float32, by_threads=16)
+    kernel = example.matmul(*size, dtype, T.float32, by_threads=by_threads)
     a, b = example.inputs(*size, dtype, device)
     assert example.relative_error(a, b, kernel(a, b, *example.counters(kernel, device))) < 1e-6
 
