@@ -9,10 +9,12 @@ def pdl_trigger() -> None:
     """Let the next kernel of the stream start, if it has ``pdl_sync``, when all blocks have called
     this or ended (PTX ISA, griddepcontrol.launch_dependents).
 
+    Where kernels of a stream do not overlap, on chips before sm_90, it is nothing.
+
     Raises
     ------
     ValueError
-        Outside of a kernel; when it is compiled for a chip before sm_90.
+        Outside of a kernel.
 
     Example
     -------
@@ -27,12 +29,14 @@ def pdl_sync() -> None:
 
     A kernel that calls it may start before the other one is complete (CUDA C++ Programming Guide,
     "Programmatic Dependent Launch"): all its threads have to call it before they read what that
-    writes, or write what that reads. Its pointers are passed without ``__restrict__``.
+    writes, or write what that reads. Its pointers are passed without ``__restrict__``. Where it is
+    the first statement, a kernel whose warps have roles may have it, too. On chips before sm_90,
+    whose kernels do not overlap, it is nothing.
 
     Raises
     ------
     ValueError
-        Outside of a kernel; when it is compiled for a chip before sm_90.
+        Outside of a kernel.
 
     Example
     -------

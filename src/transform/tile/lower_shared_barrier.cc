@@ -10,8 +10,9 @@
  *      arrive at mbarriers of other blocks, or copy to all of them, no block exits while others may
  *      still do; waits for arrivals that a program makes itself acquire for the cluster.
  * Refuses (ValueError): a mask of blocks that the cluster does not have; mbarriers and other
- *      intrinsics on chips that do not have them, but for fences between proxies, which go where
- *      there is one proxy; T.thread_return where other blocks may still arrive at mbarriers.
+ *      intrinsics on chips that do not have them; T.thread_return where other blocks may still
+ *      arrive at mbarriers. Left out, instead, are fences between proxies where there is one proxy,
+ *      and T.pdl_sync and T.pdl_trigger where kernels of a stream do not overlap.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -41,20 +42,22 @@ using BarrierInit = Map<Var, Array<IntImm>>;
               ". Leave it out, or compile for another target");
 }
 
-/*! Leaves out a program's fences between proxies where the target has one proxy only. */
-class ProxyFenceRemover : public StmtExprMutator {
+/*! Leaves out calls that order what the target orders anyway: a program's fences between proxies
+ * where there is one proxy, and waits for the kernel before this one where none overlap. */
+class OrderRemover : public StmtExprMutator {
  public:
-  explicit ProxyFenceRemover(const Target& target) : target_(target) {}
+  explicit OrderRemover(const Target& target) : target_(target) {}
 
  protected:
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     const auto* call = op->value.as<CallNode>();
     const Intrinsic* row = call ? FindIntrinsic(call) : nullptr;
-    const bool fences =
-        row && (row->op == std::string(kFenceProxyAsync) || row->op == std::string(kFenceTensors));
-    return fences && !target_.Has(row->feature) ? MakeEvaluate(MakeInt(0), op->span)
-                                                : Default<Stmt>(op);
+    static const std::unordered_set<std::string> orders = {kFenceProxyAsync, kFenceTensors,
+                                                           kPdlSync, kPdlTrigger};
+    return row && orders.count(row->op) && !target_.Has(row->feature)
+               ? MakeEvaluate(MakeInt(0), op->span)
+               : Default<Stmt>(op);
   }
 
  private:
@@ -293,7 +296,7 @@ class Lowerer : public StmtExprMutator {
 
 PrimFunc LowerSharedBarrier(PrimFunc f) {
   const Target& target = TargetOf(f);
-  const Stmt body = ProxyFenceRemover(target).Mutate(f->body);
+  const Stmt body = OrderRemover(target).Mutate(f->body);
   TargetChecker{target}(body);
   return WithBody(f, Lowerer(target).Mutate(body));
 }

@@ -104,6 +104,8 @@ class TreeBuilder {
       // Views are declared in front of both roles.
       const auto* view = t.as<DeclBufferNode>();
       if (view && ViewedBy(view).defined()) continue;
+      // As is a wait for the kernel before this one where nothing else comes first.
+      if (!to->owner && to->nodes.empty() && !named_ && IsWaitForKernel(t)) continue;
       to->nodes.push_back(std::make_unique<RoleNode>());
       Node(t, to->nodes.back().get(), to);
     }
@@ -205,6 +207,11 @@ bool HasOwnThreads(const SBlockNode* block) {
 }
 
 }  // namespace
+
+bool IsWaitForKernel(const Stmt& s) {
+  const auto* evaluate = s.as<EvaluateNode>();
+  return evaluate && IsCallTo(evaluate->value, kPdlSync);
+}
 
 bool BuildRoleTree(const KernelInfo& kernel, const Stmt& body, const Views& views,
                    WarpRoles* roles) {

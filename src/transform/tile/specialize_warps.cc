@@ -10,6 +10,7 @@
  *      names of their statements are gone. The block has the threads of all roles, and
  *      `barrier_init` has the mbarriers. Loads by TMA are `tl.tileop.tma_copy` and
  *      `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and `tl.tileop.release`.
+ *      Views, and a T.pdl_sync that is the kernel's first statement, stand in front of the branches.
  *      Function attribute `tl_tiled_ws_applied`. Other kernels are unchanged.
  * Establishes: all roles run the same control flow, so every fill is awaited and released once.
  *      Order and stage that the user gave hold for the consumer's loop.
@@ -586,7 +587,7 @@ class Specializer : public StmtExprMutator {
     auto block = make_object<SBlockNode>(*op);
     block->alloc_buffers = versions.Versioned(op->alloc_buffers);
     std::vector<Stmt> body;
-    for (const Stmt& s : FlatSeq(op->body)) Declarations(s, views, &versions, &body);
+    InFront(op->body, views, &versions, &body);
     RoleEmitter emit(*kernel_, *roles_, views, &versions);
     emit.block_rank = BlockRank(*kernel_);
     // The last role keeps the names of the program.
@@ -629,11 +630,17 @@ class Specializer : public StmtExprMutator {
     return AttrStmt(n);
   }
 
-  /*! Views, in front of both roles. */
-  static void Declarations(const Stmt& s, const Views& views, VersionMaker* versions,
-                           std::vector<Stmt>* out) {
-    const auto* view = s.as<DeclBufferNode>();
-    if (view && ViewedBy(view).defined()) out->push_back(versions->Declare(view, views));
+  /*! What stands in front of both roles: views, and waits for the kernel before this one, which the
+   * roles' plan leaves there (BuildRoleTree). */
+  static void InFront(const Stmt& body, const Views& views, VersionMaker* versions,
+                      std::vector<Stmt>* out) {
+    for (const Stmt& s : FlatSeq(body)) {
+      const auto* view = s.as<DeclBufferNode>();
+      if (view && ViewedBy(view).defined()) out->push_back(versions->Declare(view, views));
+      if (IsWaitForKernel(s)) out->push_back(s);
+      const auto* attr = s.as<AttrStmtNode>();
+      if (attr && attr->attr_key != kWsOp) InFront(attr->body, views, versions, out);
+    }
   }
 
   /*! The attributes that the kernel's statements put around their rest, around `roles`. */

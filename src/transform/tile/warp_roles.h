@@ -215,8 +215,12 @@ Map<String, Any> DescribeRoles(const KernelInfo& kernel, const WarpRoles& roles)
 WarpRoles ReadRoles(const KernelInfo& kernel, const Views& views, const Map<String, Any>& plan);
 
 // --- role_tree.cc
+/*! A wait for the kernel before this one (T.pdl_sync). */
+bool IsWaitForKernel(const Stmt& s);
 /*! Makes a tree of the statements of `body`. False, with the cause in `why` and `where`, if a
- * statement can be given to no role: it synchronises threads itself, or its effects are unknown. */
+ * statement can be given to no role: it synchronises threads itself, or its effects are unknown.
+ * The tree lacks what stands in front of the roles: views, and waits for the kernel before this one
+ * that no other statement precedes. */
 bool BuildRoleTree(const KernelInfo& kernel, const Stmt& body, const Views& views,
                    WarpRoles* roles);
 /*! The innermost loop around a node, nullptr if there is none. */

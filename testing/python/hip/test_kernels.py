@@ -307,11 +307,6 @@ def match(A):
     A[T.get_thread_binding()] = T.match_any_sync(A[T.get_thread_binding()])
 
 
-@T.macro
-def dependent_launch(A):
-    T.pdl_sync()
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -326,7 +321,6 @@ def dependent_launch(A):
         (named_barrier, r"found tl::sync_threads_partial for gfx942, wanted sm_75 or later"),
         (some_warps, r"that not all threads of the block run together, .*move one access out"),
         (match, r"found a match of lanes for a target with warps of 64 threads, .*T\.shfl_sync"),
-        (dependent_launch, r"found tl::pdl_sync for gfx942, wanted sm_90 or later"),
     ],
     ids=lambda x: getattr(x, "name", None),
 )
