@@ -22,6 +22,8 @@ class LifetimeWalk : public StmtExprVisitor {
     for (const Object* buffer : filled_) lives_[buffer].last = INT64_MAX;
     // Other blocks may be ahead of this one or behind it.
     for (const Object* buffer : remote_) lives_[buffer] = {0, INT64_MAX};
+    // Only the other block sees the end of the copy.
+    for (const Object* buffer : sent_) lives_[buffer].last = INT64_MAX;
     for (const auto* reads : {&stored_, &multiplied_}) {
       for (const auto& [buffer, path] : *reads) lives_[buffer].last = INT64_MAX;
     }
@@ -55,6 +57,7 @@ class LifetimeWalk : public StmtExprVisitor {
       const Object* buffer = views_.RootOf(p.buffer).get();
       if (p.access == Access::kAsyncWrite) in_flight_.insert(buffer);
       if (p.access == Access::kAsyncProxyWrite && FillsOtherBlocks(op)) remote_.insert(buffer);
+      if (p.access == Access::kAsyncProxyRead && FillsOtherBlocks(op)) sent_.insert(buffer);
       if (p.access == Access::kAsyncProxyWrite) filled_.insert(buffer);
       if (IsBulkStore(op) && p.access == Access::kAsyncProxyRead) stored_[buffer] = path_;
       if (IsOperandOfWgmma(op, p.access)) Multiply(buffer);
@@ -143,6 +146,7 @@ class LifetimeWalk : public StmtExprVisitor {
   /*! What the async proxy was the last to write: it may still do. */
   std::unordered_set<const Object*> filled_;
   std::unordered_set<const Object*> remote_;  // what copies of other blocks may fill
+  std::unordered_set<const Object*> sent_;    // what copies to other blocks read
   /*! What bulk copies and wgmma may still read, with the loops and branches around their issue. */
   std::unordered_map<const Object*, Path> stored_, multiplied_;
 };

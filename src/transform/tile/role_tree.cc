@@ -29,10 +29,13 @@ bool IsForBlock(const std::string& op) {
   return names.count(op);
 }
 
-/*! A barrier of the block outside of pipelined loops, whose statements other passes move. */
-bool IsBarrierBesidePipelines(const RoleNode& node) {
+/*! A barrier of the block, or a trigger, which any thread gives for its block, outside of pipelined
+ * loops, whose statements other passes move. */
+bool IsForConsumerBesidePipelines(const RoleNode& node) {
   const auto* evaluate = node.stmt.as<EvaluateNode>();
-  if (!evaluate || !IsCallTo(evaluate->value, kSync)) return false;
+  if (!evaluate) return false;
+  const Expr& e = evaluate->value;
+  if (!IsCallTo(e, kSync) && !IsCallTo(e, kPdlTrigger)) return false;
   for (const RoleNode* n = node.parent->owner; n; n = n->parent->owner) {
     if (n->Loop() && IsPipelined(n->Loop())) return false;
   }
@@ -166,7 +169,7 @@ class TreeBuilder {
     LeafFacts facts;
     facts(s);
     // The threads that a schedule's role leaves out would be missing at it; the consumer has all.
-    const bool of_consumer = !named_ && (IsBarrierBesidePipelines(*node) || OrdersRanks(*node));
+    const bool of_consumer = !named_ && (IsForConsumerBesidePipelines(*node) || OrdersRanks(*node));
     if (!facts.explicit_sync.empty() && !of_consumer) {
       return Refuse(s, "it synchronises threads itself (" + facts.explicit_sync + ")");
     }

@@ -280,6 +280,38 @@ def test_a_kernel_that_waits_for_the_one_before_is_launched_early():
     assert "__restrict__" not in kernel.get_kernel_source()
 
 
+def test_a_kernel_whose_warps_have_roles_triggers_the_next_one():
+    """Any thread's trigger is its block's; the kernel once had no roles with one."""
+
+    @T.prim_func
+    def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64,), "float32")):
+        partial = T.alloc_global((64,), "float32")
+        with T.Kernel(1, threads=128):
+            T.pdl_trigger()
+            S = T.alloc_shared((64, 64), "float16")
+            sums = T.alloc_fragment((64, 64), "float32")
+            row = T.alloc_fragment((64,), "float32")
+            T.clear(sums)
+            for t in T.Pipelined(4, num_stages=2):
+                T.copy(A[t * 64 : t * 64 + 64, :], S)
+                for i, j in T.Parallel(64, 64):
+                    sums[i, j] += S[i, j]
+            T.reduce_sum(sums, row, dim=0)
+            T.copy(row, partial)
+        with T.Kernel(1, threads=64):
+            T.pdl_sync()
+            for i in T.Parallel(64):
+                B[i] = partial[i] * 2.0
+
+    kernel = tilelang.compile(main, target=HOPPER, execution_backend="emulate")
+    assert "warp specialised: threads 0 to 127 produce" in kernel.explain()
+    source = kernel.get_kernel_source()
+    assert source.count("tl::pdl_trigger()") == 1
+    a, b = torch.randn(256, 64).half(), torch.zeros(64)
+    kernel(a, b)
+    torch.testing.assert_close(b, a.float().sum(0) * 2, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

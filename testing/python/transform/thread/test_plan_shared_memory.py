@@ -182,6 +182,36 @@ def test_the_target_of_a_copy_lives_until_all_copies_are_waited_for():
     assert plan(copied(1)) == [("A", 0), ("B", 1024), ("C", 0)]
 
 
+def test_what_is_copied_to_another_block_keeps_its_bytes():
+    """Only that block sees the end of the copy, so that C cannot lie where A is being read."""
+    copy = tvm.ir.Op.get("tl.bulk_copy_remote")
+
+    @T.prim_func(s_tir=True)
+    def func(X: T.Buffer((256,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 256)
+        bar = T.alloc_buffer((1,), "uint64", scope="shared.barrier")
+        A = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        B = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        C = T.alloc_buffer((256,), "float32", scope="shared.dyn")
+        A[tx] = X[tx]
+        T.evaluate(
+            tvm.ir.Call(
+                copy,
+                [
+                    T.address_of(B[0]),
+                    T.address_of(A[0]),
+                    T.int32(1024),
+                    T.address_of(bar[0]),
+                    T.int32(1),
+                ],
+            )
+        )
+        C[tx] = X[tx]
+        X[tx] = C[31 - tx]
+
+    assert plan(func, "sm_90a") == [("bar", 3072), ("A", 0), ("B", 1024), ("C", 2048)]
+
+
 def test_the_largest_go_first_where_that_needs_less():
     @T.prim_func(s_tir=True)
     def func(X: T.Buffer((64,), "float32")):
