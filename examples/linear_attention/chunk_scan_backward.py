@@ -33,6 +33,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from chunk_scan import CHUNK, STATE, WIDTH, inputs, reference
@@ -91,6 +92,9 @@ def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, thread
     return main
 
 
+LOG2_E = math.log2(math.e)
+
+
 def gradients(
     heads,
     group,
@@ -130,32 +134,36 @@ def gradients(
             behind = T.alloc_shared((d_state, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
-            # Of all heads of the block: time steps, l, dl, and x . z.
+            # Of all heads of the block: time steps, l, dl, sums over halves of rows, which different
+            # warp groups have, and over the rows of a warp.
             by_rows = T.alloc_shared((chunk, group), "float32")
             step = T.alloc_shared((group, chunk), "float32")
             log_decay = T.alloc_shared((group, chunk), "float32")
             d_log = T.alloc_shared((group, chunk), "float32")
-            direct = T.alloc_shared((group, chunk), "float32")
+            y_dy = T.alloc_shared((group, chunk, 2), "float32")
+            x_z = T.alloc_shared((group, chunk, 2), "float32")
+            columns = T.alloc_shared((group, 4, chunk), "float32")
+            of_states = T.alloc_shared((group, d_state), "float32")
             rate = T.alloc_shared((group,), "float32")
             dx_shared = T.alloc_shared((chunk, width), "float16")
             x_scaled = T.alloc_shared((chunk, width), "float16")
             dy_scaled = T.alloc_shared((chunk, width), "float16")
             weights = T.alloc_shared((chunk, chunk), "float16")
-            columns = T.alloc_shared((chunk,), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
             product = T.alloc_fragment((chunk, chunk), "float32")
             of_heads = T.alloc_fragment((chunk, chunk), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
             z = T.alloc_fragment((chunk, width), "float32")
             along = T.alloc_fragment((chunk, width), "float32")
-            y_dy = T.alloc_fragment((chunk,), "float32")
-            x_z = T.alloc_fragment((chunk,), "float32")
-            of_column = T.alloc_fragment((chunk,), "float32")
+            of_columns = T.alloc_fragment((4, chunk), "float32")
+            of_halves = T.alloc_fragment((chunk, 2), "float32")
             db = T.alloc_fragment((chunk, d_state), "float32")
             dc = T.alloc_fragment((chunk, d_state), "float32")
-            of_states = T.alloc_fragment((d_state, width), "float32")
-            whole = T.alloc_reducer((1,), "float32", op="sum")
-            of_rates = T.alloc_fragment((group, chunk), "float32")
+            both = T.alloc_fragment((d_state, width), "float32")
+            of_both = T.alloc_fragment((d_state,), "float32")
+            of_rows = T.alloc_fragment((group, chunk), "float32")
+            wholes = T.alloc_fragment((group, d_state), "float32")
+            whole = T.alloc_fragment((group,), "float32")
             da = T.alloc_fragment((group,), "float32")
             rows = slice(n * chunk, (n + 1) * chunk)
             these = slice(bx * group, (bx + 1) * group)
@@ -166,7 +174,7 @@ def gradients(
             T.copy(A[these], rate)
             for k, i in T.Parallel(group, chunk):
                 step[k, i] = by_rows[i, k]
-                log_decay[k, i] = rate[k] * by_rows[i, k]
+                log_decay[k, i] = LOG2_E * rate[k] * by_rows[i, k]
             T.cumsum(log_decay, dim=1)
             T.clear(of_heads)
             T.clear(db)
@@ -184,50 +192,41 @@ def gradients(
                 T.gemm(dy, x, product, transpose_B=True, clear_accum=True)
                 T.gemm(c, state, y, clear_accum=True)
                 T.gemm(b, behind, z, clear_accum=True)
-                # <G, S'>, of which a part follows with z.
-                T.reducer_init(whole, 0)
+                # A part of <G, S'>.
                 for s, p in T.Parallel(d_state, width):
-                    of_states[s, p] = T.cast(state[s, p], "float32") * behind[s, p]
-                for s, p in T.Parallel(d_state, width):
-                    T.reducer_update(whole[0], T.exp(total) * of_states[s, p])
+                    both[s, p] = T.cast(state[s, p], "float32") * behind[s, p]
+                T.reduce_sum(both, of_both, dim=1)
+                T.copy(of_both, of_states[k, :])
                 # Inside of the chunk.
                 for i, j in T.Parallel(chunk, chunk):
                     # One where j > i: there the scores are zero, and the sum is not used.
-                    decay = T.exp(T.min(log_decay[k, i] - log_decay[k, j], 0))
+                    decay = T.exp2(T.min(log_decay[k, i] - log_decay[k, j], 0))
                     weights[i, j] = decay * scores[i, j]
                     product[i, j] *= decay
                     of_heads[i, j] += product[i, j] * step[k, j]
                     product[i, j] *= scores[i, j]
-                T.reduce_sum(product, of_column, dim=0)
-                T.copy(of_column, columns)
-                for i, j in T.Parallel(chunk, chunk):
-                    product[i, j] *= step[k, j]
-                T.reduce_sum(product, y_dy, dim=1)
+                T.reduce_sum(T.reshape(product, (4, chunk // 4, chunk)), of_columns, dim=1)
+                T.copy(of_columns, columns[k, :, :])
                 # By the state in front of it, and by that behind it.
                 for i, p in T.Parallel(chunk, width):
-                    begin = T.exp(log_decay[k, i])
-                    y[i, p] *= begin * dy[i, p]
-                    dy_scaled[i, p] = begin * dy[i, p]
-                T.reduce_sum(y, y_dy, dim=1, clear=False)
+                    begun = T.exp2(log_decay[k, i]) * dy[i, p]
+                    dy_scaled[i, p] = begun
+                    y[i, p] *= begun
                 for i, p in T.Parallel(chunk, width):
-                    end = T.exp(total - log_decay[k, i])
+                    end = T.exp2(total - log_decay[k, i])
                     z[i, p] *= end
                     x_scaled[i, p] = end * step[k, i] * x[i, p]
                     along[i, p] = z[i, p] * x[i, p]
-                T.reduce_sum(along, x_z, dim=1)
-                for i, p in T.Parallel(chunk, width):
-                    T.reducer_update(whole[0], step[k, i] * along[i, p])
-                T.finalize_reducer(whole)
                 T.gemm(weights, dy, z, transpose_A=True)
                 T.gemm(dy_scaled, state, dc, transpose_B=True)
                 T.gemm(x_scaled, behind, db, transpose_B=True)
-                for i in T.Parallel(chunk):
-                    direct[k, i] = x_z[i] + columns[i]
-                    d_log[k, i] = (
-                        y_dy[i]
-                        - step[k, i] * (x_z[i] + columns[i])
-                        + T.if_then_else(i == chunk - 1, whole[0], 0)
-                    )
+                T.reduce_sum(T.reshape(along, (chunk, 2, width // 2)), of_halves, dim=2)
+                T.copy(of_halves, x_z[k, :, :])
+                for i, j in T.Parallel(chunk, chunk):
+                    product[i, j] *= step[k, j]
+                T.reduce_sum(T.reshape(product, (chunk, 2, chunk // 2)), of_halves, dim=2)
+                T.reduce_sum(T.reshape(y, (chunk, 2, width // 2)), of_halves, dim=2, clear=False)
+                T.copy(of_halves, y_dy[k, :, :])
                 for i, p in T.Parallel(chunk, width):
                     z[i, p] *= step[k, i]
                 T.copy(z, dx_shared)
@@ -238,14 +237,26 @@ def gradients(
             T.gemm(weights, c, db, transpose_A=True)
             T.atomic_add(dB[rows, :], db)
             T.atomic_add(dC[rows, :], dc)
-            T.cumsum(d_log, dim=1, reverse=True)
-            for i, k in T.Parallel(chunk, group):
-                by_rows[i, k] = direct[k, i] + rate[k] * d_log[k, i]
-            T.copy(by_rows, d_dt[rows, these])
+            # <G, S'>.
+            for k, s in T.Parallel(group, d_state):
+                wholes[k, s] = T.exp2(log_decay[k, chunk - 1]) * of_states[k, s]
+            T.reduce_sum(wholes, whole, dim=1)
             for k, i in T.Parallel(group, chunk):
-                of_rates[k, i] = step[k, i] * d_log[k, i]
-            T.reduce_sum(of_rates, da, dim=1)
+                of_rows[k, i] = step[k, i] * (x_z[k, i, 0] + x_z[k, i, 1])
+            T.reduce_sum(of_rows, whole, dim=1, clear=False)
+            for k, i in T.Parallel(group, chunk):
+                inside = columns[k, 0, i] + columns[k, 1, i] + columns[k, 2, i] + columns[k, 3, i]
+                x_z[k, i, 0] += x_z[k, i, 1] + inside
+                d_log[k, i] = y_dy[k, i, 0] + y_dy[k, i, 1] - step[k, i] * x_z[k, i, 0]
+            T.cumsum(d_log, dim=1, reverse=True)
+            for k, i in T.Parallel(group, chunk):
+                d_log[k, i] += whole[k]
+                of_rows[k, i] = step[k, i] * d_log[k, i]
+            T.reduce_sum(of_rows, da, dim=1)
             T.atomic_add(dA[these], da)
+            for i, k in T.Parallel(chunk, group):
+                by_rows[i, k] = x_z[k, i, 0] + rate[k] * d_log[k, i]
+            T.copy(by_rows, d_dt[rows, these])
 
     return main
 
