@@ -28,9 +28,11 @@ def chunk_scan() -> Program:
         b, c = ((torch.randn(length, d_state, device=device) / 8).half() for _ in range(2))
         dt, a = torch.rand(length, heads, device=device), -torch.rand(heads, device=device) / 4
         y, last = torch.empty_like(x), nothing(heads, d_state, width, device=device)
+        scores = nothing(length, own.CHUNK, device=device, dtype=x.dtype)
 
         def ours():
-            kernels[0](x, dt, a, b, c, y, last)
+            kernels[0](b, c, scores)
+            kernels[1](x, dt, a, b, c, scores, y, last)
             return [y, last]
 
         return Case(ours, lambda: own.reference(x, dt, a, b, c))
@@ -42,8 +44,11 @@ def chunk_scan() -> Program:
 
     return Program(
         "Mamba-2 chunk scan",
-        [own.chunk_scan, own.scan_rows],
-        [compiled(own.chunk_scan, heads, d_state=d_state, width=width)],
+        [own.chunk_scores, own.decays, own.scan_rows, own.chunk_scan],
+        [
+            compiled(own.chunk_scores, d_state=d_state),
+            compiled(own.chunk_scan, heads, d_state=d_state, width=width),
+        ],
         case,
         {"length": 139},
         {"length": 4096},
