@@ -17,48 +17,67 @@ LOG2_E = math.log2(math.e)
 
 
 @T.macro
-def decays(step, rate, time, log_decay, before):
-    """Of the time steps of a chunk: log_decay[i], the binary logarithm of what the state in front
-    of the chunk has decayed by after row i, and before[j] = log_decay[j] - log2(step[j]). By
-    2 ** (log_decay[i] - before[j]) row j counts in row i."""
-    (chunk,) = step.shape
-    T.cumsum(step, time, dim=0)
-    for i in T.Parallel(chunk):
-        log_decay[i] = LOG2_E * rate * time[i]
-        before[i] = LOG2_E * rate * time[i] - T.log2(step[i])
+def scan_rows(x, b, c, scores, decays, state, y, tiles):
+    """Rows of a chunk, and the state behind it. Of decays (2, chunk) and scores[i, j] = c[i] . b[j]
+    for j <= i, else 0, y[i] is
 
+    2 ** decays[0, i] c[i]^T state + sum over j <= i of 2 ** (decays[0, i] - decays[1, j])
+    scores[i, j] x[j].
 
-@T.macro
-def scan_rows(x, b, c, scores, log_decay, before, own, state, y, tiles):
-    """Rows of a chunk, and the state behind it, of scores[i, j] = c[i] . b[j] for j <= i, else 0,
-    and of state_shared, the state in front of it: y[i] is
-
-    2 ** log_decay[i] c[i]^T state + sum over j <= i of 2 ** (log_decay[i] - before[j]) scores[i, j] x[j].
-
-    If there is `own`, 2 ** own[i] is what row i counts in itself."""
+    state_shared is a copy of the state, in front of the chunk."""
     weights, state_shared, scaled = tiles
     (chunk, width), (d_state, _) = x.shape, state.shape
     T.gemm(c, state_shared, y, clear_accum=True)
     for i, j in T.Parallel(chunk, chunk):
-        exponent = log_decay[i] - before[j]
-        if own is not None:
-            exponent = T.if_then_else(i == j, own[j], exponent)
-        # Where j > i it may overflow, and the score is zero.
-        weights[i, j] = scores[i, j] * T.exp2(T.min(exponent, 100))
+        # Where j > i the exponent has no bound, and the score is zero.
+        decay = T.exp2(T.min(decays[0, i] - decays[1, j], 100))
+        weights[i, j] = scores[i, j] * decay
     for i, p in T.Parallel(chunk, width):
-        y[i, p] *= T.exp2(log_decay[i])
+        y[i, p] *= T.exp2(decays[0, i])
     T.gemm(weights, x, y)
-    total = log_decay[chunk - 1]
+    total = decays[0, chunk - 1]
     for i, p in T.Parallel(chunk, width):
-        scaled[i, p] = x[i, p] * T.exp2(total - before[i])
+        scaled[i, p] = x[i, p] * T.exp2(total - decays[1, i])
     for s, p in T.Parallel(d_state, width):
         state[s, p] *= T.exp2(total)
-    T.gemm(b, scaled, state, transpose_A=True)
+    # Each warp group has whole rows of b, and both read x.
+    T.gemm(b, scaled, state, transpose_A=True, policy=T.GemmWarpPolicy.FullRow)
+
+
+def chunk_decays(heads, chunk=CHUNK, group=64):
+    """Decays (chunks, heads, 2, chunk) of dt (length, heads) and A (heads,), as binary logarithms:
+    what rows of a chunk make of the state in front of it, and that less log2(dt). Row j of a chunk
+    adds 2 ** (Decays[.., 0, i] - Decays[.., 1, j]) b[j] x[j]^T to the state behind its row i."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        dt: T.Tensor((length, heads), "float32"),
+        A: T.Tensor((heads,), "float32"),
+        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(heads, group), chunks, threads=256) as (bx, n):
+            by_rows = T.alloc_shared((chunk, group), "float32")
+            step = T.alloc_shared((group, chunk), "float32")
+            decays = T.alloc_shared((group, chunk), "float32")
+            rate = T.alloc_shared((group,), "float32")
+            # Rows behind the end are zero: they take no time.
+            T.copy(dt[n * chunk, bx * group], by_rows)
+            T.copy(A[bx * group], rate)
+            for k, i in T.Parallel(group, chunk):
+                step[k, i] = by_rows[i, k]
+                decays[k, i] = LOG2_E * rate[k] * by_rows[i, k]
+            T.cumsum(decays, dim=1)
+            for k, i in T.Parallel(group, chunk):
+                Decays[n, bx * group + k, 0, i] = decays[k, i]
+                Decays[n, bx * group + k, 1, i] = decays[k, i] - T.log2(step[k, i])
+
+    return main
 
 
 def chunk_scores(chunk=CHUNK, d_state=STATE):
-    """Scores[t, j] = C[t] . B[s] of the rows s = s0 + j <= t of the chunk that begins at s0, else 0:
-    all heads share them."""
+    """Scores[t, j] = C[t] . B[s] of row s = s0 + j <= t of the chunk that begins at s0, else 0: all
+    heads share them."""
     length = T.dynamic("length")
 
     @T.prim_func
@@ -81,20 +100,19 @@ def chunk_scores(chunk=CHUNK, d_state=STATE):
     return main
 
 
-def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
+def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=256):
     """y[t] = sum over s <= t of exp(a[s + 1] + .. + a[t]) (c[t] . b[s]) dt[s] x[s], where
-    a[t] = A dt[t], of X (length, heads, width), dt (length, heads), not negative, A (heads,), and B
-    and C (length, d_state), which the heads share, and their `chunk_scores`; and the state behind
-    the end, (heads, d_state, width). A block has a head."""
-    length = T.dynamic("length")
+    a[t] = A dt[t], of X (length, heads, width), B and C (length, d_state), which the heads share,
+    and their `chunk_decays` and `chunk_scores`; and the state behind the end, (heads, d_state,
+    width). A block has a head."""
+    length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
     def main(
         X: T.Tensor((length, heads, width), "float16"),
-        dt: T.Tensor((length, heads), "float32"),
-        A: T.Tensor((heads,), "float32"),
         B: T.Tensor((length, d_state), "float16"),
         C: T.Tensor((length, d_state), "float16"),
+        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
         Scores: T.Tensor((length, chunk), "float16"),
         Y: T.Tensor((length, heads, width), "float16"),
         Last: T.Tensor((heads, d_state, width), "float32"),
@@ -105,40 +123,30 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
+            T.annotate_consumer_reg_alloc(104)
             x = T.alloc_shared((chunk, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
+            decays = T.alloc_shared((2, chunk), "float32")
             scores = T.alloc_shared((chunk, chunk), "float16")
-            first = T.alloc_shared((chunk,), "float32")
-            step = T.alloc_shared((chunk,), "float32")
-            time = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk,), "float32")
-            before = T.alloc_shared((chunk,), "float32")
+            weights = T.alloc_shared((chunk, chunk), "float16")
             scaled = T.alloc_shared((chunk, width), "float16")
             y_shared = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
-            weights = T.alloc_fragment((chunk, chunk), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
             tiles = weights, state_shared, scaled
-            T.annotate_ws_pipeline_depth({x: 2, step: 2})
             T.clear(state)
             T.clear(state_shared)
-            # Rows behind the end are zero: they take no time.
-            T.copy(dt[:chunk, h], first)
-            decays(first, A[h], time, log_decay, before)
-            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
+            for n in T.Pipelined(chunks, num_stages=1):
                 rows = slice(n * chunk, (n + 1) * chunk)
-                following = slice((n + 1) * chunk, (n + 2) * chunk)
-                T.copy(C[n * chunk, 0], c)
-                T.copy(Scores[n * chunk, 0], scores)
+                T.copy(C[rows, :], c)
+                T.copy(Decays[n, h, :, :], decays)
+                T.copy(Scores[rows, :], scores)
                 T.copy(X[rows, h, :], x)
-                T.copy(B[n * chunk, 0], b)
-                T.copy(dt[following, h], step)
-                scan_rows(x, b, c, scores, log_decay, before, None, state, y, tiles)
-                # Beside the product that makes the state: what needs no state.
-                decays(step, A[h], time, log_decay, before)
+                T.copy(B[rows, :], b)
+                scan_rows(x, b, c, scores, decays, state, y, tiles)
+                # The state's product runs meanwhile.
                 T.copy(y, y_shared)
                 T.copy(y_shared, Y[rows, h, :])
                 T.copy(state, state_shared)
@@ -147,13 +155,17 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     return main
 
 
-def forward(x, dt, a, b, c, y, last, chunk=CHUNK, **target):
+def forward(x, dt, a, b, c, chunk=CHUNK, **options):
     """Y and the last state."""
-    (_, heads, width), d_state = x.shape, b.shape[1]
-    scores = torch.empty(len(x), chunk, device=x.device, dtype=x.dtype)
-    tilelang.compile(chunk_scores(chunk, d_state), **target)(b, c, scores)
-    kernel = tilelang.compile(chunk_scan(heads, chunk, d_state, width), **target)
-    kernel(x, dt, a, b, c, scores, y, last)
+    (length, heads, width), d_state = x.shape, b.shape[1]
+    decays = torch.empty(-(-length // chunk), heads, 2, chunk, device=x.device)
+    scores = torch.empty(length, chunk, device=x.device, dtype=x.dtype)
+    y, last = torch.empty_like(x), torch.empty(heads, d_state, width, device=x.device)
+    tilelang.compile(chunk_decays(heads, chunk), **options)(dt, a, decays)
+    tilelang.compile(chunk_scores(chunk, d_state), **options)(b, c, scores)
+    kernel = tilelang.compile(chunk_scan(heads, chunk, d_state, width), **options)
+    kernel(x, b, c, decays, scores, y, last)
+    return y, last
 
 
 def inputs(length, heads, d_state=STATE, width=WIDTH, device="cpu"):
@@ -184,12 +196,9 @@ def relative_error(length, heads, d_state, device="cpu"):
     """The larger of ||ours - reference|| / ||reference|| of Y and of the state."""
     torch.manual_seed(0)
     tensors = inputs(length, heads, d_state, device=device)
-    y = torch.empty_like(tensors[0])
-    last = torch.empty(heads, d_state, WIDTH, device=device)
-    forward(*tensors, y, last)
     return max(
         float((found.double() - wanted).norm() / wanted.norm())
-        for found, wanted in zip((y, last), reference(*tensors), strict=True)
+        for found, wanted in zip(forward(*tensors), reference(*tensors), strict=True)
     )
 
 

@@ -33,35 +33,37 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
-import math
 
 import torch
-from chunk_scan import CHUNK, STATE, WIDTH, inputs, reference
+from chunk_scan import CHUNK, STATE, WIDTH, chunk_decays, inputs, reference
 
 import tilelang
 import tilelang.language as T
 
+# Of half precision nothing shows by what a quick exponential is less precise.
+FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
+
 
 def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """The state in front of each chunk, of X and B, and in reverse order the gradient of the state
-    behind each chunk, of dY and C: States (chunks, heads, d_state, width). Initial (heads, d_state,
-    width) is the one in front of the first chunk that is visited. A block has a head."""
+    behind each chunk, of dY and C: States (chunks, heads, d_state, width). Decays are those of
+    `chunk_decays`, and Initial (heads, d_state, width) is the state in front of the first chunk
+    that is visited. A block has a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
     def main(
         Rows: T.Tensor((length, heads, width), "float16"),
-        dt: T.Tensor((length, heads), "float32"),
-        A: T.Tensor((heads,), "float32"),
+        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
         Keys: T.Tensor((length, d_state), "float16"),
         Initial: T.Tensor((heads, d_state, width), "float32"),
         States: T.Tensor((chunks, heads, d_state, width), "float16"),
     ):
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=threads) as h:
             rows = T.alloc_shared((chunk, width), "float16")
             keys = T.alloc_shared((chunk, d_state), "float16")
-            step = T.alloc_shared((chunk,), "float32")
-            time = T.alloc_shared((chunk,), "float32")
+            decays = T.alloc_shared((2, chunk), "float32")
             scaled = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
@@ -71,28 +73,20 @@ def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, thread
             T.copy(Initial[h, :, :], state)
             for k in T.Pipelined(chunks, num_stages=2):
                 n = chunks - 1 - k if reverse else k
-                # Rows behind the end are zero: they take no time.
-                T.copy(dt[n * chunk : (n + 1) * chunk, h], step)
-                T.copy(Keys[n * chunk, 0], keys)
+                T.copy(Decays[n, h, :, :], decays)
                 T.copy(Rows[n * chunk : (n + 1) * chunk, h, :], rows)
+                T.copy(Keys[n * chunk, 0], keys)
                 T.copy(state, state_shared)
                 T.copy(state_shared, States[n, h, :, :])
-                T.cumsum(step, time, dim=0)
-                rate = A[h]
-                total = time[chunk - 1]
+                total = decays[0, chunk - 1]
                 for i, p in T.Parallel(chunk, width):
-                    if reverse:
-                        scaled[i, p] = rows[i, p] * T.exp(rate * time[i])
-                    else:
-                        scaled[i, p] = rows[i, p] * T.exp(rate * (total - time[i])) * step[i]
+                    exponent = decays[0, i] if reverse else total - decays[1, i]
+                    scaled[i, p] = rows[i, p] * T.exp2(exponent)
                 for s, p in T.Parallel(d_state, width):
-                    state[s, p] *= T.exp(rate * total)
+                    state[s, p] *= T.exp2(total)
                 T.gemm(keys, scaled, state, transpose_A=True)
 
     return main
-
-
-LOG2_E = math.log2(math.e)
 
 
 def gradients(
@@ -117,6 +111,7 @@ def gradients(
         B: T.Tensor((length, d_state), "float16"),
         C: T.Tensor((length, d_state), "float16"),
         dY: T.Tensor((length, heads, width), "float16"),
+        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
         States: T.Tensor((chunks, heads, d_state, width), "float16"),
         Behind: T.Tensor((chunks, heads, d_state, width), "float16"),
         dX: T.Tensor((length, heads, width), "float16"),
@@ -125,8 +120,7 @@ def gradients(
         dB: T.Tensor((length, d_state), "float32"),
         dC: T.Tensor((length, d_state), "float32"),
     ):
-        # Of half precision nothing shows by what a quick exponential is less precise.
-        T.annotate_pass_configs({tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads // group, chunks, threads=threads) as (bx, n):
             x = T.alloc_shared((chunk, width), "float16")
             dy = T.alloc_shared((chunk, width), "float16")
@@ -134,8 +128,8 @@ def gradients(
             behind = T.alloc_shared((d_state, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
-            # Of all heads of the block: time steps, l, dl, sums over halves of rows, which different
-            # warp groups have, and over the rows of a warp.
+            # Of all heads of the block: time steps, binary logarithms of decays, dl, sums over
+            # halves of rows, which two warp groups have, and over the rows of a warp.
             by_rows = T.alloc_shared((chunk, group), "float32")
             step = T.alloc_shared((group, chunk), "float32")
             log_decay = T.alloc_shared((group, chunk), "float32")
@@ -169,13 +163,11 @@ def gradients(
             these = slice(bx * group, (bx + 1) * group)
             T.copy(B[rows, :], b)
             T.copy(C[rows, :], c)
-            # Rows behind the end are zero: they take no time.
+            T.copy(Decays[n, these, 0, :], log_decay)
             T.copy(dt[rows, these], by_rows)
             T.copy(A[these], rate)
             for k, i in T.Parallel(group, chunk):
                 step[k, i] = by_rows[i, k]
-                log_decay[k, i] = LOG2_E * rate[k] * by_rows[i, k]
-            T.cumsum(log_decay, dim=1)
             T.clear(of_heads)
             T.clear(db)
             T.clear(dc)
@@ -269,14 +261,16 @@ def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, **tile):
     states, behind = (
         torch.empty(chunks, heads, d_state, width, device=x.device, dtype=x.dtype) for _ in range(2)
     )
-    forward = tilelang.compile(chunk_states(heads, False, **sizes))
-    forward(x, dt, a, b, torch.zeros_like(d_last), states)
-    tilelang.compile(chunk_states(heads, True, **sizes))(d_y, dt, a, c, d_last, behind)
+    decays = torch.empty(chunks, heads, 2, chunk, device=x.device)
+    tilelang.compile(chunk_decays(heads, chunk))(dt, a, decays)
+    in_front = tilelang.compile(chunk_states(heads, False, **sizes))
+    in_front(x, decays, b, torch.zeros_like(d_last), states)
+    tilelang.compile(chunk_states(heads, True, **sizes))(d_y, decays, c, d_last, behind)
     d_x, d_dt = torch.empty_like(x), torch.empty_like(dt)
     d_a, d_b, d_c = (torch.zeros_like(t, dtype=torch.float32) for t in (a, b, c))
     results = d_x, d_dt, d_a, d_b, d_c
     kernel = tilelang.compile(gradients(heads, group, **sizes, **tile))
-    kernel(x, dt, a, b, c, d_y, states, behind, *results)
+    kernel(x, dt, a, b, c, d_y, decays, states, behind, *results)
     return results
 
 

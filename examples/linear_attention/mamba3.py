@@ -57,9 +57,8 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
             next_step = T.alloc_shared((chunk,), "float32")
             next_share = T.alloc_shared((chunk,), "float32")
             time = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk,), "float32")
+            decays = T.alloc_shared((2, chunk), "float32")
             own = T.alloc_shared((chunk,), "float32")
-            before = T.alloc_shared((chunk,), "float32")
             scaled = T.alloc_shared((chunk, width), "float16")
             y_shared = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
@@ -86,10 +85,11 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                 T.copy(X[rows, h, :], x)
                 T.cumsum(step, time, dim=0)
                 for i in T.Parallel(chunk):
-                    counts = share[i] * step[i]
-                    log_decay[i] = LOG2_E * A[h] * time[i]
-                    own[i] = T.log2(counts)
-                    before[i] = log_decay[i] - T.log2(counts + (1 - next_share[i]) * next_step[i])
+                    counts = share[i] * step[i] + (1 - next_share[i]) * next_step[i]
+                    decays[0, i] = LOG2_E * A[h] * time[i]
+                    decays[1, i] = decays[0, i] - T.log2(counts)
+                    # The part that counts in the row itself, of no steps nothing.
+                    own[i] = share[i] * step[i] / T.max(counts, 1e-30)
                 for i, m in T.Parallel(chunk, half):
                     angles[i, m] = rates[i, m] * step[i]
                 T.cumsum(angles, dim=0)
@@ -106,9 +106,9 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                     angle_before[m] = angle - T.floor(angle / (2 * math.pi)) * (2 * math.pi)
                 T.gemm(c_rotated, b_rotated, products, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(chunk, chunk):
-                    scores[i, j] = T.if_then_else(i >= j, products[i, j], 0)
-                decay = log_decay, before, own
-                scan_rows(x, b_rotated, c_rotated, scores, *decay, state, y, tiles)
+                    seen = T.if_then_else(i == j, own[i], T.if_then_else(i > j, 1.0, 0))
+                    scores[i, j] = products[i, j] * seen
+                scan_rows(x, b_rotated, c_rotated, scores, decays, state, y, tiles)
                 T.copy(y, y_shared)
                 T.copy(y_shared, Y[rows, h, :])
                 T.copy(state, state_shared)
