@@ -57,12 +57,13 @@ def chunk_decays(heads, chunk=CHUNK, group=64):
         Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
     ):
         with T.Kernel(T.ceildiv(heads, group), chunks, threads=256) as (bx, n):
-            by_rows = T.alloc_shared((chunk, group), "float32")
+            # A column more: the banks of a column's elements differ.
+            by_rows = T.alloc_shared((chunk, group + 1), "float32")
             step = T.alloc_shared((group, chunk), "float32")
             decays = T.alloc_shared((group, chunk), "float32")
             rate = T.alloc_shared((group,), "float32")
             # Rows behind the end are zero: they take no time.
-            T.copy(dt[n * chunk, bx * group], by_rows)
+            T.copy(dt[n * chunk, bx * group], by_rows[:, :group])
             T.copy(A[bx * group], rate)
             for k, i in T.Parallel(group, chunk):
                 step[k, i] = by_rows[i, k]
