@@ -40,7 +40,7 @@ def scan_rows(x, b, c, scores, decays, state, y, tiles):
         scaled[i, p] = x[i, p] * T.exp2(total - decays[1, i])
     for s, p in T.Parallel(d_state, width):
         state[s, p] *= T.exp2(total)
-    # Each warp group has whole rows of b, and both read x.
+    # A warp group has whole rows of the state.
     T.gemm(b, scaled, state, transpose_A=True, policy=T.GemmWarpPolicy.FullRow)
 
 
@@ -101,7 +101,7 @@ def chunk_scores(chunk=CHUNK, d_state=STATE):
     return main
 
 
-def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=256):
+def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """y[t] = sum over s <= t of exp(a[s + 1] + .. + a[t]) (c[t] . b[s]) dt[s] x[s], where
     a[t] = A dt[t], of X (length, heads, width), B and C (length, d_state), which the heads share,
     and their `chunk_decays` and `chunk_scores`; and the state behind the end, (heads, d_state,
@@ -124,18 +124,20 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=256):
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(104)
+            T.annotate_consumer_reg_alloc(224 if threads == 128 else 104)
             x = T.alloc_shared((chunk, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
             decays = T.alloc_shared((2, chunk), "float32")
             scores = T.alloc_shared((chunk, chunk), "float16")
-            weights = T.alloc_shared((chunk, chunk), "float16")
             scaled = T.alloc_shared((chunk, width), "float16")
             y_shared = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
+            # In registers, but if two warp groups want all of them.
+            alloc_weights = T.alloc_fragment if threads == 128 else T.alloc_shared
+            weights = alloc_weights((chunk, chunk), "float16")
             tiles = weights, state_shared, scaled
             T.clear(state)
             T.clear(state_shared)
