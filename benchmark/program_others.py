@@ -28,9 +28,13 @@ def chunk_scan() -> Program:
         b, c = ((torch.randn(length, d_state, device=device) / 8).half() for _ in range(2))
         dt, a = torch.rand(length, heads, device=device), -torch.rand(heads, device=device) / 4
         y, last = torch.empty_like(x), nothing(heads, d_state, width, device=device)
+        decays = nothing(-(-length // own.CHUNK), heads, 2, own.CHUNK, device=device)
+        scores = nothing(length, own.CHUNK, device=device, dtype=x.dtype)
 
         def ours():
-            kernels[0](x, dt, a, b, c, y, last)
+            kernels[0](dt, a, decays)
+            kernels[1](b, c, scores)
+            kernels[2](x, b, c, decays, scores, y, last)
             return [y, last]
 
         return Case(ours, lambda: own.reference(x, dt, a, b, c))
@@ -42,8 +46,12 @@ def chunk_scan() -> Program:
 
     return Program(
         "Mamba-2 chunk scan",
-        [own.chunk_scan, own.scan_rows],
-        [compiled(own.chunk_scan, heads, d_state=d_state, width=width)],
+        [own.chunk_decays, own.chunk_scores, own.scan_rows, own.chunk_scan],
+        [
+            compiled(own.chunk_decays, heads),
+            compiled(own.chunk_scores, d_state=d_state),
+            compiled(own.chunk_scan, heads, d_state=d_state, width=width),
+        ],
         case,
         {"length": 139},
         {"length": 4096},
@@ -63,15 +71,17 @@ def chunk_scan_backward() -> Program:
         d_last = torch.randn_like(first)
         shape = (-(-length // own.CHUNK), heads, d_state, width)
         states, behind = (nothing(*shape, device=device, dtype=x.dtype) for _ in range(2))
+        decays = nothing(len(states), heads, 2, own.CHUNK, device=device)
         d_x, d_dt = torch.full_like(x, torch.nan), torch.full_like(dt, torch.nan)
         sums = [torch.empty_like(t, dtype=torch.float32) for t in (a, b, c)]
 
         def ours():
             for t in sums:
                 t.zero_()
-            kernels[0](x, dt, a, b, first, states)
-            kernels[1](d_y, dt, a, c, d_last, behind)
-            kernels[2](x, dt, a, b, c, d_y, states, behind, d_x, d_dt, *sums)
+            kernels[0](dt, a, decays)
+            kernels[1](x, decays, b, first, states)
+            kernels[2](d_y, decays, c, d_last, behind)
+            kernels[3](x, dt, a, b, c, d_y, decays, states, behind, d_x, d_dt, *sums)
             return [d_x, d_dt, *sums]
 
         def reference():
@@ -89,8 +99,9 @@ def chunk_scan_backward() -> Program:
 
     return Program(
         "Mamba-2 chunk scan's gradients",
-        [own.chunk_states, own.gradients],
+        [own.chunk_decays, own.chunk_states, own.gradients],
         [
+            compiled(own.chunk_decays, heads),
             compiled(own.chunk_states, heads, False, **sizes),
             compiled(own.chunk_states, heads, True, **sizes),
             compiled(own.gradients, heads, 16, **sizes),

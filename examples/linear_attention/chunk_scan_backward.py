@@ -35,32 +35,35 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from chunk_scan import CHUNK, STATE, WIDTH, inputs, reference
+from chunk_scan import CHUNK, STATE, WIDTH, chunk_decays, inputs, reference
 
 import tilelang
 import tilelang.language as T
 
+# Of half precision nothing shows by what a quick exponential is less precise.
+FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
+
 
 def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """The state in front of each chunk, of X and B, and in reverse order the gradient of the state
-    behind each chunk, of dY and C: States (chunks, heads, d_state, width). Initial (heads, d_state,
-    width) is the one in front of the first chunk that is visited. A block has a head."""
+    behind each chunk, of dY and C: States (chunks, heads, d_state, width). Decays are those of
+    `chunk_decays`, and Initial (heads, d_state, width) is the state in front of the first chunk
+    that is visited. A block has a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
     def main(
         Rows: T.Tensor((length, heads, width), "float16"),
-        dt: T.Tensor((length, heads), "float32"),
-        A: T.Tensor((heads,), "float32"),
+        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
         Keys: T.Tensor((length, d_state), "float16"),
         Initial: T.Tensor((heads, d_state, width), "float32"),
         States: T.Tensor((chunks, heads, d_state, width), "float16"),
     ):
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=threads) as h:
             rows = T.alloc_shared((chunk, width), "float16")
             keys = T.alloc_shared((chunk, d_state), "float16")
-            step = T.alloc_shared((chunk,), "float32")
-            time = T.alloc_shared((chunk,), "float32")
+            decays = T.alloc_shared((2, chunk), "float32")
             scaled = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
@@ -70,22 +73,17 @@ def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, thread
             T.copy(Initial[h, :, :], state)
             for k in T.Pipelined(chunks, num_stages=2):
                 n = chunks - 1 - k if reverse else k
-                # Rows behind the end are zero: they take no time.
-                T.copy(dt[n * chunk : (n + 1) * chunk, h], step)
-                T.copy(Keys[n * chunk, 0], keys)
+                T.copy(Decays[n, h, :, :], decays)
                 T.copy(Rows[n * chunk : (n + 1) * chunk, h, :], rows)
+                T.copy(Keys[n * chunk, 0], keys)
                 T.copy(state, state_shared)
                 T.copy(state_shared, States[n, h, :, :])
-                T.cumsum(step, time, dim=0)
-                rate = A[h]
-                total = time[chunk - 1]
+                total = decays[0, chunk - 1]
                 for i, p in T.Parallel(chunk, width):
-                    if reverse:
-                        scaled[i, p] = rows[i, p] * T.exp(rate * time[i])
-                    else:
-                        scaled[i, p] = rows[i, p] * T.exp(rate * (total - time[i])) * step[i]
+                    exponent = decays[0, i] if reverse else total - decays[1, i]
+                    scaled[i, p] = rows[i, p] * T.exp2(exponent)
                 for s, p in T.Parallel(d_state, width):
-                    state[s, p] *= T.exp(rate * total)
+                    state[s, p] *= T.exp2(total)
                 T.gemm(keys, scaled, state, transpose_A=True)
 
     return main
@@ -113,6 +111,7 @@ def gradients(
         B: T.Tensor((length, d_state), "float16"),
         C: T.Tensor((length, d_state), "float16"),
         dY: T.Tensor((length, heads, width), "float16"),
+        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
         States: T.Tensor((chunks, heads, d_state, width), "float16"),
         Behind: T.Tensor((chunks, heads, d_state, width), "float16"),
         dX: T.Tensor((length, heads, width), "float16"),
@@ -121,8 +120,7 @@ def gradients(
         dB: T.Tensor((length, d_state), "float32"),
         dC: T.Tensor((length, d_state), "float32"),
     ):
-        # Of half precision nothing shows by what a quick exponential is less precise.
-        T.annotate_pass_configs({tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads // group, chunks, threads=threads) as (bx, n):
             x = T.alloc_shared((chunk, width), "float16")
             dy = T.alloc_shared((chunk, width), "float16")
@@ -130,44 +128,46 @@ def gradients(
             behind = T.alloc_shared((d_state, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
-            # Of all heads of the block: time steps, l, dl, and x . z.
+            # Of all heads of the block: time steps, binary logarithms of decays, dl, sums over
+            # halves of rows, which two warp groups have, and over the rows of a warp.
             by_rows = T.alloc_shared((chunk, group), "float32")
             step = T.alloc_shared((group, chunk), "float32")
             log_decay = T.alloc_shared((group, chunk), "float32")
             d_log = T.alloc_shared((group, chunk), "float32")
-            direct = T.alloc_shared((group, chunk), "float32")
+            y_dy = T.alloc_shared((group, chunk, 2), "float32")
+            x_z = T.alloc_shared((group, chunk, 2), "float32")
+            columns = T.alloc_shared((group, 4, chunk), "float32")
+            of_states = T.alloc_shared((group, d_state), "float32")
             rate = T.alloc_shared((group,), "float32")
             dx_shared = T.alloc_shared((chunk, width), "float16")
             x_scaled = T.alloc_shared((chunk, width), "float16")
             dy_scaled = T.alloc_shared((chunk, width), "float16")
             weights = T.alloc_shared((chunk, chunk), "float16")
-            columns = T.alloc_shared((chunk,), "float32")
             scores = T.alloc_fragment((chunk, chunk), "float32")
             product = T.alloc_fragment((chunk, chunk), "float32")
             of_heads = T.alloc_fragment((chunk, chunk), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
             z = T.alloc_fragment((chunk, width), "float32")
             along = T.alloc_fragment((chunk, width), "float32")
-            y_dy = T.alloc_fragment((chunk,), "float32")
-            x_z = T.alloc_fragment((chunk,), "float32")
-            of_column = T.alloc_fragment((chunk,), "float32")
+            of_columns = T.alloc_fragment((4, chunk), "float32")
+            of_halves = T.alloc_fragment((chunk, 2), "float32")
             db = T.alloc_fragment((chunk, d_state), "float32")
             dc = T.alloc_fragment((chunk, d_state), "float32")
-            of_states = T.alloc_fragment((d_state, width), "float32")
-            whole = T.alloc_reducer((1,), "float32", op="sum")
-            of_rates = T.alloc_fragment((group, chunk), "float32")
+            both = T.alloc_fragment((d_state, width), "float32")
+            of_both = T.alloc_fragment((d_state,), "float32")
+            of_rows = T.alloc_fragment((group, chunk), "float32")
+            wholes = T.alloc_fragment((group, d_state), "float32")
+            whole = T.alloc_fragment((group,), "float32")
             da = T.alloc_fragment((group,), "float32")
             rows = slice(n * chunk, (n + 1) * chunk)
             these = slice(bx * group, (bx + 1) * group)
             T.copy(B[rows, :], b)
             T.copy(C[rows, :], c)
-            # Rows behind the end are zero: they take no time.
+            T.copy(Decays[n, these, 0, :], log_decay)
             T.copy(dt[rows, these], by_rows)
             T.copy(A[these], rate)
             for k, i in T.Parallel(group, chunk):
                 step[k, i] = by_rows[i, k]
-                log_decay[k, i] = rate[k] * by_rows[i, k]
-            T.cumsum(log_decay, dim=1)
             T.clear(of_heads)
             T.clear(db)
             T.clear(dc)
@@ -184,50 +184,41 @@ def gradients(
                 T.gemm(dy, x, product, transpose_B=True, clear_accum=True)
                 T.gemm(c, state, y, clear_accum=True)
                 T.gemm(b, behind, z, clear_accum=True)
-                # <G, S'>, of which a part follows with z.
-                T.reducer_init(whole, 0)
+                # A part of <G, S'>.
                 for s, p in T.Parallel(d_state, width):
-                    of_states[s, p] = T.cast(state[s, p], "float32") * behind[s, p]
-                for s, p in T.Parallel(d_state, width):
-                    T.reducer_update(whole[0], T.exp(total) * of_states[s, p])
+                    both[s, p] = T.cast(state[s, p], "float32") * behind[s, p]
+                T.reduce_sum(both, of_both, dim=1)
+                T.copy(of_both, of_states[k, :])
                 # Inside of the chunk.
                 for i, j in T.Parallel(chunk, chunk):
                     # One where j > i: there the scores are zero, and the sum is not used.
-                    decay = T.exp(T.min(log_decay[k, i] - log_decay[k, j], 0))
+                    decay = T.exp2(T.min(log_decay[k, i] - log_decay[k, j], 0))
                     weights[i, j] = decay * scores[i, j]
                     product[i, j] *= decay
                     of_heads[i, j] += product[i, j] * step[k, j]
                     product[i, j] *= scores[i, j]
-                T.reduce_sum(product, of_column, dim=0)
-                T.copy(of_column, columns)
-                for i, j in T.Parallel(chunk, chunk):
-                    product[i, j] *= step[k, j]
-                T.reduce_sum(product, y_dy, dim=1)
+                T.reduce_sum(T.reshape(product, (4, chunk // 4, chunk)), of_columns, dim=1)
+                T.copy(of_columns, columns[k, :, :])
                 # By the state in front of it, and by that behind it.
                 for i, p in T.Parallel(chunk, width):
-                    begin = T.exp(log_decay[k, i])
-                    y[i, p] *= begin * dy[i, p]
-                    dy_scaled[i, p] = begin * dy[i, p]
-                T.reduce_sum(y, y_dy, dim=1, clear=False)
+                    begun = T.exp2(log_decay[k, i]) * dy[i, p]
+                    dy_scaled[i, p] = begun
+                    y[i, p] *= begun
                 for i, p in T.Parallel(chunk, width):
-                    end = T.exp(total - log_decay[k, i])
+                    end = T.exp2(total - log_decay[k, i])
                     z[i, p] *= end
                     x_scaled[i, p] = end * step[k, i] * x[i, p]
                     along[i, p] = z[i, p] * x[i, p]
-                T.reduce_sum(along, x_z, dim=1)
-                for i, p in T.Parallel(chunk, width):
-                    T.reducer_update(whole[0], step[k, i] * along[i, p])
-                T.finalize_reducer(whole)
                 T.gemm(weights, dy, z, transpose_A=True)
                 T.gemm(dy_scaled, state, dc, transpose_B=True)
                 T.gemm(x_scaled, behind, db, transpose_B=True)
-                for i in T.Parallel(chunk):
-                    direct[k, i] = x_z[i] + columns[i]
-                    d_log[k, i] = (
-                        y_dy[i]
-                        - step[k, i] * (x_z[i] + columns[i])
-                        + T.if_then_else(i == chunk - 1, whole[0], 0)
-                    )
+                T.reduce_sum(T.reshape(along, (chunk, 2, width // 2)), of_halves, dim=2)
+                T.copy(of_halves, x_z[k, :, :])
+                for i, j in T.Parallel(chunk, chunk):
+                    product[i, j] *= step[k, j]
+                T.reduce_sum(T.reshape(product, (chunk, 2, chunk // 2)), of_halves, dim=2)
+                T.reduce_sum(T.reshape(y, (chunk, 2, width // 2)), of_halves, dim=2, clear=False)
+                T.copy(of_halves, y_dy[k, :, :])
                 for i, p in T.Parallel(chunk, width):
                     z[i, p] *= step[k, i]
                 T.copy(z, dx_shared)
@@ -238,14 +229,26 @@ def gradients(
             T.gemm(weights, c, db, transpose_A=True)
             T.atomic_add(dB[rows, :], db)
             T.atomic_add(dC[rows, :], dc)
-            T.cumsum(d_log, dim=1, reverse=True)
-            for i, k in T.Parallel(chunk, group):
-                by_rows[i, k] = direct[k, i] + rate[k] * d_log[k, i]
-            T.copy(by_rows, d_dt[rows, these])
+            # <G, S'>.
+            for k, s in T.Parallel(group, d_state):
+                wholes[k, s] = T.exp2(log_decay[k, chunk - 1]) * of_states[k, s]
+            T.reduce_sum(wholes, whole, dim=1)
             for k, i in T.Parallel(group, chunk):
-                of_rates[k, i] = step[k, i] * d_log[k, i]
-            T.reduce_sum(of_rates, da, dim=1)
+                of_rows[k, i] = step[k, i] * (x_z[k, i, 0] + x_z[k, i, 1])
+            T.reduce_sum(of_rows, whole, dim=1, clear=False)
+            for k, i in T.Parallel(group, chunk):
+                inside = columns[k, 0, i] + columns[k, 1, i] + columns[k, 2, i] + columns[k, 3, i]
+                x_z[k, i, 0] += x_z[k, i, 1] + inside
+                d_log[k, i] = y_dy[k, i, 0] + y_dy[k, i, 1] - step[k, i] * x_z[k, i, 0]
+            T.cumsum(d_log, dim=1, reverse=True)
+            for k, i in T.Parallel(group, chunk):
+                d_log[k, i] += whole[k]
+                of_rows[k, i] = step[k, i] * d_log[k, i]
+            T.reduce_sum(of_rows, da, dim=1)
             T.atomic_add(dA[these], da)
+            for i, k in T.Parallel(chunk, group):
+                by_rows[i, k] = x_z[k, i, 0] + rate[k] * d_log[k, i]
+            T.copy(by_rows, d_dt[rows, these])
 
     return main
 
@@ -258,14 +261,16 @@ def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, **tile):
     states, behind = (
         torch.empty(chunks, heads, d_state, width, device=x.device, dtype=x.dtype) for _ in range(2)
     )
-    forward = tilelang.compile(chunk_states(heads, False, **sizes))
-    forward(x, dt, a, b, torch.zeros_like(d_last), states)
-    tilelang.compile(chunk_states(heads, True, **sizes))(d_y, dt, a, c, d_last, behind)
+    decays = torch.empty(chunks, heads, 2, chunk, device=x.device)
+    tilelang.compile(chunk_decays(heads, chunk))(dt, a, decays)
+    in_front = tilelang.compile(chunk_states(heads, False, **sizes))
+    in_front(x, decays, b, torch.zeros_like(d_last), states)
+    tilelang.compile(chunk_states(heads, True, **sizes))(d_y, decays, c, d_last, behind)
     d_x, d_dt = torch.empty_like(x), torch.empty_like(dt)
     d_a, d_b, d_c = (torch.zeros_like(t, dtype=torch.float32) for t in (a, b, c))
     results = d_x, d_dt, d_a, d_b, d_c
     kernel = tilelang.compile(gradients(heads, group, **sizes, **tile))
-    kernel(x, dt, a, b, c, d_y, states, behind, *results)
+    kernel(x, dt, a, b, c, d_y, decays, states, behind, *results)
     return results
 
 

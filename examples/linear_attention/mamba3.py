@@ -9,7 +9,7 @@ import argparse
 import math
 
 import torch
-from chunk_scan import CHUNK, STATE, WIDTH, scan_rows
+from chunk_scan import CHUNK, LOG2_E, STATE, WIDTH, scan_rows
 from chunk_scan import inputs as inputs_of_mamba2
 
 import tilelang
@@ -57,17 +57,19 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
             next_step = T.alloc_shared((chunk,), "float32")
             next_share = T.alloc_shared((chunk,), "float32")
             time = T.alloc_shared((chunk,), "float32")
+            decays = T.alloc_shared((2, chunk), "float32")
             own = T.alloc_shared((chunk,), "float32")
-            before = T.alloc_shared((chunk,), "float32")
             scaled = T.alloc_shared((chunk, width), "float16")
             y_shared = T.alloc_shared((chunk, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
+            products = T.alloc_fragment((chunk, chunk), "float32")
+            scores = T.alloc_shared((chunk, chunk), "float16")
             weights = T.alloc_fragment((chunk, chunk), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
-            tiles = scores, weights, state_shared, scaled
+            tiles = weights, state_shared, scaled
             T.clear(state)
+            T.clear(state_shared)
             T.clear(angle_before)
             for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
                 rows = slice(n * chunk, (n + 1) * chunk)
@@ -83,8 +85,11 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                 T.copy(X[rows, h, :], x)
                 T.cumsum(step, time, dim=0)
                 for i in T.Parallel(chunk):
-                    own[i] = share[i] * step[i]
-                    before[i] = own[i] + (1 - next_share[i]) * next_step[i]
+                    counts = share[i] * step[i] + (1 - next_share[i]) * next_step[i]
+                    decays[0, i] = LOG2_E * A[h] * time[i]
+                    decays[1, i] = decays[0, i] - T.log2(counts)
+                    # The part that counts in the row itself, of no steps nothing.
+                    own[i] = share[i] * step[i] / T.max(counts, 1e-30)
                 for i, m in T.Parallel(chunk, half):
                     angles[i, m] = rates[i, m] * step[i]
                 T.cumsum(angles, dim=0)
@@ -99,9 +104,14 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                     # Angles stay small, so that they keep their digits.
                     angle = angle_before[m] + angles[chunk - 1, m]
                     angle_before[m] = angle - T.floor(angle / (2 * math.pi)) * (2 * math.pi)
-                scan_rows(x, b_rotated, c_rotated, time, before, own, A[h], state, y, tiles)
+                T.gemm(c_rotated, b_rotated, products, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(chunk, chunk):
+                    seen = T.if_then_else(i == j, own[i], T.if_then_else(i > j, 1.0, 0))
+                    scores[i, j] = products[i, j] * seen
+                scan_rows(x, b_rotated, c_rotated, scores, decays, state, y, tiles)
                 T.copy(y, y_shared)
                 T.copy(y_shared, Y[rows, h, :])
+                T.copy(state, state_shared)
             # Back from the coordinates that rotate.
             for s, p in T.Parallel(half, width):
                 cos, sin = T.cos(angle_before[s]), T.sin(angle_before[s])
