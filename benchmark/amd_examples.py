@@ -110,7 +110,7 @@ def mxfp(dtype: Any, **tiles: int) -> Example:
 
 def int4(**tiles: int) -> Example:
     return Example(
-        lambda arch: dequantize_gemm.matmul_int4(SIZE, SIZE, SIZE, **tiles),
+        lambda arch: dequantize_gemm.matmul("int4", SIZE, SIZE, SIZE, **tiles),
         lambda arch: dequantize_gemm.relative_error("int4", 140, 130, 320, **tiles),
         1e-3,
     )

@@ -141,7 +141,7 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         configs = [{**config, "padded": True} for config in configs]
     if packed:
         configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
-    size = {"M": M, "N": N, "K": K}
+    arguments = {"form": form, "M": M, "N": N, "K": K}
     dtype = {"int4": torch.float16, "mxfp4": torch.bfloat16}[form]
 
     def baseline_inputs(device):
@@ -159,8 +159,8 @@ def row(form, M, N, K, wanted, packed=False, small=False):
 
     return Row(
         name=f"{form}{' packed' if packed else ''} {M}x{N}x{K}",
-        program=dequantize.PROGRAMS[form],
-        arguments=size,
+        program=dequantize.matmul,
+        arguments=arguments,
         config=configs[0],
         configs=configs,
         inputs=inputs,

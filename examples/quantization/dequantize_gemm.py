@@ -8,6 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from typing import NamedTuple
 
 import torch
 
@@ -96,12 +97,31 @@ def store(local, C, C_shared, row, column):
     T.copy(C_shared, C[row, column])
 
 
+class Form(NamedTuple):
+    """Weights of 4 bits: types of theirs, of A and of a scale, and for how many elements along K
+    one is."""
+
+    weight: T.dtype
+    dtype: T.dtype
+    scale: T.dtype
+    group: int
+
+
+FORMS = {
+    "int4": Form(T.int4, T.float16, T.float16, 128),
+    # OCP Microscaling Formats specification 1.0, 5.3: E2M1 elements; a scale is a power of two as
+    # biased exponent.
+    "mxfp4": Form(T.float4_e2m1fn, T.bfloat16, T.uint8, 32),
+}
+
+
 @tilelang.jit(out_idx=[-1])
-def matmul_int4(
+def matmul(
+    form,
     M,
     N,
     K,
-    group=128,
+    group=None,
     split=1,
     block_M=128,
     block_N=128,
@@ -115,14 +135,19 @@ def matmul_int4(
     padded=False,
     scale_sums=False,
 ):
-    """C (M, N) of A (M, K) and B (N, K), two int4 in a byte, which has for `group` elements of K a
-    scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N zeros, which
-    are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a multiple of
-    `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied while the
-    next one is unpacked.
-    `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
-    of their group, not its weights: fewer instructions where A has few rows."""
+    """C (M, N) of A (M, K) and B (N, K) in `form`, two elements in a byte, which has for `group` of
+    them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
+    zeros, which are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a
+    multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied
+    while the next one is unpacked.
+    With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
+    share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
+    its weights: fewer instructions where A has few rows."""
+    element, dtype, scale_type, usual = FORMS[form]
+    group = group or usual
     scaled = min(group, block_K)
+    if scale_sums and scale_type == T.uint8:
+        raise ValueError(f"found scale_sums for {form}, wanted it for int4")
     if scale_sums and scaled % (block_K // parts):
         raise ValueError(f"found parts of {block_K // parts}, wanted groups of {group} to be whole")
     steps = -(-K // (block_K * split))
@@ -134,9 +159,9 @@ def matmul_int4(
     @T.macro
     def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
         """`local` becomes the product's part by a share of K."""
-        B_shared = T.view(B_bytes, (block_N, block_K), T.int4)
-        B_local = [T.alloc_fragment((block_N, width), T.int4) for _ in range(parts)]
-        weight = [T.alloc_fragment((block_N, width), T.float16) for _ in range(parts)]
+        B_shared = T.view(B_bytes, (block_N, block_K), element)
+        B_local = [T.alloc_fragment((block_N, width), element) for _ in range(parts)]
+        weight = [T.alloc_fragment((block_N, width), dtype) for _ in range(parts)]
         if scale_sums:
             sums = [T.alloc_fragment((block_N, block_M), T.float32) for _ in range(parts)]
         T.clear(local)
@@ -154,11 +179,17 @@ def matmul_int4(
                     T.copy(B_shared[:, first : first + width], B_local[p])
                 for n, j in T.Parallel(block_N, width):
                     place = place_in_pack(j, width) if packed else j
-                    integer = T.cast(B_local[p][n, place], T.float16)
-                    if scale_sums:
-                        weight[p][n, j] = integer
+                    if scale_type == T.uint8:
+                        # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
+                        bits = T.cast(scale_shared[(first + j) // scaled, n], T.uint16) << 7
+                        power = T.reinterpret(bits, T.bfloat16)
+                        weight[p][n, j] = T.cast(B_local[p][n, place], dtype) * power
                     else:
-                        weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
+                        integer = T.cast(B_local[p][n, place], dtype)
+                        if scale_sums:
+                            weight[p][n, j] = integer
+                        else:
+                            weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
                 A_part, of_part = A_shared[:, first : first + width], local
                 if scale_sums:
                     of_part = sums[p]
@@ -171,117 +202,25 @@ def matmul_int4(
 
     @T.prim_func
     def main(
-        A: T.Tensor((M, K), T.float16),
+        A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, columns // 2), T.uint8),
-        scale: T.Tensor((T.ceildiv(K, group), N), T.float16),
+        scale: T.Tensor((T.ceildiv(K, group), N), scale_type),
         arrivals: T.Tensor((N,), T.int32),
-        C: T.Tensor((M, N), T.float16),
+        C: T.Tensor((M, N), dtype),
     ):
         if split > 1:
             partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
         if padded:
-            A_wide = T.alloc_global((M, -(-K // 8) * 8), T.float16)
+            A_wide = T.alloc_global((M, -(-K // 8) * 8), dtype)
             copy_rows((A, A_wide))
         left = A_wide if padded else A
         with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
             bx, by, bz = (T.get_block_binding(d) for d in range(3))
-            A_shared = T.alloc_shared((block_M, block_K), T.float16)
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
-            scale_shared = T.alloc_shared((block_K // scaled, block_N), T.float16)
+            scale_shared = T.alloc_shared((block_K // scaled, block_N), scale_type)
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), T.float16)
-            T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
-            if min_blocks:
-                T.annotate_min_blocks_per_sm(min_blocks)
-            if blocks:
-                for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
-                    multiply(
-                        left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
-                    )
-                    store(C_local, C, C_shared, row * block_M, column * block_N)
-            else:
-                multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
-                if split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
-                    store(C_local, C, C_shared, by * block_M, bx * block_N)
-
-    return main
-
-
-@tilelang.jit(out_idx=[-1])
-def matmul_mxfp4(
-    M,
-    N,
-    K,
-    split=1,
-    block_M=128,
-    block_N=128,
-    block_K=128,
-    num_stages=3,
-    threads=256,
-    packed=False,
-    min_blocks=None,
-    parts=1,
-    blocks=None,
-    padded=False,
-):
-    """C (M, N) of A (M, K) and B (N, K), which is MXFP4: two E2M1 elements in a byte, for each 32
-    along K a power of two as biased exponent, (K / 32, N) of them (OCP Microscaling Formats
-    specification 1.0, 5.3). The rest is as in `matmul_int4`."""
-    steps = -(-K // (block_K * split))
-    columns = -(-K // PACKED) * PACKED if packed else K
-    grid = -(-N // block_N), -(-M // block_M), split
-    tiles = grid[0] * grid[1]
-    width = block_K // parts
-
-    @T.macro
-    def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
-        """`local` becomes the product's part by a share of K."""
-        B_shared = T.view(B_bytes, (block_N, block_K), T.float4_e2m1fn)
-        B_local = [T.alloc_fragment((block_N, width), T.float4_e2m1fn) for _ in range(parts)]
-        weight = [T.alloc_fragment((block_N, width), T.bfloat16) for _ in range(parts)]
-        T.clear(local)
-        for i in T.Pipelined(steps, num_stages=num_stages):
-            k = share * steps + i
-            T.copy(A[row * block_M, k * block_K], A_shared)
-            T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
-            T.copy(scale[k * (block_K // 32), column * block_N], scale_shared)
-            for p in T.unroll(parts, explicit=True):
-                first = p * width
-                if packed and width < PACKED:
-                    for n, j in T.Parallel(block_N, width):
-                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
-                else:
-                    T.copy(B_shared[:, first : first + width], B_local[p])
-                for n, j in T.Parallel(block_N, width):
-                    # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
-                    bits = T.cast(scale_shared[(first + j) // 32, n], T.uint16) << 7
-                    power = T.reinterpret(bits, T.bfloat16)
-                    place = place_in_pack(j, width) if packed else j
-                    weight[p][n, j] = T.cast(B_local[p][n, place], T.bfloat16) * power
-                A_part = A_shared[:, first : first + width]
-                T.gemm(weight[p], A_part, local, transpose_B=True, policy=ROWS)
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((M, K), T.bfloat16),
-        B: T.Tensor((N, columns // 2), T.uint8),
-        scale: T.Tensor((T.ceildiv(K, 32), N), T.uint8),
-        arrivals: T.Tensor((N,), T.int32),
-        C: T.Tensor((M, N), T.bfloat16),
-    ):
-        if split > 1:
-            partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
-        if padded:
-            A_wide = T.alloc_global((M, -(-K // 8) * 8), T.bfloat16)
-            copy_rows((A, A_wide))
-        left = A_wide if padded else A
-        with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
-            bx, by, bz = (T.get_block_binding(d) for d in range(3))
-            A_shared = T.alloc_shared((block_M, block_K), T.bfloat16)
-            B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
-            scale_shared = T.alloc_shared((block_K // 32, block_N), T.uint8)
-            C_local = T.alloc_fragment((block_N, block_M), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), T.bfloat16)
+            C_shared = T.alloc_shared((block_M, block_N), dtype)
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
@@ -307,9 +246,6 @@ def unpack(pairs, values):
     table = torch.tensor(values, dtype=torch.float64, device=pairs.device)
     halves = torch.stack([pairs & 15, pairs >> 4], -1).view(pairs.shape[0], -1)
     return table[halves.int()]
-
-
-PROGRAMS = {"int4": matmul_int4, "mxfp4": matmul_mxfp4}
 
 
 def inputs(form, M, N, K, group=128, device="cpu"):
@@ -342,7 +278,7 @@ def relative_error(form, M, N, K, device="cpu", **tile):
     group = {"group": tile["group"]} if "group" in tile else {}
     a, pairs, scale, arrivals = inputs(form, M, N, K, device=device, **group)
     weights = pack(pairs) if tile.get("packed") else pairs
-    found = PROGRAMS[form](M, N, K, **tile)(a, weights, scale, arrivals)
+    found = matmul(form, M, N, K, **tile)(a, weights, scale, arrivals)
     wanted = reference(form, a, pairs, scale, **group)
     assert not arrivals.any(), "the counters of a kernel with split K are not 0 again"
     return float((found.double() - wanted).norm() / wanted.norm())

@@ -40,14 +40,18 @@ def test_sums_take_the_scale_of_their_group(example, device, parts):
     assert errors[1] < errors[0] < 1e-3
     wrong = {**tile, "block_K": 128, "parts": 1, "group": 64}
     with pytest.raises(ValueError, match="parts of 128, wanted groups of 64 to be whole"):
-        example.matmul_int4.get_tir(24, 72, 1000, scale_sums=True, **wrong)
+        example.matmul.get_tir("int4", 24, 72, 1000, scale_sums=True, **wrong)
+    with pytest.raises(ValueError, match="found scale_sums for mxfp4, wanted it for int4"):
+        example.matmul.get_tir("mxfp4", 24, 72, 1000, scale_sums=True, **tile)
 
 
 def test_of_two_shares_the_last_block_keeps_its_own(example, device):
     """Which block is the last one does not change a bit of the result."""
     tile = {**SHORT, "block_K": 128, "num_stages": 2, "split": 2}
     a, pairs, scale, arrivals = example.inputs("int4", 24, 72, 1000, device=device)
-    found = [example.matmul_int4(24, 72, 1000, **tile)(a, pairs, scale, arrivals) for _ in range(3)]
+    found = [
+        example.matmul("int4", 24, 72, 1000, **tile)(a, pairs, scale, arrivals) for _ in range(3)
+    ]
     assert all(each.equal(found[0]) for each in found[1:])
     assert not arrivals.any()
     assert example.relative_error("int4", 24, 72, 1000, device=device, **tile) < 1e-3
@@ -87,7 +91,7 @@ def test_packed_weights_are_unpacked_by_their_order(example):
 def test_the_loop_is_short(example, form, limit, options):
     tile = {**SHORT, "block_K": 128, "num_stages": 4, "split": 2, "packed": True, "min_blocks": 4}
     tile.update(options)
-    program = example.PROGRAMS[form].get_tir(16, 8192, 8192, **tile)
+    program = example.matmul.get_tir(form, 16, 8192, 8192, **tile)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
     loop = loop_with(kernel.sass, "HGMMA")
     assert sum("HGMMA" in line for line in loop) == 8
@@ -98,7 +102,7 @@ def test_the_loop_is_short(example, form, limit, options):
 def test_tiles_in_turn_are_stored_by_matrices(example):
     """A thread has two neighbours of a column of the tile: it would store each by itself."""
     tile = {"block_M": 192, "block_K": 128, "num_stages": 3, "packed": True, "blocks": 132}
-    program = example.PROGRAMS["int4"].get_tir(1312, 29824, 448, **tile)
+    program = example.matmul.get_tir("int4", 1312, 29824, 448, **tile)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
     assert kernel.sass.count("STSM.16.MT88.4") == 12
     assert "STS.U16" not in kernel.sass
@@ -109,7 +113,7 @@ def test_tiles_in_turn_are_stored_by_matrices(example):
 def test_a_part_is_unpacked_beside_the_product_of_another_one(example, block_K, stages, limit):
     """Else ptxas awaits each instruction by itself."""
     tile = {"block_K": block_K, "num_stages": stages, "packed": True, "parts": 2}
-    program = example.PROGRAMS["int4"].get_tir(4096, 4096, 4096, **tile)
+    program = example.matmul.get_tir("int4", 4096, 4096, 4096, **tile)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
     loop = loop_with(kernel.sass, "HGMMA")
     assert sum("HGMMA" in line for line in loop) == block_K // 16
