@@ -77,9 +77,9 @@ def matmul(
     are one row of steps, of which each block has an equal share (stream K); the others are whole.
     `fetch`: blocks fetch the next tile, or share, from `counter`; else they have every
     `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
-    `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
-    common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
-    `wide`: C is stored with such rows first, and copied.
+    `cluster`: as many blocks work on tiles beside each other, and load the rows of A, or with
+    `swap` of B, that these have in common once. `padded`: A and B are copied first, to rows of
+    whole 16 bytes, which TMA takes. `wide`: C is stored with such rows first, and copied.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
     loaded by threads; the others then count for nothing.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
@@ -87,9 +87,9 @@ def matmul(
     """
     out_dtype = out_dtype or dtype
     rows, columns = (N, M) if swap else (M, N)
-    tile_columns = T.ceildiv(columns, block_N)
+    tile_rows = T.ceildiv(rows, block_M)
     # Of the tiles of a cluster.
-    tile_rows = T.ceildiv(rows, block_M * cluster)
+    tile_columns = T.ceildiv(columns, block_N * cluster)
     tiles = tile_rows * tile_columns
     share, steps = steps_of(K, block_K, blocks // cluster, split, shared_tiles)
     shared_tiles = tiles if split > 1 else shared_tiles
@@ -114,7 +114,7 @@ def matmul(
         above = tile // (tall * tile_columns) * tall
         height = T.min(tall, tile_rows - above) if tile_rows % tall else tall
         inside = tile % (tall * tile_columns)
-        return (above + inside % height) * cluster + rank, inside // height
+        return above + inside % height, inside // height * cluster + rank
 
     @T.macro
     def multiply(X, Y, X_shared, Y_shared, local, row, column, first, count):
@@ -184,7 +184,7 @@ def matmul(
             multiply_rows(A, B, C, by_threads // 8)
             return C
         if apart:
-            below, beside = tile_rows * cluster * block_M, tile_columns * block_N
+            below, beside = tile_rows * block_M, tile_columns * cluster * block_N
             if swap:
                 below, beside = beside, below
             partial = T.alloc_global((split, whole(below), whole(beside)), T.float32)
