@@ -51,6 +51,29 @@ def store_rows(C_local, C_shared, C, first, end, column):
 
 
 @T.macro
+def add_scaled_products(A_shared, B_shared, C_local, product, row, square, scales, skipped, policy):
+    """A step of a tile in 8-bit floats: each part of the tile, `sums` in C_local, gets the product
+    of A_shared and the part's rows of B_shared, times the scale of each row and the part's in
+    `square`. The rows' are in `scales`, behind `skipped` others."""
+    height, width = product.shape
+    for p, sums in enumerate(C_local):
+        T.gemm(
+            A_shared,
+            B_shared[p * width : (p + 1) * width, :],
+            product,
+            transpose_B=True,
+            clear_accum=True,
+            policy=policy,
+        )
+        if p == 0:
+            # Under way during the product.
+            for i in T.Parallel(height):
+                row[i] = scales[skipped + i]
+        for i, j in T.Parallel(height, width):
+            sums[i, j] += product[i, j] * (row[i] * square[p])
+
+
+@T.macro
 def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
     """body(arguments, group, first, end, x) for the tiles of block `index`: those of block_M rows
     of a group, from `first` on and in front of `end`, and of columns x of `columns`, in turn. Up to
@@ -176,20 +199,10 @@ def grouped_matmul_fp8(
             # Under way during the product, as are those of the rows.
             for p in T.unroll(parts):
                 square[p] = scale_B[group, x * parts + p, k]
-            for p, sums in enumerate(C_local):
-                T.gemm(
-                    A_shared[0:height, :],
-                    B_shared[p * block : (p + 1) * block, :],
-                    product,
-                    transpose_B=True,
-                    clear_accum=True,
-                    policy=by,
-                )
-                if p == 0:
-                    for i in T.Parallel(height):
-                        row[i] = scales[first % 4 + i]
-                for i, j in T.Parallel(height, block):
-                    sums[i, j] += product[i, j] * (row[i] * square[p])
+            left_tile = A_shared[0:height, :]
+            add_scaled_products(
+                left_tile, B_shared, C_local, product, row, square, scales, first % 4, by
+            )
         for p, sums in enumerate(C_local):
             store_rows(sums, C_shared, C, first, end, left + p * block)
 
