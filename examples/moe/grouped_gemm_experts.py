@@ -129,10 +129,10 @@ def grouped_matmul(
 
     A block for each multiprocessor takes tiles in turn, a group after the other, so that a matrix
     of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which TMA does not take,
-    are copied to longer ones first.
+    are copied first, to longer ones of whole lines of L2 (128 bytes).
     """
     blocks, columns = processors(), -(-N // block_N)
-    multiple = 128 // T.dtype(dtype).bits
+    multiple = 1024 // T.dtype(dtype).bits
     depth = -(-K // multiple) * multiple
 
     @T.macro
@@ -156,7 +156,7 @@ def grouped_matmul(
     ):
         C = T.empty((rows, N), dtype)
         left, right = A, B
-        if depth > K:
+        if K * T.dtype(dtype).bits % 128:
             A_wide = T.alloc_global((rows, depth), dtype)
             B_wide = T.alloc_global((groups, N, depth), dtype)
             copy_rows((A, A_wide), (B, B_wide))

@@ -114,7 +114,7 @@ class Schedule:
         cluster: blocks beside each other that load what they have in common once; suggested where
             rows of operands lie across lines of L2. Else L2 serves neighbours' requests as well
             ("2026-11-20" in docs/measurements.md).
-        padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
+        padded: whether operands are copied first, to rows of whole lines of L2.
         wide: whether the result is stored with such rows first, and copied.
         by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
             where tiles are multiplied.
@@ -203,7 +203,7 @@ def _ranked(
 
 def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     """Those of copies of the operands: what the copies take comes in front."""
-    multiple = int(ROW_BYTES / product.operand)
+    multiple = int(L2_LINE_BYTES / product.operand)
     wide = replace(product, k=-(-product.k // multiple) * multiple)
     elements = (product.m + product.n) * (product.k + wide.k)
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
