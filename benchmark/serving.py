@@ -131,6 +131,7 @@ def mla_decode_paged() -> Program:
 def grouped_gemm(fp8: bool) -> Program:
     own = example("grouped_gemm_experts")
     program = own.grouped_matmul_fp8 if fp8 else own.grouped_matmul
+    parts = [own.add_scaled_products, own.store_rows] if fp8 else [own.store_tile]
     tile = {} if fp8 else {"block_N": 256, "num_stages": 3}
 
     def case(kernels, device, rows, groups, N, K):
@@ -154,7 +155,7 @@ def grouped_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [own.in_turn, own.store_rows if fp8 else own.store_tile, program],
+        [own.in_turn, *parts, program],
         [lambda rows, groups, N, K: program(groups, N, K, rows, **tile)],
         case,
         {"rows": 150, "groups": 5, "N": 136, "K": 144},
@@ -188,7 +189,7 @@ def masked_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, masked, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [program],
+        [own.in_turn, *([own.add_scaled_products] if fp8 else []), program],
         [lambda rows, groups, most, N, K: program(groups, most, N, K, **tile)],
         case,
         {"rows": 150, "groups": 10, "most": 68, "N": 136, "K": 144},

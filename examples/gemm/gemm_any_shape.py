@@ -20,6 +20,9 @@ from tilelang.carver import schedules_of
 from tilelang.carver.arch.cuda import auto_infer_current_arch
 from tilelang.macros import copy_rows
 
+LINE = 128
+"""Bytes of a line of L2."""
+
 
 def may_overlap():
     """Whether a kernel may start before the one in front of it is complete, and wait for it by
@@ -77,9 +80,10 @@ def matmul(
     are one row of steps, of which each block has an equal share (stream K); the others are whole.
     `fetch`: blocks fetch the next tile, or share, from `counter`; else they have every
     `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
-    `cluster`: as many blocks work on neighbouring tiles, and load the operand that these have in
-    common once. `padded`: A and B are copied first, to rows of whole 16 bytes, which TMA takes.
-    `wide`: C is stored with such rows first, and copied.
+    `cluster`: as many blocks work on tiles beside each other, and load the rows of A, or with
+    `swap` of B, that these have in common once. `padded`: A and B are copied first, to rows of
+    whole lines of L2: TMA takes rows of whole 16 bytes, but those across lines are read more
+    slowly. `wide`: C is stored with rows of whole 16 bytes first, and copied.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
     loaded by threads; the others then count for nothing.
     `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
@@ -87,9 +91,9 @@ def matmul(
     """
     out_dtype = out_dtype or dtype
     rows, columns = (N, M) if swap else (M, N)
-    tile_columns = T.ceildiv(columns, block_N)
+    tile_rows = T.ceildiv(rows, block_M)
     # Of the tiles of a cluster.
-    tile_rows = T.ceildiv(rows, block_M * cluster)
+    tile_columns = T.ceildiv(columns, block_N * cluster)
     tiles = tile_rows * tile_columns
     share, steps = steps_of(K, block_K, blocks // cluster, split, shared_tiles)
     shared_tiles = tiles if split > 1 else shared_tiles
@@ -99,9 +103,9 @@ def matmul(
     width = block_N // parts
     tall = min(panel, tile_rows)
 
-    def aligned(extent, of):
-        """Of rows of whole 16 bytes."""
-        multiple = 128 // T.dtype(of).bits
+    def aligned(extent, of, size=16):
+        """Of rows of whole `size` bytes."""
+        multiple = 8 * size // T.dtype(of).bits
         return -(-extent // multiple) * multiple
 
     def whole(extent):
@@ -114,7 +118,7 @@ def matmul(
         above = tile // (tall * tile_columns) * tall
         height = T.min(tall, tile_rows - above) if tile_rows % tall else tall
         inside = tile % (tall * tile_columns)
-        return (above + inside % height) * cluster + rank, inside // height
+        return above + inside % height, inside // height * cluster + rank
 
     @T.macro
     def multiply(X, Y, X_shared, Y_shared, local, row, column, first, count):
@@ -184,7 +188,7 @@ def matmul(
             multiply_rows(A, B, C, by_threads // 8)
             return C
         if apart:
-            below, beside = tile_rows * cluster * block_M, tile_columns * block_N
+            below, beside = tile_rows * block_M, tile_columns * cluster * block_N
             if swap:
                 below, beside = beside, below
             partial = T.alloc_global((split, whole(below), whole(beside)), T.float32)
@@ -192,8 +196,8 @@ def matmul(
             places = (shares + shared_tiles) * cluster
             partial = T.alloc_global((places, block_M, block_N), T.float32)
         if padded:
-            A_wide = T.alloc_global((M, aligned(K, dtype)), dtype)
-            B_wide = T.alloc_global((N, aligned(K, dtype)), dtype)
+            A_wide = T.alloc_global((M, aligned(K, dtype, LINE)), dtype)
+            B_wide = T.alloc_global((N, aligned(K, dtype, LINE)), dtype)
             copy_rows((A, A_wide), (B, B_wide))
         left, right = (A_wide, B_wide) if padded else (A, B)
         X, Y = (right, left) if swap else (left, right)

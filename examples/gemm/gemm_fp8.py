@@ -9,14 +9,11 @@ import math
 
 import torch
 from gemm import inputs, processors, relative_error
-from gemm_any_shape import add_shares
+from gemm_any_shape import LINE, add_shares
 
 import tilelang
 import tilelang.language as T
 from tilelang.macros import copy_rows
-
-CHUNK = 16
-"""Bytes, of which TMA takes rows."""
 
 
 @tilelang.jit
@@ -52,7 +49,7 @@ def scaled_matmul(
     `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
     them up, or with `apart` a second kernel, whose blocks have a part each. `arrivals` are zeros,
     and zeros again behind the kernel. `padded`: A and B are copied
-    first, to rows of whole 16 bytes, which TMA takes.
+    first, to rows of whole lines of L2: TMA takes rows of whole 16 bytes alone.
     """
     groups, clusters = -(-K // group), processors() // cluster
     rows, columns = -(-M // (cluster * block_M)), -(-N // (parts * block_N))
@@ -69,7 +66,7 @@ def scaled_matmul(
     # lower last panel would take divisions by a variable, in each step of the producer.
     tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
     tall = min(tall, rows)
-    wide = -(-K // CHUNK) * CHUNK
+    wide = -(-K // LINE) * LINE
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
 

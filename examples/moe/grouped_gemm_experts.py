@@ -51,31 +51,63 @@ def store_rows(C_local, C_shared, C, first, end, column):
 
 
 @T.macro
-def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
+def add_scaled_products(A_shared, B_shared, C_local, product, row, square, scales, skipped, policy):
+    """A step of a tile in 8-bit floats: each part of the tile, `sums` in C_local, gets the product
+    of A_shared and the part's rows of B_shared, times the scale of each row and the part's in
+    `square`. The rows' are in `scales`, behind `skipped` others."""
+    height, width = product.shape
+    for p, sums in enumerate(C_local):
+        T.gemm(
+            A_shared,
+            B_shared[p * width : (p + 1) * width, :],
+            product,
+            transpose_B=True,
+            clear_accum=True,
+            policy=policy,
+        )
+        if p == 0:
+            # Under way during the product.
+            for i in T.Parallel(height):
+                row[i] = scales[skipped + i]
+        for i, j in T.Parallel(height, width):
+            sums[i, j] += product[i, j] * (row[i] * square[p])
+
+
+@T.macro
+def in_turn(Ends, rows, columns, block_M, panel, index, blocks, body, arguments, counter=None):
     """body(arguments, group, first, end, x) for the tiles of block `index`: those of block_M rows
-    of a group, from `first` on and in front of `end`, and of columns x of `columns`, in turn. Up to
-    `panel` tiles of rows go through the columns together. A group without rows costs the load of
-    its end."""
-    # The block's next tile, counted from the first one of the group.
-    tile = T.alloc_var(T.int32)
+    of a group, from `first` on and in front of `end`, and of columns x of `columns`, a group after
+    the other. Up to `panel` tiles of rows go through the columns together. A block has every
+    `blocks`-th tile, or fetches its next one from `counter`, which is 0, and 0 again behind them.
+    """
+    groups = int(Ends.shape[0])
+    # The group of the block's tile, its tiles of rows, and how many tiles are in front of it.
+    group, tall, before = T.alloc_var(T.int32), T.alloc_var(T.int32), T.alloc_var(T.int32)
     begin, end = T.alloc_var(T.int32), T.alloc_var(T.int32)
-    tile = index
-    end = 0
-    for group in T.serial(Ends.shape[0]):
-        begin = end
-        end = Ends[group]
-        tall = T.alloc_var(T.int32)
-        tall = T.ceildiv(end - begin, block_M)
-        while tile < tall * columns:
+    group = 0
+    before = 0
+    begin = 0
+    end = Ends[0]
+    tall = T.ceildiv(end, block_M)
+    # Each group has less than one tile of rows more than its rows fill.
+    most = (rows // block_M + groups) * columns
+    for unit in T.Persistent([most], blocks, index, counter=counter):
+        while group < groups and unit >= before + tall * columns:
+            before += tall * columns
+            group += 1
+            begin = end
+            end = Ends[T.min(group, groups - 1)]
+            tall = T.ceildiv(end - begin, block_M)
+        if group < groups:
+            tile, height, first = (T.alloc_var(T.int32) for _ in range(3))
+            tile = unit - before
             above = tile // (panel * columns) * panel
-            height, first = T.alloc_var(T.int32), T.alloc_var(T.int32)
             height = T.min(panel, tall - above)
             first = begin + (above + tile % (panel * columns) % height) * block_M
-            x = tile % (panel * columns) // height
+            x, g = tile % (panel * columns) // height, group
             T.assume(0 <= x < columns)
-            body(arguments, group, first, end, x)
-            tile += blocks
-        tile -= tall * columns
+            T.assume(0 <= g < groups)
+            body(arguments, g, first, end, x)
 
 
 @tilelang.jit
@@ -97,10 +129,10 @@ def grouped_matmul(
 
     A block for each multiprocessor takes tiles in turn, a group after the other, so that a matrix
     of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which TMA does not take,
-    are copied to longer ones first.
+    are copied first, to longer ones of whole lines of L2 (128 bytes).
     """
     blocks, columns = processors(), -(-N // block_N)
-    multiple = 128 // T.dtype(dtype).bits
+    multiple = 1024 // T.dtype(dtype).bits
     depth = -(-K // multiple) * multiple
 
     @T.macro
@@ -124,7 +156,7 @@ def grouped_matmul(
     ):
         C = T.empty((rows, N), dtype)
         left, right = A, B
-        if depth > K:
+        if K * T.dtype(dtype).bits % 128:
             A_wide = T.alloc_global((rows, depth), dtype)
             B_wide = T.alloc_global((groups, N, depth), dtype)
             copy_rows((A, A_wide), (B, B_wide))
@@ -135,7 +167,7 @@ def grouped_matmul(
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             arguments = (left, right, C, A_shared, B_shared, C_local, C_shared)
-            in_turn(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
+            in_turn(Ends, rows, columns, block_M, panel, block, blocks, make_tile, arguments)
         return C
 
     return main
@@ -143,7 +175,7 @@ def grouped_matmul(
 
 @tilelang.jit
 def grouped_matmul_fp8(
-    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=8, block=128, parts=2
+    groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=4, block=128, parts=2
 ):
     """The same in bfloat16 of float8_e4m3fn: A has a scale for each `block` elements of a row,
     (K / block, rows) in float32, whose rows TMA loads if `rows` is a multiple of 4; B has one for
@@ -152,9 +184,9 @@ def grouped_matmul_fp8(
     the other: the wider it is, the fewer bytes come from L2, and the sums of all parts, but the
     product of one, are in registers.
 
-    Blocks take the tiles in turn, a group after the other, so that a matrix of B is loaded once. If
-    half a tile is enough for the last rows of a group, its warp groups share columns instead of
-    rows, which takes half of the time.
+    Blocks fetch the tiles, a group after the other, so that a matrix of B is loaded once. If half a
+    tile is enough for the last rows of a group, its warp groups share columns instead of rows,
+    which takes half of the time: who has such tiles fetches more of them.
     """
     blocks, steps = processors(), -(-K // block)
     columns = -(-N // (parts * block))
@@ -176,20 +208,10 @@ def grouped_matmul_fp8(
             # Under way during the product, as are those of the rows.
             for p in T.unroll(parts):
                 square[p] = scale_B[group, x * parts + p, k]
-            for p, sums in enumerate(C_local):
-                T.gemm(
-                    A_shared[0:height, :],
-                    B_shared[p * block : (p + 1) * block, :],
-                    product,
-                    transpose_B=True,
-                    clear_accum=True,
-                    policy=by,
-                )
-                if p == 0:
-                    for i in T.Parallel(height):
-                        row[i] = scales[first % 4 + i]
-                for i, j in T.Parallel(height, block):
-                    sums[i, j] += product[i, j] * (row[i] * square[p])
+            left_tile = A_shared[0:height, :]
+            add_scaled_products(
+                left_tile, B_shared, C_local, product, row, square, scales, first % 4, by
+            )
         for p, sums in enumerate(C_local):
             store_rows(sums, C_shared, C, first, end, left + p * block)
 
@@ -210,6 +232,9 @@ def grouped_matmul_fp8(
         Ends: T.Tensor((groups,), T.int32),
     ):
         C = T.empty((rows, N), T.bfloat16)
+        counter = T.alloc_global((1,), T.int32)
+        with T.Kernel(1, threads=32):
+            T.clear(counter)
         with T.Kernel(blocks, threads=threads) as index:
             A_shared = T.alloc_shared((block_M, block), T.float8_e4m3fn)
             B_shared = T.alloc_shared((parts * block, block), T.float8_e4m3fn)
@@ -227,7 +252,9 @@ def grouped_matmul_fp8(
             ]
             operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
             arguments = (operands, C, tiles, registers)
-            in_turn(Ends, columns, block_M, panel, index, blocks, any_tile, arguments)
+            in_turn(
+                Ends, rows, columns, block_M, panel, index, blocks, any_tile, arguments, counter
+            )
         return C
 
     return main

@@ -8,10 +8,32 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from grouped_gemm_experts import processors
+from grouped_gemm_experts import add_scaled_products, processors
 
 import tilelang
 import tilelang.language as T
+
+
+@T.macro
+def in_turn(Counts, columns, tallest, block_M, index, blocks, body, arguments):
+    """body(arguments, g, y, x) for the tiles of block `index`, in turn: of group g the row y of
+    tiles, of `tallest` at most, and the column x of `columns`. A group without rows costs the load
+    of its count. Tiles begin at multiples of block_M, so that TMA loads their scales, too: it could
+    not where a group begins at the end of another, as in grouped_gemm_experts.py."""
+    # The block's next tile, counted from the first one of the group.
+    tile = T.alloc_var(T.int32)
+    tile = index
+    for g in T.serial(Counts.shape[0]):
+        rows = T.alloc_var(T.int32)
+        rows = T.ceildiv(Counts[g], block_M)
+        while tile < rows * columns:
+            # It is less than tallest * columns, which the compiler does not know.
+            y, x = tile % rows, tile % (tallest * columns) // rows
+            T.assume(0 <= y < tallest)
+            T.assume(0 <= x < columns)
+            body(arguments, g, y, x)
+            tile += blocks
+        tile -= rows * columns
 
 
 @tilelang.jit
@@ -32,12 +54,24 @@ def masked_matmul(
     behind them are unspecified.
 
     The tiles of all groups are dealt to the blocks in turn, of which there is one for each
-    multiprocessor. A block goes through the counts to find its tiles, so that an empty group costs
-    it the load of a count. Tiles of a group with the same columns follow each other, since they
-    read the same part of B.
+    multiprocessor. Tiles of a group with the same columns follow each other, since they read the
+    same part of B.
     """
-    blocks, columns = processors(), -(-N // block_N)
-    tallest = -(-most // block_M)
+    blocks, columns, tallest = processors(), -(-N // block_N), -(-most // block_M)
+
+    @T.macro
+    def make_tile(arguments, g, y, x):
+        A, B, C, A_shared, B_shared, C_local, C_shared = arguments
+        first, left = y * block_M, x * block_N
+        T.clear(C_local)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            T.copy(A[g, first : first + block_M, k * block_K], A_shared)
+            T.copy(B[g, left : left + block_N, k * block_K], B_shared)
+            # A warp group has all columns, so that its instructions read less of A.
+            by_rows = T.GemmWarpPolicy.FullRow
+            T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
+        T.copy(C_local, C_shared)
+        T.copy(C_shared, C[g, first : first + block_M, left : left + block_N])
 
     @T.prim_func
     def main(
@@ -51,29 +85,8 @@ def masked_matmul(
             B_shared = T.alloc_shared((block_N, block_K), dtype)
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
-            # The block's next tile, counted from the first one of the group.
-            tile = T.alloc_var(T.int32)
-            tile = block
-            for g in T.serial(groups):
-                rows = T.alloc_var(T.int32)
-                rows = T.ceildiv(Counts[g], block_M)
-                while tile < rows * columns:
-                    # It is less than tallest * columns, which the compiler does not know.
-                    y, x = tile % rows, tile % (tallest * columns) // rows
-                    T.assume(0 <= y < tallest)
-                    T.assume(0 <= x < columns)
-                    first, left = y * block_M, x * block_N
-                    T.clear(C_local)
-                    for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                        T.copy(A[g, first : first + block_M, k * block_K], A_shared)
-                        T.copy(B[g, left : left + block_N, k * block_K], B_shared)
-                        # A warp group has all columns, so that its instructions read less of A.
-                        by_rows = T.GemmWarpPolicy.FullRow
-                        T.gemm(A_shared, B_shared, C_local, transpose_B=True, policy=by_rows)
-                    T.copy(C_local, C_shared)
-                    T.copy(C_shared, C[g, first : first + block_M, left : left + block_N])
-                    tile += blocks
-                tile -= rows * columns
+            arguments = (A, B, C, A_shared, B_shared, C_local, C_shared)
+            in_turn(Counts, columns, tallest, block_M, block, blocks, make_tile, arguments)
         return C
 
     return main
@@ -89,6 +102,31 @@ def masked_matmul_fp8(
     other."""
     blocks, steps = processors(), -(-K // block)
     columns, tallest = -(-N // (parts * block)), -(-most // block_M)
+
+    @T.macro
+    def make_tile(arguments, g, y, x):
+        operands, C, tiles, registers = arguments
+        A, B, scale_A, scale_B = operands
+        A_shared, B_shared, scales, C_shared = tiles
+        row, square, product, C_local = registers
+        first, left = y * block_M, x * parts * block
+        for sums in C_local:
+            T.clear(sums)
+        for k in T.Pipelined(steps, num_stages=num_stages):
+            T.copy(A[g, first : first + block_M, k * block], A_shared)
+            T.copy(B[g, left : left + parts * block, k * block], B_shared)
+            T.copy(scale_A[g, k, first : first + block_M], scales)
+            # Under way during the product, as are those of the rows.
+            for p in T.unroll(parts):
+                square[p] = scale_B[g, x * parts + p, k]
+            by_rows = T.GemmWarpPolicy.FullRow
+            add_scaled_products(
+                A_shared, B_shared, C_local, product, row, square, scales, 0, by_rows
+            )
+        for p, sums in enumerate(C_local):
+            at = left + p * block
+            T.copy(sums, C_shared)
+            T.copy(C_shared, C[g, first : first + block_M, at : at + block])
 
     @T.prim_func
     def main(
@@ -108,46 +146,9 @@ def masked_matmul_fp8(
             product = T.alloc_fragment((block_M, block), T.float32)
             C_local = [T.alloc_fragment((block_M, block), T.float32) for _ in range(parts)]
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
-            tile = T.alloc_var(T.int32)
-            tile = index
-            for g in T.serial(groups):
-                rows = T.alloc_var(T.int32)
-                rows = T.ceildiv(Counts[g], block_M)
-                while tile < rows * columns:
-                    # It is less than tallest * columns, which the compiler does not know.
-                    y, x = tile % rows, tile % (tallest * columns) // rows
-                    T.assume(0 <= y < tallest)
-                    T.assume(0 <= x < columns)
-                    first, left = y * block_M, x * parts * block
-                    for sums in C_local:
-                        T.clear(sums)
-                    for k in T.Pipelined(steps, num_stages=num_stages):
-                        T.copy(A[g, first : first + block_M, k * block], A_shared)
-                        T.copy(B[g, left : left + parts * block, k * block], B_shared)
-                        T.copy(scale_A[g, k, first : first + block_M], scales)
-                        # Under way during the product, as are those of the rows.
-                        for p in T.unroll(parts):
-                            square[p] = scale_B[g, x * parts + p, k]
-                        for p, sums in enumerate(C_local):
-                            T.gemm(
-                                A_shared,
-                                B_shared[p * block : (p + 1) * block, :],
-                                product,
-                                transpose_B=True,
-                                clear_accum=True,
-                                policy=T.GemmWarpPolicy.FullRow,
-                            )
-                            if p == 0:
-                                for i in T.Parallel(block_M):
-                                    row[i] = scales[i]
-                            for i, j in T.Parallel(block_M, block):
-                                sums[i, j] += product[i, j] * (row[i] * square[p])
-                    for p, sums in enumerate(C_local):
-                        at = left + p * block
-                        T.copy(sums, C_shared)
-                        T.copy(C_shared, C[g, first : first + block_M, at : at + block])
-                    tile += blocks
-                tile -= rows * columns
+            operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
+            arguments = (operands, C, tiles, (row, square, product, C_local))
+            in_turn(Counts, columns, tallest, block_M, index, blocks, make_tile, arguments)
         return C
 
     return main

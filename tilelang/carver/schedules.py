@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilelang.carver.arch.cuda import (
+    ACROSS_LINES_BYTES_PER_CLOCK,
+    ADDING_CLOCKS,
     CUDA,
+    ISSUED_PER_CLOCK,
     L2_BYTES_PER_CLOCK,
+    L2_LINE_BYTES,
     L2_PORT_BYTES_PER_CLOCK,
     SHARED_BYTES_PER_CLOCK,
     auto_infer_current_arch,
@@ -67,9 +71,6 @@ EDGE_CLOCKS = 400
 convert and store. Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
-ADDING_CLOCKS = 4000
-"""Of the kernel that adds up shares, besides their bytes: its launch, which does not wait for the
-end of the other kernel, and its loads. Assumed."""
 L2_HALF = 0.5
 """Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
 A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
@@ -91,9 +92,6 @@ WORD_BYTES = 8
 WORD_INSTRUCTIONS = 40
 """To load a word that begins anywhere, to shift, convert and multiply it: counted in the SASS of a
 product of 8-bit floats for sm_90a."""
-ISSUED_PER_CLOCK = 1.3
-"""Of the four that a multiprocessor can issue: 3 and 8 x 10176 x 10306 in 8-bit floats take an H200
-53 us."""
 SWAPPED_ROWS = 256
 """Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
 
@@ -113,9 +111,10 @@ class Schedule:
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
-        cluster: blocks that load what they have in common once; the model suggests none, since L2
-            serves neighbours' requests as well ("2026-11-20" in docs/measurements.md).
-        padded: whether operands are copied first, to rows of whole 16 bytes, which TMA takes.
+        cluster: blocks beside each other that load what they have in common once; suggested where
+            rows of operands lie across lines of L2. Else L2 serves neighbours' requests as well
+            ("2026-11-20" in docs/measurements.md).
+        padded: whether operands are copied first, to rows of whole lines of L2.
         wide: whether the result is stored with such rows first, and copied.
         by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
             where tiles are multiplied.
@@ -204,7 +203,7 @@ def _ranked(
 
 def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     """Those of copies of the operands: what the copies take comes in front."""
-    multiple = int(ROW_BYTES / product.operand)
+    multiple = int(L2_LINE_BYTES / product.operand)
     wide = replace(product, k=-(-product.k // multiple) * multiple)
     elements = (product.m + product.n) * (product.k + wide.k)
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
@@ -331,43 +330,53 @@ def _shared_out(
         ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
     elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
         ways.append((1, left))
-    every = [(split, False, shared) for split, shared in ways]
-    for split, apart, shared in every + [(n, True, 0) for n in splits]:
+    every = [(split, False, shared, 1) for split, shared in ways]
+    every += [(n, True, 0, 1) for n in splits]
+    if _lies_across_lines(product) and arch.has_clusters and not swap:
+        every.append((1, False, 0, 2))
+    for split, apart, shared, cluster in every:
         blocks = min(sms, tiles * split) if not shared else sms
-        yield Schedule(
+        schedule = Schedule(
             tiling.m,
             tiling.n,
             tiling.k,
             tiling.stages,
             tiling.threads,
-            blocks,
+            -(-blocks // cluster) * cluster,
             tiling.panel,
             parts,
             swap,
             split,
             shared,
+            cluster,
             apart=apart,
-            seconds=_seconds(arch, product, tiling, swap, split, apart, shared),
         )
+        yield replace(schedule, seconds=_seconds(arch, product, tiling, schedule))
 
 
-def _seconds(
-    arch: CUDA,
-    product: Product,
-    tiling: Tiling,
-    swap: bool,
-    split: int,
-    apart: bool,
-    shared: int,
-) -> float:
+def _lies_across_lines(product: Product) -> bool:
+    """Whether TMA loads rows of operands of which most lie in two lines of L2 for each of one."""
+    row = product.k * product.operand
+    return row % ROW_BYTES == 0 and row % L2_LINE_BYTES != 0
+
+
+def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -> float:
     """The time of the block that has the most to do, and that of the memory."""
-    speeds = arch.speeds
-    sms = speeds.sms
-    tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
+    speeds, cluster = arch.speeds, schedule.cluster
+    swap, split, shared = schedule.swap, schedule.split, schedule.shared_tiles
+    sms = speeds.sms // cluster * cluster
+    columns = math.ceil(product.n / tiling.n / cluster) * cluster
+    tiles = math.ceil(product.m / tiling.m) * columns
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    way = _way(product)
-    step = step_clocks(arch, product, tiling, way=way)
+    way, from_l2, busy = _way(product), L2_BYTES_PER_CLOCK, min(sms, tiles * split)
+    received = way
+    if _lies_across_lines(product):
+        from_l2 = ACROSS_LINES_BYTES_PER_CLOCK
+        # Blocks of a cluster receive rows of A that one of them loads.
+        once = (tiling.m + tiling.n) / (tiling.m / cluster + tiling.n)
+        received = min(way, from_l2 / busy * once)
+    step = step_clocks(arch, product, tiling, way=received)
     multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
@@ -378,11 +387,11 @@ def _seconds(
         """Steps and the store of a tile, by a share of the multiprocessors."""
         return powered(arch, count * of_step + store, count * multiplying * share)
 
-    busy, ends, sharers = min(sms, tiles * split), 0, 0
+    ends, sharers = 0, 0
     if split > 1:
         # Blocks of different shares want different steps: L2 serves each by itself. Of 328 x 832 x
         # 26752, three splits received 35 to 42 bytes a clock on an H200.
-        step = step_clocks(arch, product, tiling, way=min(way, L2_BYTES_PER_CLOCK / busy))
+        step = step_clocks(arch, product, tiling, way=min(way, from_l2 / busy))
         # Who is last of two has its own share, else it reads all of them in their order.
         ends, sharers = 1, split if split > 2 else 1
         clocks = part(math.ceil(steps / split), step, busy / sms)
@@ -391,7 +400,7 @@ def _seconds(
         if shared:
             # No two neighbours are at the same step: each has its own request of L2, and of the
             # memory if L2 does not hold all that is in use, at all steps.
-            way = min(way, L2_BYTES_PER_CLOCK / sms)
+            way = min(way, from_l2 / sms)
             tall, wide = wave_of(product, tiling, min(sms, shared))
             held = (tall * tiling.m + wide * tiling.n) * product.k * product.operand
             bandwidth = BANDWIDTH_SHARE * speeds.bandwidth / speeds.clock
@@ -407,7 +416,7 @@ def _seconds(
     partial = 4 * tiling.m * tiling.n / way
     # One share is read behind the other.
     fix_up = (ends + sharers) * (partial + LATENCY_CLOCKS) + FIX_UP_CLOCKS if ends else 0
-    if apart:
+    if schedule.apart:
         sums = tiles * split * tiling.m * tiling.n
         fix_up = partial + LATENCY_CLOCKS + ADDING_CLOCKS + 4 * sums / L2_BYTES_PER_CLOCK
     # What comes behind the last load, for which the memory has nothing to do.

@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import re
 import sys
 
 import pytest
@@ -32,6 +33,8 @@ def example():
         # Two tiles are shared, and the blocks have one more each.
         pytest.param(SIZE, {"shared_tiles": 2}, id="stream K and tiles"),
         pytest.param(SIZE, {"cluster": 2, "shared_tiles": 3}, id="clusters that share"),
+        # Of three columns of tiles the second cluster has one.
+        pytest.param(SIZE, {"cluster": 2, "panel": 1}, id="clusters"),
         pytest.param(SIZE, {"fetch": True, "panel": 1}, id="fetched tiles"),
         pytest.param(SIZE, {"fetch": True, "shared_tiles": 6}, id="fetched shares"),
         # Five steps of each share, of which the last two are behind the end.
@@ -70,6 +73,13 @@ def test_schedules(example, monkeypatch, device, size, schedule):
     # A second call finds the counters as the first one did, and adds in the same order.
     assert torch.equal(found, kernel(a, b, *counters))
     assert not any(counter.any() for counter in counters)
+
+
+@pytest.mark.parametrize(("swap", "common"), [(False, "A"), (True, "B")])
+def test_a_cluster_loads_the_rows_of_its_tiles_once(example, monkeypatch, swap, common):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    source = example.matmul(*SIZE, cluster=2, swap=swap).get_kernel_source()
+    assert re.findall(r"tma_load_multicast<[^>]*>\((\w)_desc", source) == [common]
 
 
 @pytest.mark.parametrize(

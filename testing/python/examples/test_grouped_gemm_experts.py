@@ -24,6 +24,7 @@ def example():
     [
         # A second panel; last tiles that are whole, half or less; groups of less than a tile.
         pytest.param((300, 0, 70, 13, 256, 1), id="all kinds of tiles"),
+        pytest.param((0, 0, 130), id="first groups without rows"),
         # Scales of rows that are no multiple of 16 bytes.
         pytest.param((129, 0), id="an odd number of rows"),
     ],
@@ -33,6 +34,7 @@ def test_rows_are_those_of_their_groups(example, monkeypatch, device, sizes):
     torch.manual_seed(0)
     tensors = example.inputs(sizes, 272, 144, True, device)
     program = example.grouped_matmul_fp8(len(sizes), 272, 144, sum(sizes), panel=2)
+    assert "fetch_inc" in program.get_kernel_source()
     found = program(*tensors).double()
     wanted = example.reference(*tensors)
     for x, y in zip(found.split(sizes), wanted.split(sizes), strict=True):
