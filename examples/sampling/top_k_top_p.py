@@ -1,8 +1,9 @@
 """Sampling of the next token from the k most likely ones, and of these from the fewest that have a
-probability of p together. A sample of a row tells a number that at least k logits reach; one pass
-lists those that do, a few thousand at most, and all else is about the list. If there are more (a
-large k, many equals), thresholds are found by bisection of the logits' bits, into four parts at a
-time, each with a pass over the row. Check it against float64.
+probability of p together. One pass over a row finds the largest logit of each of its parts, some
+thousand. A number that at least k of these reach bounds the k largest logits from below: the parts
+that reach it are read once more, and list what does, a few hundred logits, which are compared with
+each other. If there are more (a large k, many equals), thresholds are found by bisection of the
+logits' bits, into four parts at a time, each with a pass over the row. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """

@@ -1,4 +1,4 @@
-"""Sampling: rows that a sample tells little about, with equals, infinities and any k and p."""
+"""Sampling: rows whose largest logits are in few parts, with equals, infinities and any k and p."""
 
 import importlib.util
 import math
@@ -23,7 +23,7 @@ ROWS = {
     "zeros of both signs": (lambda x: torch.where(ANY % 2 == 0, 0.0, -0.0), 2, 1.0),
     "more than are possible": (lambda x: x.masked_fill(ANY < TOKENS - 7, -math.inf), 20, 1.0),
     "every other one is impossible": (lambda x: x.masked_fill(ANY % 2 == 0, -math.inf), 3, 0.9),
-    # The sample is of smaller logits than the rest, or of larger ones.
+    # The largest logits are next to each other.
     "increasing": (lambda x: ANY / 60.0, 10, 0.8),
     "decreasing": (lambda x: ANY / -60.0, 10, 0.8),
     "far below zero": (lambda x: x - 1e6, 9, 0.9),
