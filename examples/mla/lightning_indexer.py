@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import itertools
 
 import torch
 
@@ -111,15 +112,16 @@ def find_digit(counts, wanted, found):
 @tilelang.jit(out_idx=[-1])
 def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
-    -1 behind them where it sees fewer. The upper 11 bits of the k-th largest score follow from how
-    many scores have each such digit. A second pass lists what has that digit or a larger one, up to
-    `listed` scores, of which the other bits are found likewise; all that are larger are chosen
-    then, and as many equal ones as are missing. If there are more, a digit of 8 bits at a time is
-    found by a pass over the row."""
+    -1 behind them where it sees fewer. A sample of the scores tells a number that at least k reach,
+    by its upper 11 bits; one pass lists those that do, up to `listed`. If they turn out to be too
+    few or too many, all scores tell that number. In the list, the k-th largest score is found by
+    how many have each value of 11 bits, and of the next ones; all that are larger are chosen then,
+    and as many equal ones as are missing. Where there are too many for the list, a digit of 8 bits
+    at a time is found by a pass over the row."""
     queries, length = T.dynamic("queries, length")
     block = 4 * threads
     tile = loads * block
-    warps = threads // LANES
+    warps, width = threads // LANES, 4 * LANES
 
     @T.macro
     def by_passes(Scores, Chosen, query, seen):
@@ -163,117 +165,128 @@ def top_k(k, threads=256, loads=3, listed=4096):
                         Chosen[query, at] = row
 
     @T.macro
-    def load(Scores, query, seen, first, scores, keys):
-        """The keys of a tile of a row; 0, which no number has, of what the query does not see."""
-        for u, i, v in T.Parallel(loads, threads, 4):
-            row = first + u * block + i * 4 + v
-            scores[u, i, v] = T.if_then_else(row < length, Scores[query, row], T.float32(0))
-        for u, i, v in T.Parallel(loads, threads, 4):
-            inside = first + u * block + i * 4 + v < seen
-            keys[u, i, v] = T.if_then_else(inside, ordered(scores[u, i, v]), T.uint32(0))
+    def load(Scores, query, seen, first, quads, guarded, keys):
+        """The keys of some parts of a row, each of a vector of 4 for each lane and `quads` of these
+        behind the last one; where `guarded`, 0, which no number has, of what is not seen."""
+        # All loads first, so that they are in flight together.
+        scores = T.alloc_fragment((loads, warps, width), T.float32)
+        for u, w, i in T.Parallel(loads, warps, width):
+            row = first + (u * warps + w) * quads * 4 + i
+            scores[u, w, i] = Scores[query, row]
+        for u, w, i in T.Parallel(loads, warps, width):
+            row = first + (u * warps + w) * quads * 4 + i
+            seeing = row < seen if guarded else True
+            keys[u, w, i] = T.if_then_else(seeing, ordered(scores[u, w, i]), T.uint32(0))
 
     @T.macro
-    def take_places(number, prefix, firsts, end):
-        """The first of `number[i]` places of a list for thread i, in any order of warps; `end`
-        becomes the next one behind them all."""
+    def list_tile(Scores, query, seen, first, guarded, least, keys, state):
+        """Append the keys from `least` on to the list, if there is room."""
+        kept, number, at, offsets, ends = state
+        load(Scores, query, seen, first, LANES, guarded, keys)
+        T.clear(number)
+        for u, v in itertools.product(range(loads), range(4)):
+            for i in T.Parallel(threads):
+                offsets[u, i // LANES, i % LANES * 4 + v] = number[i]
+                if keys[u, i // LANES, i % LANES * 4 + v] >= least:
+                    number[i] += T.uint32(1)
         for i in T.Parallel(threads):
-            prefix[i // LANES, i % LANES] = number[i]
-        T.cumsum(prefix, dim=1)
-        for w, lane in T.Parallel(warps, LANES):
-            if lane == LANES - 1:
-                firsts[w] = T.atomic_add(end[0], prefix[w, lane], return_prev=True)
-        for i in T.Parallel(threads):
-            number[i] = firsts[i // LANES] + prefix[i // LANES, i % LANES] - number[i]
+            at[i] = T.atomic_add(ends[0], number[i], return_prev=True)
+        for u, w, i in T.Parallel(loads, warps, width):
+            thread = w * LANES + i // 4
+            fits = at[thread] + number[thread] <= T.uint32(listed)
+            if keys[u, w, i] >= least and fits:
+                row = T.cast(first + (u * warps + w) * width + i, T.uint32)
+                key = T.cast(keys[u, w, i], T.uint64) << T.uint64(32)
+                kept[at[thread] + offsets[u, w, i]] = key | T.cast(row, T.uint64)
+
+    @T.macro
+    def choose(kept, size, least, counts, found, ends, query, Chosen, done: T.Ref):
+        """The k largest of a list of what is at least `least`, if the k-th of them is near that."""
+        wanted = T.alloc_var(T.int32, init=k)
+        above = T.alloc_var(T.uint32, init=T.uint32(0))  # of the k-th key above `least`
+        for upper in (True, False):
+            T.clear(counts)
+            for step in T.serial(T.ceildiv(size, block)):
+                for j in T.Parallel(block, coalesced_width=1):
+                    n = step * block + j
+                    if n < size:
+                        key = T.cast(kept[n] >> T.uint64(32), T.uint32) - least
+                        if upper or key // T.uint32(DIGITS) == above:
+                            number = key // T.uint32(DIGITS) if upper else key % T.uint32(DIGITS)
+                            digit = T.cast(T.min(number, T.uint32(DIGITS - 1)), T.int32)
+                            T.atomic_add(counts[digit // 4, digit % 4], 1)
+            find_digit(counts, wanted, found)
+            above = above * T.uint32(DIGITS) + T.cast(found[0], T.uint32)
+            wanted = found[1]
+            if upper:
+                done = found[0] < DIGITS - 1
+        if done:
+            T.clear(ends)
+            kth = least + above
+            for step in T.serial(T.ceildiv(size, block)):
+                for j in T.Parallel(block, coalesced_width=1):
+                    n = step * block + j
+                    if n < size:
+                        key = T.cast(kept[n] >> T.uint64(32), T.uint32)
+                        place = T.alloc_var(T.uint32, init=T.uint32(k))
+                        if key > kth:
+                            place = T.atomic_add(ends[0], T.uint32(1), return_prev=True)
+                        if key == kth:
+                            equal = T.atomic_add(ends[1], T.uint32(1), return_prev=True)
+                            place = T.cast(k - wanted, T.uint32) + equal
+                        if place < T.uint32(k):
+                            Chosen[query, place] = T.cast(kept[n], T.int32)
 
     @T.prim_func
     def main(
         Scores: T.Tensor((queries, length), T.float32), Chosen: T.Tensor((queries, k), T.int32)
     ):
         with T.Kernel(queries, threads=threads) as query:
-            scores = T.alloc_fragment((loads, threads, 4), T.float32)
+            keys = T.alloc_fragment((loads, warps, width), T.uint32)
             counts = T.alloc_shared((DIGITS // 4, 4), T.int32)
             found = T.alloc_shared((3,), T.int32)
-            keys = T.alloc_fragment((loads, threads, 4), T.uint32)
-            kept = T.alloc_shared((listed,), T.uint32)
-            rows = T.alloc_shared((listed,), T.int32)
-            # How many scores of a tile each thread takes, and takes before each of its scores.
+            # Keys above rows.
+            kept = T.alloc_shared((listed,), T.uint64)
+            # How many scores of a tile each thread takes, the place of the first one, and how many
+            # it takes before each.
             number = T.alloc_fragment((threads,), T.uint32)
-            offsets = T.alloc_fragment((loads, threads, 4), T.uint32)
-            prefix_sums = T.alloc_shared((warps, LANES), T.uint32)
-            firsts = T.alloc_shared((warps,), T.uint32)
-            ends = T.alloc_shared((1,), T.uint32)
+            at = T.alloc_fragment((threads,), T.uint32)
+            offsets = T.alloc_fragment((loads, warps, width), T.uint32)
+            ends = T.alloc_shared((2,), T.uint32)
+            state = (kept, number, at, offsets, ends)
             seen = query + 1 + length - queries
             if seen <= k:
                 for j in T.Parallel(k):
                     Chosen[query, j] = T.if_then_else(j < seen, j, -1)
             else:
-                T.clear(counts)
-                for step in T.serial(T.ceildiv(seen, tile)):
-                    load(Scores, query, seen, step * tile, scores, keys)
-                    for u, i, v in T.Parallel(loads, threads, 4):
-                        digit = T.cast(keys[u, i, v] >> T.uint32(21), T.int32)
-                        T.atomic_add(counts[digit // 4, digit % 4], 1)
-                find_digit(counts, k, found)
-                prefix = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32))
-                wanted = T.alloc_var(T.int32, init=found[1])
-                size = T.alloc_var(T.int32, init=k - found[1] + found[2])
-                # Digit 0 is that of NaN alone, and of what is not seen.
-                if size > listed or found[0] == 0:
+                done = T.alloc_var(T.bool, init=False)
+                tries = T.alloc_var(T.int32, init=T.if_then_else(seen > tile, 0, 1))
+                while not done and tries < 2:
+                    T.clear(counts)
+                    # Of a sample, so many more that the number is hardly ever too large.
+                    share = T.cast(k, T.float32) * tile / T.cast(seen, T.float32)
+                    likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, tile)
+                    wanted = T.alloc_var(T.int32, init=T.if_then_else(tries == 0, likely, k))
+                    quads = T.if_then_else(tries == 0, seen // (4 * loads * warps), LANES)
+                    for step in T.serial(T.if_then_else(tries == 0, 1, T.ceildiv(seen, tile))):
+                        load(Scores, query, seen, step * tile, quads, True, keys)
+                        for u, w, i in T.Parallel(loads, warps, width):
+                            digit = T.cast(keys[u, w, i] >> T.uint32(21), T.int32)
+                            T.atomic_add(counts[digit // 4, digit % 4], 1)
+                    find_digit(counts, wanted, found)
+                    least = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32) << T.uint32(21))
+                    T.clear(ends)
+                    for step in T.serial(seen // tile):
+                        list_tile(Scores, query, seen, step * tile, False, least, keys, state)
+                    for step in T.serial(seen // tile, T.ceildiv(seen, tile)):
+                        list_tile(Scores, query, seen, step * tile, True, least, keys, state)
+                    size = T.cast(ends[0], T.int32)
+                    # The least digit is that of NaN alone, and of what is not seen.
+                    if least > 0 and size >= k and size <= listed:
+                        choose(kept, size, least, counts, found, ends, query, Chosen, done)
+                    tries = tries + 1
+                if not done:
                     by_passes(Scores, Chosen, query, seen)
-                else:
-                    least = T.alloc_var(T.uint32, init=prefix << T.uint32(21))
-                    T.clear(ends)
-                    for step in T.serial(T.ceildiv(seen, tile)):
-                        load(Scores, query, seen, step * tile, scores, keys)
-                        T.clear(number)
-                        for u in T.unroll(loads, explicit=True):
-                            for v in T.unroll(4, explicit=True):
-                                for i in T.Parallel(threads):
-                                    offsets[u, i, v] = number[i]
-                                    if keys[u, i, v] >= least:
-                                        number[i] += T.uint32(1)
-                        take_places(number, prefix_sums, firsts, ends)
-                        for u, i, v in T.Parallel(loads, threads, 4):
-                            if keys[u, i, v] >= least:
-                                at = number[i] + offsets[u, i, v]
-                                kept[at] = keys[u, i, v]
-                                rows[at] = step * tile + u * block + i * 4 + v
-                    for shift, bits in ((10, 11), (0, 10)):
-                        T.clear(counts)
-                        for j in T.Parallel(listed):
-                            if j < size and kept[j] >> T.uint32(shift + bits) == prefix:
-                                digit = T.cast(
-                                    kept[j] >> T.uint32(shift) & T.uint32(2**bits - 1), T.int32
-                                )
-                                T.atomic_add(counts[digit // 4, digit % 4], 1)
-                        find_digit(counts, wanted, found)
-                        prefix = prefix << T.uint32(bits) | T.cast(found[0], T.uint32)
-                        wanted = found[1]
-                    # The larger ones count 1, equal ones 65536.
-                    T.clear(ends)
-                    for step in T.serial(T.ceildiv(size, tile)):
-                        for u, i, v in T.Parallel(loads, threads, 4):
-                            j = step * tile + u * block + i * 4 + v
-                            keys[u, i, v] = T.if_then_else(j < size, kept[j], T.uint32(0))
-                        T.clear(number)
-                        for u in T.unroll(loads, explicit=True):
-                            for v in T.unroll(4, explicit=True):
-                                for i in T.Parallel(threads):
-                                    offsets[u, i, v] = number[i]
-                                    if keys[u, i, v] > prefix:
-                                        number[i] += T.uint32(1)
-                                    if keys[u, i, v] == prefix:
-                                        number[i] += T.uint32(65536)
-                        take_places(number, prefix_sums, firsts, ends)
-                        for u, i, v in T.Parallel(loads, threads, 4):
-                            at = number[i] + offsets[u, i, v]
-                            place = T.alloc_var(T.int32, init=k)
-                            if keys[u, i, v] > prefix:
-                                place = T.cast(at & T.uint32(65535), T.int32)
-                            if keys[u, i, v] == prefix:
-                                place = k - wanted + T.cast(at >> T.uint32(16), T.int32)
-                            if place < k:
-                                Chosen[query, place] = rows[step * tile + u * block + i * 4 + v]
 
     return main
 

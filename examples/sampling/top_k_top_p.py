@@ -1,13 +1,15 @@
 """Sampling of the next token from the k most likely ones, and of these from the fewest that have a
-probability of p together. A sample of a row tells a number that at least k logits reach; one pass
-lists those that do, a few thousand at most, and all else is about the list. If there are more (a
-large k, many equals), thresholds are found by bisection of the logits' bits, into four parts at a
-time, each with a pass over the row. Check it against float64.
+probability of p together. One pass over a row finds the largest logit of each of its parts, some
+thousand. A number that at least k of these reach bounds the k largest logits from below: the parts
+that reach it are read once more, and list what does, a few hundred logits, which are compared with
+each other. If there are more (a large k, many equals), thresholds are found by bisection of the
+logits' bits, into four parts at a time, each with a pass over the row. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import itertools
 
 import torch
 
@@ -21,7 +23,7 @@ LIST_PIVOTS = 7
 LANES = 32
 VECTOR = 4
 PARTS = 8  # threads that share a sum over a list
-SMALL = {"threads": 32, "loads": 1, "listed": 96, "ranked": 64}  # for a few hundred tokens
+SMALL = {"threads": 32, "loads": 1, "ranked": 64}  # for a few hundred tokens
 LOWEST = 0x007FFFFF  # the key of -inf
 BEHIND = 0xFF800001  # behind that of inf
 
@@ -77,29 +79,27 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state)
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
+def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
     """A token for each row of Logits (batch, vocabulary) in float32. It is one of the K[row]
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
-    Uniform[row], 0 to 1, times all of it. A thread has `loads` vectors of a row in flight; up to
-    `listed` logits are listed, up to `ranked` of them ordered."""
+    Uniform[row], 0 to 1, times all of it. A thread has `loads` vectors of a row in flight, a tile;
+    up to `ranked` logits are listed."""
     batch = T.dynamic("batch")
     block = VECTOR * threads
     blocks = -(-vocabulary // block)
     tiles = -(-blocks // loads)
-    apart = max(1, blocks // loads)  # blocks of the sample
     lines = ranked // LANES
     warps, width = threads // LANES, VECTOR * LANES
-    chunks = listed // threads
-    apiece = threads // PARTS
+    groups = -(-tiles * loads * warps // LANES)  # of 32 lines, each a warp's part of a block
+    apiece = min(4 * threads // PARTS, ranked)  # logits that all threads compare with others
 
     @T.macro
-    def load(Logits, row, first, apart, logits):
-        """Blocks of a row from `first` on, `apart` from each other, and what is below all logits
-        behind the row's end."""
-        for u, j in T.Parallel(logits.shape[0], block):
-            at = (first + u * apart) * block + j
+    def load(Logits, row, tile, logits):
+        """A tile of a row, and what is below all logits behind the row's end."""
+        for u, j in T.Parallel(loads, block):
+            at = (tile * loads + u) * block + j
             logits[u, j] = T.if_then_else(at < vocabulary, Logits[row, at], -T.infinity(T.float32))
 
     @T.macro
@@ -110,7 +110,7 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
         T.clear(weight)
         T.clear(number)
         for tile in T.serial(tiles):
-            load(Logits, row, tile * loads, 1, logits)
+            load(Logits, row, tile, logits)
             for u in T.unroll(loads, explicit=True):
                 for p, j in T.Parallel(PIVOTS, block):
                     if logits[u, j] >= pivots[p] and (tile * loads + u) * block + j < vocabulary:
@@ -122,193 +122,205 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
         T.reduce_sum(number, numbers, dim=1)
 
     @T.macro
-    def measure_list(source, by_weight, state):
-        """The same of a list, of which the first `size` are logits: their number alone."""
-        values, size, number = source
+    def measure_maxima(source, by_weight, state):
+        """The same of parts' largest logits: their number alone."""
+        values, number = source
         pivots, _, numbers = state
         T.clear(number)
         for c in T.unroll(values.shape[0], explicit=True):
-            if c * threads < size:
-                for p, j in T.Parallel(LIST_PIVOTS, threads):
-                    if values[c, j] >= pivots[p] and c * threads + j < size:
-                        number[p, j] += 1
+            for p, j in T.Parallel(LIST_PIVOTS, threads):
+                if values[c, j] >= pivots[p]:
+                    number[p, j] += 1
         T.reduce_sum(number, numbers, dim=1)
 
     @T.macro
-    def weight_from(Logits, row, low, top, logits, total: T.Ref, weights):
-        """The weights of all logits from `low` on, of the whole row and of each of its tiles."""
-        of_tiles, of_warps = weights
-        line = T.alloc_fragment((warps, width), T.float32)
-        line_sums = T.alloc_fragment((warps,), T.float32)
-        tile_lines = T.alloc_fragment((tiles, warps), T.float32)
+    def weigh(Logits, row, low, logits, of_lines):
+        """Of each line the largest logit, and the weights beside it of the logits from `low` on."""
+        tops, weights = of_lines
+        tile_tops = T.alloc_fragment((loads, warps), T.float32)
+        tile_weights = T.alloc_fragment((loads, warps), T.float32)
+        in_lines = T.reshape(logits, (loads, warps, width))
         for tile in T.serial(tiles):
-            load(Logits, row, tile * loads, 1, logits)
-            T.clear(line)
-            for u in T.unroll(loads, explicit=True):
-                for w, i in T.Parallel(warps, width):
-                    j = w * width + i
-                    if logits[u, j] >= low and (tile * loads + u) * block + j < vocabulary:
-                        line[w, i] += weight_of(logits[u, j], top)
+            load(Logits, row, tile, logits)
             # Within a warp, so that none waits for another one before the next tile.
-            T.reduce_sum(line, line_sums, dim=1)
-            T.copy(line_sums, of_warps[tile, :])
-        T.copy(of_warps, tile_lines)
-        T.reduce_sum(tile_lines, of_tiles, dim=1)
-        total = 0.0
-        for tile in T.serial(tiles):
-            total += of_tiles[tile]
+            T.reduce_max(in_lines, tile_tops, dim=2)
+            for u, w, i in T.Parallel(loads, warps, width):
+                inside = ((tile * loads + u) * warps + w) * width + i < vocabulary
+                in_lines[u, w, i] = T.if_then_else(
+                    inside and in_lines[u, w, i] >= low,
+                    weight_of(in_lines[u, w, i], tile_tops[u, w]),
+                    0,
+                )
+            T.reduce_sum(in_lines, tile_weights, dim=2)
+            for u, w in T.Parallel(loads, warps):
+                line = (tile * loads + u) * warps + w
+                tops[line // LANES, line % LANES] = tile_tops[u, w]
+                weights[line // LANES, line % LANES] = tile_weights[u, w]
 
     @T.macro
-    def by_passes(Logits, row, k, p, uniform, Token, logits, sums, state):
+    def sum_up(of_lines, top, until):
+        """The lines' weights become those beside the `top` of them all, and each the sum of its
+        group up to it; `until` becomes that of the groups."""
+        tops, weights = of_lines
+        largest = T.alloc_fragment((groups,), T.float32)
+        T.reduce_max(tops, largest, dim=1)
+        T.reduce_max(largest, top, dim=0)
+        for g, i in T.Parallel(groups, LANES):
+            weights[g, i] = weights[g, i] * weight_of(tops[g, i], top[0])
+        T.cumsum(weights, dim=1)
+        for g in T.Parallel(groups):
+            until[g] = weights[g, LANES - 1]
+        T.cumsum(until, dim=0)
+
+    @T.macro
+    def draw(Logits, row, low, uniform, of_lines, top, until, Token):
+        """The token, of sums of weights from `low` on."""
+        weights = of_lines[1]
+        first = T.alloc_shared((1,), T.int32)
+        last = T.alloc_shared((1,), T.int32)
+        line_weights = T.alloc_shared((1, width), T.float32)
+        target = uniform * until[groups - 1]
+        for i in T.Parallel(1):
+            first[i] = 2147483647
+            last[i] = 0
+        # The first line at which the sum exceeds the target, or the last one that adds to it.
+        for g, i in T.Parallel(groups, LANES):
+            before = T.if_then_else(g > 0, until[T.max(g - 1, 0)], 0)
+            if weights[g, i] > T.if_then_else(i > 0, weights[g, T.max(i - 1, 0)], 0):
+                T.atomic_max(last[0], g * LANES + i)
+                if before + weights[g, i] > target:
+                    T.atomic_min(first[0], g * LANES + i)
+        line = T.alloc_var(T.int32, init=T.min(first[0], last[0]))
+        before = T.alloc_var(T.float32, init=0.0)
+        if line >= LANES:
+            before = until[line // LANES - 1]
+        if line % LANES > 0:
+            before += weights[line // LANES, line % LANES - 1]
+        for i in T.Parallel(1):
+            first[i] = 2147483647
+            last[i] = 0
+        for i in T.Parallel(width):
+            at = line * width + i
+            line_weights[0, i] = 0
+            if at < vocabulary and Logits[row, at] >= low:
+                line_weights[0, i] = weight_of(Logits[row, at], top[0])
+        for i in T.Parallel(width):
+            if line_weights[0, i] > 0:
+                T.atomic_max(last[0], line * width + i)
+        T.cumsum(line_weights, dim=1)
+        for i in T.Parallel(width):
+            adds = line_weights[0, i] > T.if_then_else(i > 0, line_weights[0, T.max(i - 1, 0)], 0)
+            if adds and before + line_weights[0, i] > target:
+                T.atomic_min(first[0], line * width + i)
+        Token[row] = T.min(first[0], last[0])
+
+    @T.macro
+    def by_passes(Logits, row, k, p, uniform, Token, logits, state):
         """Any row."""
         weight = T.alloc_fragment((PIVOTS, block), T.float32)
         number = T.alloc_fragment((PIVOTS, block), T.int32)
-        largest = T.alloc_shared((1,), T.float32)
-        block_sum = T.alloc_shared((1,), T.float32)
-        prefix = T.alloc_shared((warps, width), T.float32)
-        line_sums = T.alloc_shared((warps,), T.float32)
-        one = T.alloc_fragment((1, block), T.float32)
-        where = T.alloc_fragment((block,), T.int32)
-        first = T.alloc_shared((1,), T.int32)
-        total = T.alloc_var(T.float32, init=0.0)
-        of_tiles = T.alloc_shared((tiles,), T.float32)
-        weights_of = (of_tiles, T.alloc_shared((tiles, warps), T.float32))
+        line_tops = T.alloc_shared((groups, LANES), T.float32)
+        line_weights = T.alloc_shared((groups, LANES), T.float32)
+        of_lines = (line_tops, line_weights)
+        top = T.alloc_shared((1,), T.float32)
+        until = T.alloc_shared((groups,), T.float32)
+        T.fill(line_tops, -T.infinity(T.float32))
+        T.clear(line_weights)
 
-        T.fill(sums, -T.infinity(T.float32))
-        for tile in T.serial(tiles):
-            load(Logits, row, tile * loads, 1, logits)
-            T.reduce_max(logits, sums, dim=0, clear=False)
-        T.reduce_max(sums, largest, dim=0)
-        top = largest[0]
-        high = ordered(top) + T.uint32(1)
-        source = (Logits, row, top, logits, weight, number)
         low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
+        weigh(Logits, row, number_of(low), logits, of_lines)
+        sum_up(of_lines, top, until)
+        high = ordered(top[0]) + T.uint32(1)
+        source = (Logits, row, top[0], logits, weight, number)
         if k < vocabulary:
             threshold(measure_row, source, k, False, low, high, 0, state)
-        weight_from(Logits, row, number_of(low), top, logits, total, weights_of)
+            weigh(Logits, row, number_of(low), logits, of_lines)
+            sum_up(of_lines, top, until)
         # All weights together are all of them, however sums are rounded.
         if p < 1:
-            threshold(measure_row, source, p * total, True, low, high, 0, state)
-            weight_from(Logits, row, number_of(low), top, logits, total, weights_of)
-
-        target = T.alloc_var(T.float32, init=uniform * total)
-        # The tile in which the sum exceeds the target, or the last one that adds to it.
-        begin = T.alloc_var(T.int32, init=0)
-        before = T.alloc_var(T.float32, init=0.0)
-        until = T.alloc_var(T.float32, init=0.0)
-        for tile in T.serial(tiles):
-            if until <= target and of_tiles[tile] > 0:
-                begin = tile * loads
-                before = until
-                until += of_tiles[tile]
-        token = T.alloc_var(T.int32, init=-1)
-        last = T.alloc_var(T.int32, init=0)  # of them all, where sums are rounded down
-        for b in T.serial(blocks):
-            if token < 0 and b >= begin:
-                load(Logits, row, b, 1, one)
-                for j in T.Parallel(block):
-                    inside = one[0, j] >= number_of(low) and b * block + j < vocabulary
-                    sums[j] = T.if_then_else(inside, weight_of(one[0, j], top), 0)
-                T.reduce_sum(sums, block_sum, dim=0)
-                if block_sum[0] > 0:
-                    for j in T.Parallel(block):
-                        where[j] = T.if_then_else(sums[j] > 0, j, -1)
-                    T.reduce_max(where, first, dim=0)
-                    last = b * block + first[0]
-                if before + block_sum[0] > target:
-                    for j in T.Parallel(block):
-                        prefix[j // width, j % width] = sums[j]
-                    T.cumsum(prefix, dim=1)
-                    for i in T.Parallel(warps):
-                        line_sums[i] = prefix[i, width - 1]
-                    T.cumsum(line_sums, dim=0)
-                    for j in T.Parallel(block):
-                        lines_before = T.if_then_else(
-                            j < width, 0, line_sums[T.max(j // width - 1, 0)]
-                        )
-                        exceeds = before + lines_before + prefix[j // width, j % width] > target
-                        where[j] = T.if_then_else(sums[j] > 0 and exceeds, j, block)
-                    T.reduce_min(where, first, dim=0)
-                    token = T.if_then_else(first[0] < block, b * block + first[0], last)
-                before = before + block_sum[0]
-        Token[row] = T.if_then_else(token < 0, last, token)
+            wanted = p * until[groups - 1]
+            threshold(measure_row, source, wanted, True, low, high, 0, state)
+            weigh(Logits, row, number_of(low), logits, of_lines)
+            sum_up(of_lines, top, until)
+        draw(Logits, row, number_of(low), uniform, of_lines, top, until, Token)
 
     @T.macro
-    def by_ranks(order, kept, k, p, uniform, row, Token):
-        """Of a list that has the `k` largest logits: these with places in the vocabulary, as keys
-        of 64 bits."""
+    def by_comparison(listed, size, top, k, p, uniform, row, Token):
+        """Of a list of logits that has the `k` largest and those equal to the last of them. Each
+        thread compares some with a part of the list."""
+        values, places = listed
+        # In the order of the vocabulary, so that sums do not depend on the order in which threads
+        # found the logits.
         value = T.alloc_shared((ranked,), T.float32)
         place = T.alloc_shared((ranked,), T.int32)
         weight = T.alloc_shared((ranked,), T.float32)
+        larger = T.alloc_shared((ranked,), T.float32)  # the sum of larger weights, of k logits
         prefix = T.alloc_shared((lines, LANES), T.float32)
         line_sums = T.alloc_shared((lines,), T.float32)
-        where = T.alloc_fragment((ranked,), T.int32)
-        first = T.alloc_shared((1,), T.int32)
-        count = T.alloc_shared((1,), T.int32)
-
-        larger = T.alloc_fragment((apiece, PARTS), T.int32)
+        first = T.alloc_shared((2,), T.int32)
+        number = T.alloc_fragment((apiece, PARTS), T.int32)
         rank = T.alloc_fragment((apiece,), T.int32)
-        # Of weights: of those up to a token in the vocabulary, and of all.
-        up_to = T.alloc_fragment((apiece, PARTS), T.float32)
-        of_all = T.alloc_fragment((apiece, PARTS), T.float32)
-        until = T.alloc_fragment((apiece,), T.float32)
-        total = T.alloc_fragment((apiece,), T.float32)
+        above = T.alloc_fragment((apiece, PARTS), T.float32)
+        sum_above = T.alloc_fragment((apiece,), T.float32)
+        total = T.alloc_shared((1,), T.float32)
+        of_all = T.alloc_fragment((ranked,), T.float32)
 
-        # Largest first; of equals, the first in the vocabulary. So sums do not depend on the order
-        # in which threads found the logits.
-        for step in T.serial(T.ceildiv(kept, apiece)):
-            T.clear(larger)
-            for i, part in T.Parallel(apiece, PARTS):
-                j = step * apiece + i
-                if j < kept:
-                    for n in T.serial(T.ceildiv(kept - part, PARTS)):
-                        if order[n * PARTS + part] > order[j]:
-                            larger[i, part] += 1
-            T.reduce_sum(larger, rank, dim=1)
+        T.fill(value, -T.infinity(T.float32))
+        rounds = T.ceildiv(size, PARTS * VECTOR)
+        for step in T.serial(T.ceildiv(size, apiece)):
+            T.clear(number)
+            for n in T.serial(rounds):
+                for v in T.unroll(VECTOR, explicit=True):
+                    for i, part in T.Parallel(apiece, PARTS):
+                        other = (n * PARTS + part) * VECTOR + v
+                        if places[other] < places[step * apiece + i]:
+                            number[i, part] += 1
+            T.reduce_sum(number, rank, dim=1)
             for i in T.Parallel(apiece):
-                j = step * apiece + i
-                if j < kept:
-                    value[rank[i]] = number_of(T.cast(order[j] >> T.uint64(32), T.uint32))
-                    place[rank[i]] = T.cast(~T.cast(order[j], T.uint32), T.int32)
+                if step * apiece + i < size:
+                    value[rank[i]] = values[step * apiece + i]
+                    place[rank[i]] = places[step * apiece + i]
         for j in T.Parallel(ranked, coalesced_width=1):
-            weight[j] = 0
-            if j < kept and value[j] >= value[T.max(k - 1, 0)]:
-                weight[j] = weight_of(value[j], value[0])
+            weight[j] = T.if_then_else(j < size, weight_of(value[j], top), 0)
+            larger[j] = T.infinity(T.float32)
+        for step in T.serial(T.ceildiv(size, apiece)):
+            T.clear(number)
+            T.clear(above)
+            for n in T.serial(rounds):
+                for v in T.unroll(VECTOR, explicit=True):
+                    for i, part in T.Parallel(apiece, PARTS):
+                        other = (n * PARTS + part) * VECTOR + v
+                        is_larger = value[other] > value[step * apiece + i]
+                        number[i, part] += T.cast(is_larger, T.int32)
+                        # All weights are loaded, in vectors.
+                        above[i, part] += T.cast(is_larger, T.float32) * weight[other]
+            T.reduce_sum(number, rank, dim=1)
+            T.reduce_sum(above, sum_above, dim=1)
+            for i in T.Parallel(apiece):
+                if step * apiece + i < size and rank[i] < k:
+                    larger[step * apiece + i] = sum_above[i]
+        for j in T.Parallel(ranked, coalesced_width=1):
+            of_all[j] = T.if_then_else(larger[j] < T.infinity(T.float32), weight[j], 0)
+        T.reduce_sum(of_all, total, dim=0)
+        # All weights together are all of them, however sums are rounded.
+        enough = T.if_then_else(p < 1, T.max(p * total[0], 1e-30), T.max_value(T.float32))
+        for j in T.Parallel(ranked, coalesced_width=1):
+            weight[j] = T.if_then_else(larger[j] < enough, weight[j], 0)
             prefix[j // LANES, j % LANES] = weight[j]
         T.cumsum(prefix, dim=1)
         for i in T.Parallel(lines):
             line_sums[i] = prefix[i, LANES - 1]
         T.cumsum(line_sums, dim=0)
+        for i in T.Parallel(2):
+            first[i] = T.if_then_else(i == 0, ranked, 0)
+        # The first one that exceeds the target, or the last one that adds to the sum.
         for j in T.Parallel(ranked, coalesced_width=1):
-            lines_before = T.if_then_else(j < LANES, 0, line_sums[T.max(j // LANES - 1, 0)])
-            enough = lines_before + prefix[j // LANES, j % LANES] >= p * line_sums[lines - 1]
-            where[j] = T.if_then_else(enough and j < kept, j, kept - 1)
-        T.reduce_min(where, first, dim=0)
-        for j in T.Parallel(ranked, coalesced_width=1):
-            where[j] = T.if_then_else(j < kept and value[j] >= value[first[0]], 1, 0)
-        T.reduce_sum(where, count, dim=0)
-        size = T.alloc_var(T.int32, init=count[0])
-        for i in T.Parallel(1):
-            first[i] = 2147483647
-        for step in T.serial(T.ceildiv(size, apiece)):
-            T.clear(up_to)
-            T.clear(of_all)
-            for i, part in T.Parallel(apiece, PARTS):
-                j = step * apiece + i
-                if j < size:
-                    for n in T.serial(T.ceildiv(size - part, PARTS)):
-                        of_all[i, part] += weight[n * PARTS + part]
-                        if place[n * PARTS + part] <= place[j]:
-                            up_to[i, part] += weight[n * PARTS + part]
-            T.reduce_sum(of_all, total, dim=1)
-            T.reduce_sum(up_to, until, dim=1)
-            for i in T.Parallel(apiece):
-                j = step * apiece + i
-                # The last one of the vocabulary has until == total.
-                is_last = until[i] == total[i] and weight[j] > 0
-                if j < size and (until[i] > uniform * total[i] or is_last):
-                    T.atomic_min(first[0], place[j])
-        Token[row] = first[0]
+            if weight[j] > 0:
+                before = T.if_then_else(j < LANES, 0, line_sums[T.max(j // LANES - 1, 0)])
+                T.atomic_max(first[1], j)
+                if before + prefix[j // LANES, j % LANES] > uniform * line_sums[lines - 1]:
+                    T.atomic_min(first[0], j)
+        Token[row] = place[T.min(first[0], first[1])]
 
     @T.prim_func
     def main(
@@ -320,13 +332,12 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
     ):
         with T.Kernel(batch, threads=threads) as row:
             logits = T.alloc_fragment((loads, block), T.float32)
-            sums = T.alloc_fragment((block,), T.float32)
             pivots = T.alloc_fragment((PIVOTS,), T.float32)
             # Shared: what decides about loops is the same in all threads.
             weights = T.alloc_shared((PIVOTS,), T.float32)
             numbers = T.alloc_shared((PIVOTS,), T.int32)
             state = (pivots, weights, numbers)
-            # The same for lists.
+            # The same for the parts.
             list_pivots = T.alloc_fragment((LIST_PIVOTS,), T.float32)
             list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.int32))
             # Each thread compares with all of them.
@@ -334,94 +345,79 @@ def top_k_top_p(vocabulary, threads=512, loads=8, listed=4096, ranked=1024):
                 {list_pivots: make_fully_replicated_layout_fragment(list_pivots, threads)}
             )
             number = T.alloc_fragment((LIST_PIVOTS, threads), T.int32)
-            maxima = T.alloc_fragment((1, threads), T.float32)
+            # A part is what a thread has of a tile.
+            maxima = T.alloc_fragment((tiles, threads), T.float32)
+            of_tile = T.alloc_fragment((block,), T.float32)
+            of_thread = T.alloc_fragment((threads,), T.float32)
             smallest = T.alloc_shared((1,), T.float32)
             largest = T.alloc_shared((1,), T.float32)
-            values = T.alloc_shared((listed,), T.float32)
-            places = T.alloc_shared((listed,), T.int32)
+            parts = T.alloc_shared((tiles * threads,), T.int32)
             found = T.alloc_shared((2,), T.int32)
-            inside = T.alloc_fragment((chunks, threads), T.float32)
-            order = T.alloc_shared((ranked,), T.uint64)
+            # The first place of a thread in the list, and how many it lists before a logit.
+            listing = T.alloc_fragment((threads,), T.int32)
+            offsets = T.alloc_fragment((loads, block), T.int32)
+            values = T.alloc_shared((ranked,), T.float32)
+            places = T.alloc_shared((ranked,), T.int32)
 
             k = T.min(K[row], vocabulary)
             done = T.alloc_var(T.bool, init=False)
-            # Of so many logits, a few blocks tell a number beyond which there are not too many.
-            tries = T.alloc_var(T.int32, init=T.if_then_else(k * tiles <= listed // 2, 0, 1))
-            if k > ranked // 2:
-                tries = 2
-            while not done and tries < 2:
-                whole = tries > 0
-                T.fill(sums, -T.infinity(T.float32))
-                stride = T.if_then_else(whole, 1, apart)
-                for tile in T.serial(T.if_then_else(whole, tiles, 1)):
-                    load(Logits, row, tile * loads, stride, logits)
-                    T.reduce_max(logits, sums, dim=0, clear=False)
-                for i in T.Parallel(threads):
-                    maxima[0, i] = T.max(
-                        T.max(sums[i * VECTOR], sums[i * VECTOR + 1]),
-                        T.max(sums[i * VECTOR + 2], sums[i * VECTOR + 3]),
-                    )
-                T.reduce_min(maxima, smallest, dim=1)
-                T.reduce_max(maxima, largest, dim=1)
+            if k <= ranked // 2:
+                for tile in T.unroll(tiles, explicit=True):
+                    load(Logits, row, tile, logits)
+                    T.reduce_max(logits, of_tile, dim=0)
+                    for i in T.Parallel(threads):
+                        maxima[tile, i] = T.max(
+                            T.max(of_tile[i * VECTOR], of_tile[i * VECTOR + 1]),
+                            T.max(of_tile[i * VECTOR + 2], of_tile[i * VECTOR + 3]),
+                        )
+                T.reduce_max(maxima, of_thread, dim=0)
+                T.reduce_min(of_thread, smallest, dim=0)
+                T.reduce_max(of_thread, largest, dim=0)
                 # At least k maxima reach it, and no more than half more, unless there are equals.
                 floor = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
                 if k <= threads:
                     floor = ordered(smallest[0])
-                behind_all = ordered(largest[0]) + T.uint32(1)
-                found_in = (maxima, threads, number)
-                threshold(
-                    measure_list, found_in, k, False, floor, behind_all, k + k // 2, list_state
-                )
+                high = ordered(largest[0]) + T.uint32(1)
+                found_in = (maxima, number)
+                threshold(measure_maxima, found_in, k, False, floor, high, k + k // 2, list_state)
                 for i in T.Parallel(2):
                     found[i] = 0
-                lowest = number_of(floor)
-                for tile in T.serial(tiles):
-                    load(Logits, row, tile * loads, 1, logits)
-                    for u, j in T.Parallel(loads, block):
-                        if logits[u, j] >= lowest:
-                            at = T.atomic_add(found[0], 1, return_prev=True)
-                            if at < listed:
-                                values[at] = logits[u, j]
-                                places[at] = (tile * loads + u) * block + j
-                size = found[0]
+                T.fill(places, vocabulary)  # where the list has ended, behind all others
                 # -inf is also what stands behind the end of the row.
-                if lowest > -T.infinity(T.float32) and size >= k and size <= listed:
-                    T.fill(maxima, -T.infinity(T.float32))
-                    for c in T.unroll(chunks, explicit=True):
-                        for j in T.Parallel(threads):
-                            if c * threads + j < size:
-                                inside[c, j] = values[c * threads + j]
-                                maxima[0, j] = T.max(maxima[0, j], inside[c, j])
-                    T.reduce_max(maxima, largest, dim=1)
-                    cut = T.alloc_var(T.uint32, init=floor)
-                    behind = ordered(largest[0]) + T.uint32(1)
-                    found_in = (inside, size, number)
-                    threshold(
-                        measure_list,
-                        found_in,
-                        k,
-                        False,
-                        cut,
-                        behind,
-                        k + k // 2 + LANES,
-                        list_state,
-                    )
-                    least = number_of(cut)
-                    for c, j in T.Parallel(chunks, threads):
-                        if c * threads + j < size and inside[c, j] >= least:
-                            at = T.atomic_add(found[1], 1, return_prev=True)
-                            if at < ranked:
-                                key = T.cast(ordered(inside[c, j]), T.uint64) << T.uint64(32)
-                                place = ~T.cast(places[c * threads + j], T.uint32)
-                                order[at] = key | T.cast(place, T.uint64)
-                    if found[1] <= ranked:
-                        by_ranks(order, found[1], k, P[row], Uniform[row], row, Token)
-                        done = True
-                    else:
-                        tries = 2
-                tries = tries + 1
+                lowest = T.max(number_of(floor), -T.max_value(T.float32))
+                for tile, i in T.Parallel(tiles, threads):
+                    if maxima[tile, i] >= lowest:
+                        at = T.atomic_add(found[0], 1, return_prev=True)
+                        parts[at] = tile * loads * block + i * VECTOR
+                # The logits from there on are in these parts: `loads` vectors each, read once more.
+                for step in T.serial(T.ceildiv(found[0], threads)):
+                    for u, j in T.Parallel(loads, block):
+                        n = (step * loads + u) * (threads // loads) + j // (VECTOR * loads)
+                        logits[u, j] = -T.infinity(T.float32)
+                        if n < found[0]:
+                            at = parts[n] + j // VECTOR % loads * block + j % VECTOR
+                            if at < vocabulary:
+                                logits[u, j] = Logits[row, at]
+                    T.clear(listing)
+                    for u, v in itertools.product(range(loads), range(VECTOR)):
+                        for i in T.Parallel(threads):
+                            offsets[u, i * VECTOR + v] = listing[i]
+                            if logits[u, i * VECTOR + v] >= lowest:
+                                listing[i] += 1
+                    for i in T.Parallel(threads):
+                        listing[i] = T.atomic_add(found[1], listing[i], return_prev=True)
+                    for u, j in T.Parallel(loads, block):
+                        nth = listing[j // VECTOR] + offsets[u, j]
+                        if logits[u, j] >= lowest and nth < ranked:
+                            n = (step * loads + u) * (threads // loads) + j // (VECTOR * loads)
+                            values[nth] = logits[u, j]
+                            places[nth] = parts[n] + j // VECTOR % loads * block + j % VECTOR
+                if found[1] >= k and found[1] <= ranked:
+                    listed = (values, places)
+                    by_comparison(listed, found[1], largest[0], k, P[row], Uniform[row], row, Token)
+                    done = True
             if not done:
-                by_passes(Logits, row, k, P[row], Uniform[row], Token, logits, sums, state)
+                by_passes(Logits, row, k, P[row], Uniform[row], Token, logits, state)
 
     return main
 

@@ -1,4 +1,4 @@
-"""Sampling: rows that a sample tells little about, with equals, infinities and any k and p."""
+"""Sampling: rows whose largest logits are in few parts, with equals, infinities and any k and p."""
 
 import importlib.util
 import math
@@ -23,7 +23,7 @@ ROWS = {
     "zeros of both signs": (lambda x: torch.where(ANY % 2 == 0, 0.0, -0.0), 2, 1.0),
     "more than are possible": (lambda x: x.masked_fill(ANY < TOKENS - 7, -math.inf), 20, 1.0),
     "every other one is impossible": (lambda x: x.masked_fill(ANY % 2 == 0, -math.inf), 3, 0.9),
-    # The sample is of smaller logits than the rest, or of larger ones.
+    # The largest logits are next to each other.
     "increasing": (lambda x: ANY / 60.0, 10, 0.8),
     "decreasing": (lambda x: ANY / -60.0, 10, 0.8),
     "far below zero": (lambda x: x - 1e6, 9, 0.9),
@@ -44,7 +44,7 @@ def run(request, example):
     """A function of logits, k, p and uniform numbers, by lists that few rows and all fit in."""
     tile = example.SMALL
     if request.param == "lists of the row":
-        tile = {"threads": 64, "loads": 2, "listed": 2 * TOKENS, "ranked": 1024}
+        tile = {"threads": 64, "loads": 2, "ranked": 1024}
     return example.top_k_top_p(TOKENS, **tile)
 
 
