@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from functools import partial
 
 import torch
 from mla_decode import LOG2_E, NO_KEY, relative_error
@@ -86,9 +87,13 @@ def rescaled(out, sums, rescale):
 
 
 @T.macro
-def topmost(scores, tile_top, keys):
-    """The largest of the first `keys` scores of each row; the others are those of no key."""
-    if keys < TILE:
+def topmost(scores, tile_top, keys, seen):
+    """The largest score of each row. Others than those of the first `keys`, or with `seen` than
+    those it names, become those of no key."""
+    if seen is not None:
+        for i, j in T.Parallel(HEADS, TILE):
+            scores[i, j] = T.if_then_else(seen[j], scores[i, j], NO_KEY)
+    elif keys < TILE:
         for i, j in T.Parallel(HEADS, TILE):
             scores[i, j] = T.if_then_else(j < keys, scores[i, j], NO_KEY)
     T.reduce_max(scores, tile_top, dim=1)
@@ -125,6 +130,89 @@ def added(scores, part, sums):
         sums[i] = sums[i] + part[i]
 
 
+@T.macro
+def attend(plan, half, rope_dim, dtype, queries, length, load, store, look=None):
+    """The steps of `plan` over `length` keys, for rows of queries: their left and right half, then
+    their rotated part. `load(tile, first, part)` fills a tile with that part, of these three, of
+    the keys from `first` on; `look(seen, first)` says which of these are keys, if not the first
+    `length`. `store(out, g, sums, top)` has half g of the results, the sums of the weights, and the
+    maxima that they are relative to."""
+    scale = LOG2_E / (2 * half + rope_dim) ** 0.5
+    T.annotate_ws_schedule(plan)
+    Q_shared = [T.alloc_shared((HEADS, half), dtype) for _ in "lr"]
+    # Of the tiles a and b, the groups' own; the results' left and right half.
+    keys = [[T.alloc_shared((TILE, half), dtype) for _ in "lr"] for _ in "ab"]
+    rope = [T.alloc_shared((TILE, rope_dim), dtype) for _ in "ab"]
+    weights_shared = [T.alloc_shared((HEADS, TILE), dtype) for _ in "ab"]
+    top_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
+    sums_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
+    Q_rope_local = [T.alloc_fragment((HEADS, rope_dim), dtype) for _ in "ab"]
+    seen = [None if look is None else T.alloc_fragment((TILE,), T.bool) for _ in "ab"]
+    scores = [T.alloc_fragment((HEADS, TILE), T.float32) for _ in "ab"]
+    weights = [T.alloc_fragment((HEADS, TILE), dtype) for _ in "ab"]
+    out = [T.alloc_fragment((HEADS, half), T.float32) for _ in "lr"]
+    tile_top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+    top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+    before = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+    rescale = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+    part = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+    sums = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
+
+    with T.ws_op("load_q"):
+        for h in T.unroll(2, explicit=True):
+            T.copy(queries[h], Q_shared[h])
+    for g, name in enumerate("ab"):
+        with T.ws_op(f"init_{name}"):
+            T.copy(queries[2], Q_rope_local[g])
+            T.clear(out[g])
+            T.clear(sums[g])
+            T.fill(top[g], NO_KEY)
+    for step in T.serial(T.ceildiv(length, 2 * TILE), annotations={T.WSID: "steps"}):
+        for g, name in enumerate("ab"):
+            first = (step * 2 + g) * TILE
+            with T.ws_op(f"load_{name}_rope"):
+                load(rope[g], first, 2)
+            for h, side in enumerate(["left", "right"]):
+                with T.ws_op(f"load_{name}_{side}"):
+                    load(keys[g][h], first, h)
+            with T.ws_op(f"scores_{name}"):
+                if look is not None:
+                    look(seen[g], first)
+                T.gemm(Q_rope_local[g], rope[g], scores[g], transpose_B=True, clear_accum=True)
+                for h in T.unroll(2, explicit=True):
+                    T.gemm(Q_shared[h], keys[g][h], scores[g], transpose_B=True)
+            with T.ws_op(f"top_{name}"):
+                topmost(scores[g], tile_top[g], length - first, seen[g])
+        # Each group's own product comes first; the other's weights take a while.
+        for g, (name, own, other) in enumerate([("a", "left", "right"), ("b", "right", "left")]):
+            with T.ws_op(f"weigh_{name}"):
+                weighed(
+                    *(scores[g], weights[g], tile_top[g], top[g], before[g], rescale[g]), scale
+                )
+                T.copy(weights[g], weights_shared[g])
+                T.copy(top[g], top_shared[g])
+            with T.ws_op(f"{own}_{name}"):
+                rescaled(out[g], sums[g], rescale[g])
+                T.gemm(weights[g], keys[g][g], out[g])
+                added(scores[g], part[g], sums[g])  # beside the product
+            o = 1 - g
+            with T.ws_op(f"follow_{name}"):
+                followed(top_shared[g], top[o], before[o], rescale[o], scale)
+                rescaled(out[o], sums[o], rescale[o])
+            with T.ws_op(f"{other}_{name}"):
+                T.gemm(weights_shared[g], keys[g][o], out[o])
+    for g, name in enumerate("ab"):
+        with T.ws_op(f"sum_{name}"):
+            T.copy(sums[g], sums_shared[g])
+    for g, name in enumerate("ab"):
+        with T.ws_op(f"out_{name}"):
+            for i in T.Parallel(HEADS):
+                sums[g][i] = sums[g][i] + sums_shared[1 - g][i]
+            for i, j in T.Parallel(HEADS, half):
+                out[g][i, j] = out[g][i, j] / sums[g][i]
+            store(out[g], g, sums[g], top[g])
+
+
 @tilelang.jit(
     target={"kind": "cuda", "arch": "sm_90a"},
     pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True},
@@ -134,9 +222,17 @@ def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, clus
     heads, dim), Q_rope (batch, heads, rope_dim), KV (batch, length, dim), K_rope (batch, length,
     rope_dim). The blocks of a cluster work on heads of one token; each loads a part of the keys for
     all."""
-    scale = LOG2_E / (dim + rope_dim) ** 0.5
-    plan, half = schedule(), dim // 2
-    halves = [slice(0, half), slice(half, dim)]
+    plan = schedule()
+    halves = [slice(0, dim // 2), slice(dim // 2, dim)]
+    columns = [*halves, slice(0, rope_dim)]
+
+    @T.macro
+    def load(sources, b, tile, first, part):
+        T.copy(sources[part][b, first : first + TILE, columns[part]], tile)
+
+    @T.macro
+    def store(Output, b, rows, out, half, sums, top):
+        T.copy(out, Output[b, rows, halves[half]])
 
     @T.prim_func
     def main(
@@ -149,80 +245,11 @@ def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, clus
         with T.Kernel(
             T.ceildiv(heads, HEADS), batch, threads=32 * plan.num_warps, cluster_dims=cluster
         ) as (bx, by):
-            T.annotate_ws_schedule(plan)
-            Q_shared = [T.alloc_shared((HEADS, half), dtype) for _ in "lr"]
-            # Of the tiles a and b, the groups' own; the results' left and right half.
-            keys = [[T.alloc_shared((TILE, half), dtype) for _ in "lr"] for _ in "ab"]
-            rope = [T.alloc_shared((TILE, rope_dim), dtype) for _ in "ab"]
-            weights_shared = [T.alloc_shared((HEADS, TILE), dtype) for _ in "ab"]
-            top_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
-            sums_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
-            Q_rope_local = [T.alloc_fragment((HEADS, rope_dim), dtype) for _ in "ab"]
-            scores = [T.alloc_fragment((HEADS, TILE), T.float32) for _ in "ab"]
-            weights = [T.alloc_fragment((HEADS, TILE), dtype) for _ in "ab"]
-            out = [T.alloc_fragment((HEADS, half), T.float32) for _ in "lr"]
-            tile_top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            before = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            rescale = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            part = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            sums = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-
             rows = slice(bx * HEADS, (bx + 1) * HEADS)
-            with T.ws_op("load_q"):
-                for h, here in enumerate(halves):
-                    T.copy(Q[by, rows, here], Q_shared[h])
-            for g, name in enumerate("ab"):
-                with T.ws_op(f"init_{name}"):
-                    T.copy(Q_rope[by, rows, :], Q_rope_local[g])
-                    T.clear(out[g])
-                    T.clear(sums[g])
-                    T.fill(top[g], -T.infinity(T.float32))
-            for step in T.serial(T.ceildiv(length, 2 * TILE), annotations={T.WSID: "steps"}):
-                for g, name in enumerate("ab"):
-                    first = (step * 2 + g) * TILE
-                    with T.ws_op(f"load_{name}_rope"):
-                        T.copy(K_rope[by, first : first + TILE, :], rope[g])
-                    for h, side in enumerate(["left", "right"]):
-                        with T.ws_op(f"load_{name}_{side}"):
-                            T.copy(KV[by, first : first + TILE, halves[h]], keys[g][h])
-                    with T.ws_op(f"scores_{name}"):
-                        T.gemm(
-                            Q_rope_local[g], rope[g], scores[g], transpose_B=True, clear_accum=True
-                        )
-                        for h in T.unroll(2, explicit=True):
-                            T.gemm(Q_shared[h], keys[g][h], scores[g], transpose_B=True)
-                    with T.ws_op(f"top_{name}"):
-                        topmost(scores[g], tile_top[g], length - first)
-                # Each group's own product comes first; the other's weights take a while.
-                for g, (name, own, other) in enumerate(
-                    [("a", "left", "right"), ("b", "right", "left")]
-                ):
-                    with T.ws_op(f"weigh_{name}"):
-                        weighed(
-                            *(scores[g], weights[g], tile_top[g], top[g], before[g], rescale[g]),
-                            scale,
-                        )
-                        T.copy(weights[g], weights_shared[g])
-                        T.copy(top[g], top_shared[g])
-                    with T.ws_op(f"{own}_{name}"):
-                        rescaled(out[g], sums[g], rescale[g])
-                        T.gemm(weights[g], keys[g][g], out[g])
-                        added(scores[g], part[g], sums[g])  # beside the product
-                    o = 1 - g
-                    with T.ws_op(f"follow_{name}"):
-                        followed(top_shared[g], top[o], before[o], rescale[o], scale)
-                        rescaled(out[o], sums[o], rescale[o])
-                    with T.ws_op(f"{other}_{name}"):
-                        T.gemm(weights_shared[g], keys[g][o], out[o])
-            for g, name in enumerate("ab"):
-                with T.ws_op(f"sum_{name}"):
-                    T.copy(sums[g], sums_shared[g])
-            for g, name in enumerate("ab"):
-                with T.ws_op(f"out_{name}"):
-                    for i, j in T.Parallel(HEADS, half):
-                        out[g][i, j] = out[g][i, j] / (sums[g][i] + sums_shared[1 - g][i])
-                    T.copy(out[g], Output[by, rows, halves[g]])
+            queries = [*(Q[by, rows, here] for here in halves), Q_rope[by, rows, :]]
+            keys = partial(load, [KV, KV, K_rope], by)
+            results = partial(store, Output, by, rows)
+            attend(plan, dim // 2, rope_dim, dtype, queries, length, keys, results)
         return Output
 
     return main

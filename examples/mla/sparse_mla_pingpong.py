@@ -7,10 +7,11 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import math
+from functools import partial
 
 import torch
-from mla_decode_pingpong import HEADS, TILE, added, followed, rescaled, schedule, weighed
-from sparse_mla import LOG2_E, NO_KEY, PIECE, check
+from mla_decode_pingpong import HEADS, TILE, attend, schedule
+from sparse_mla import LOG2_E, PIECE, check
 
 import tilelang
 import tilelang.language as T
@@ -30,15 +31,28 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
     width, half = latent + rotated, latent // 2
     scale = LOG2_E / width**0.5
     plan = schedule(PRODUCER, CONSUMER)
-    halves = [slice(0, half), slice(half, latent)]
+    columns = [slice(0, half), slice(half, latent), slice(latent, width)]
 
     @T.macro
-    def gather(KV, Chosen, query, first, columns, tile):
+    def gather(KV, Chosen, query, tile, first, part):
         """Columns of the rows that are named from `first` on. What is no row is zero."""
         piece = math.gcd(int(tile.shape[1]), PIECE)
-        for part, j, d in T.Parallel(tile.shape[1] // piece, TILE, piece):
-            at = part * piece + d
-            tile[j, at] = KV[Chosen[query, first + j], columns + at]
+        for p, j, d in T.Parallel(tile.shape[1] // piece, TILE, piece):
+            at = p * piece + d
+            tile[j, at] = KV[Chosen[query, first + j], columns[part].start + at]
+
+    @T.macro
+    def look(Chosen, query, seen, first):
+        for j in T.Parallel(TILE):
+            seen[j] = first + j < chosen and Chosen[query, first + j] >= 0
+
+    @T.macro
+    def store(Output, LogSum, query, rows, out, part, sums, top):
+        T.copy(out, Output[query, rows, columns[part]])
+        if part == 0:
+            for i in T.Parallel(HEADS):
+                sums[i] = T.log2(sums[i]) + top[i] * scale
+            T.copy(sums, LogSum[query, rows])
 
     @T.prim_func
     def main(
@@ -49,91 +63,13 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
         Output = T.empty((queries, heads, latent), dtype)
         LogSum = T.empty((queries, heads), T.float32)
         with T.Kernel(T.ceildiv(heads, HEADS), queries, threads=32 * plan.num_warps) as (bx, query):
-            T.annotate_ws_schedule(plan)
-            Q_shared = [T.alloc_shared((HEADS, half), dtype) for _ in "lr"]
-            # Of the tiles a and b, the groups' own; the results' left and right half.
-            keys = [[T.alloc_shared((TILE, half), dtype) for _ in "lr"] for _ in "ab"]
-            rope = [T.alloc_shared((TILE, rotated), dtype) for _ in "ab"]
-            weights_shared = [T.alloc_shared((HEADS, TILE), dtype) for _ in "ab"]
-            top_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
-            sums_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
-            Q_rope_local = [T.alloc_fragment((HEADS, rotated), dtype) for _ in "ab"]
-            seen = [T.alloc_fragment((TILE,), T.bool) for _ in "ab"]
-            scores = [T.alloc_fragment((HEADS, TILE), T.float32) for _ in "ab"]
-            weights = [T.alloc_fragment((HEADS, TILE), dtype) for _ in "ab"]
-            out = [T.alloc_fragment((HEADS, half), T.float32) for _ in "lr"]
-            tile_top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            top = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            before = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            rescale = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            part = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-            sums = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
-
             rows = slice(bx * HEADS, (bx + 1) * HEADS)
-            with T.ws_op("load_q"):
-                for h, here in enumerate(halves):
-                    T.copy(Q[query, rows, here], Q_shared[h])
-            for g, name in enumerate("ab"):
-                with T.ws_op(f"init_{name}"):
-                    T.copy(Q[query, rows, latent:], Q_rope_local[g])
-                    T.clear(out[g])
-                    T.clear(sums[g])
-                    T.fill(top[g], NO_KEY)
-            for step in T.serial(T.ceildiv(chosen, 2 * TILE), annotations={T.WSID: "steps"}):
-                for g, name in enumerate("ab"):
-                    first = (step * 2 + g) * TILE
-                    with T.ws_op(f"load_{name}_rope"):
-                        gather(KV, Chosen, query, first, latent, rope[g])
-                    for h, side in enumerate(["left", "right"]):
-                        with T.ws_op(f"load_{name}_{side}"):
-                            gather(KV, Chosen, query, first, h * half, keys[g][h])
-                    with T.ws_op(f"scores_{name}"):
-                        for j in T.Parallel(TILE):
-                            seen[g][j] = first + j < chosen and Chosen[query, first + j] >= 0
-                        T.gemm(
-                            Q_rope_local[g], rope[g], scores[g], transpose_B=True, clear_accum=True
-                        )
-                        for h in T.unroll(2, explicit=True):
-                            T.gemm(Q_shared[h], keys[g][h], scores[g], transpose_B=True)
-                    with T.ws_op(f"top_{name}"):
-                        for i, j in T.Parallel(HEADS, TILE):
-                            scores[g][i, j] = T.if_then_else(seen[g][j], scores[g][i, j], NO_KEY)
-                        T.reduce_max(scores[g], tile_top[g], dim=1)
-                # Each group's own product comes first; the other's weights take a while.
-                for g, (name, own, other) in enumerate(
-                    [("a", "left", "right"), ("b", "right", "left")]
-                ):
-                    with T.ws_op(f"weigh_{name}"):
-                        weighed(
-                            *(scores[g], weights[g], tile_top[g], top[g], before[g], rescale[g]),
-                            scale,
-                        )
-                        T.copy(weights[g], weights_shared[g])
-                        T.copy(top[g], top_shared[g])
-                    with T.ws_op(f"{own}_{name}"):
-                        rescaled(out[g], sums[g], rescale[g])
-                        T.gemm(weights[g], keys[g][g], out[g])
-                        added(scores[g], part[g], sums[g])  # beside the product
-                    o = 1 - g
-                    with T.ws_op(f"follow_{name}"):
-                        followed(top_shared[g], top[o], before[o], rescale[o], scale)
-                        rescaled(out[o], sums[o], rescale[o])
-                    with T.ws_op(f"{other}_{name}"):
-                        T.gemm(weights_shared[g], keys[g][o], out[o])
-            for g, name in enumerate("ab"):
-                with T.ws_op(f"sum_{name}"):
-                    T.copy(sums[g], sums_shared[g])
-            for g, name in enumerate("ab"):
-                with T.ws_op(f"out_{name}"):
-                    for i in T.Parallel(HEADS):
-                        sums[g][i] = sums[g][i] + sums_shared[1 - g][i]
-                    for i, j in T.Parallel(HEADS, half):
-                        out[g][i, j] = out[g][i, j] / sums[g][i]
-                    T.copy(out[g], Output[query, rows, halves[g]])
-                    if g == 0:
-                        for i in T.Parallel(HEADS):
-                            sums[g][i] = T.log2(sums[g][i]) + top[g][i] * scale
-                        T.copy(sums[g], LogSum[query, rows])
+            attend(
+                *(plan, half, rotated, dtype, [Q[query, rows, here] for here in columns], chosen),
+                load=partial(gather, KV, Chosen, query),
+                store=partial(store, Output, LogSum, query, rows),
+                look=partial(look, Chosen, query),
+            )
         return Output, LogSum
 
     return main
