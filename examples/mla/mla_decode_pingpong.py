@@ -186,9 +186,7 @@ def attend(plan, half, rope_dim, dtype, queries, length, load, store, look=None)
         # Each group's own product comes first; the other's weights take a while.
         for g, (name, own, other) in enumerate([("a", "left", "right"), ("b", "right", "left")]):
             with T.ws_op(f"weigh_{name}"):
-                weighed(
-                    *(scores[g], weights[g], tile_top[g], top[g], before[g], rescale[g]), scale
-                )
+                weighed(*(scores[g], weights[g], tile_top[g], top[g], before[g], rescale[g]), scale)
                 T.copy(weights[g], weights_shared[g])
                 T.copy(top[g], top_shared[g])
             with T.ws_op(f"{own}_{name}"):
