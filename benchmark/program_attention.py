@@ -146,7 +146,7 @@ def latent_decode_by_schedule() -> Program:
 
     return Program(
         "MLA decode, roles by a schedule",
-        [pingpong.schedule, *macros, pingpong.added, pingpong.mla_decode],
+        [pingpong.schedule, *macros, pingpong.added, pingpong.attend, pingpong.mla_decode],
         [
             lambda **_: pingpong.mla_decode(
                 T.dynamic("batch"), heads, T.dynamic("length"), cluster=2

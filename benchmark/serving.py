@@ -105,8 +105,14 @@ def gqa_decode_fp8() -> Program:
     )
 
 
-def mla_decode_paged() -> Program:
+def mla_decode_paged(by_schedule: bool = False) -> Program:
     own, heads = example("mla_decode_paged"), 128
+    name, sources = "MLA decode, pages of 64", [own.combine, own.mla_decode_paged]
+    program = functools.partial(own.mla_decode_paged, heads, block_N=128)
+    if by_schedule:
+        name, theirs = f"{name}, by a schedule", example("mla_decode_paged_pingpong")
+        sources = [theirs.mla_decode_paged]
+        program = functools.partial(theirs.mla_decode_paged, heads, cluster=2)
 
     def case(kernels, device, batch, length):
         tensors = own.inputs([length, *[length - 1] * (batch - 1)], heads, device=device)
@@ -117,9 +123,9 @@ def mla_decode_paged() -> Program:
         return 2.0 * batch * heads * length * (2 * 512 + 64), HALF * rows
 
     return Program(
-        "MLA decode, pages of 64",
-        [own.combine, own.mla_decode_paged],
-        [lambda **_: own.mla_decode_paged(heads, block_N=128)],
+        name,
+        sources,
+        [lambda **_: program()],
         case,
         {"batch": 1, "length": 100},
         {"batch": 132, "length": 8192},
@@ -686,6 +692,7 @@ PROGRAMS = {
     "gqa_long": gqa_decode_long,
     "gqa_fp8": gqa_decode_fp8,
     "mla_pages": mla_decode_paged,
+    "mla_pages_by_schedule": functools.partial(mla_decode_paged, by_schedule=True),
     "experts_bf16": functools.partial(grouped_gemm, False),
     "experts_fp8": functools.partial(grouped_gemm, True),
     "experts_masked_bf16": functools.partial(masked_gemm, False),

@@ -197,13 +197,12 @@ def reference(q, cache, table, lengths, rope_dim=64):
     return torch.stack(found)
 
 
-def relative_error(lengths, heads, dim, rope_dim, page, splits, device="cpu", **tile):
+def relative_error(kernel, lengths, heads, dim=512, rope_dim=64, page=64, device="cpu"):
     """||ours - reference|| / ||reference||"""
     torch.manual_seed(0)
     tensors = inputs(lengths, heads, dim, rope_dim, page, device=device)
     wanted = reference(*tensors, rope_dim)
-    found = mla_decode_paged(heads, dim, rope_dim, page, splits, **tile)(*tensors)
-    return float((found.double() - wanted).norm() / wanted.norm())
+    return float((kernel(*tensors).double() - wanted).norm() / wanted.norm())
 
 
 if __name__ == "__main__":
@@ -218,9 +217,8 @@ if __name__ == "__main__":
     lengths = arguments.lengths or ([8192, 1, 777, 4096] * 8 if gpu else [100, 1])
     device = "cuda" if gpu else "cpu"
     for splits in arguments.splits:
-        error = relative_error(
-            *(lengths, arguments.heads, *arguments.dim, arguments.page, splits, device)
-        )
+        sizes = arguments.heads, *arguments.dim, arguments.page
+        error = relative_error(mla_decode_paged(*sizes, splits), lengths, *sizes, device)
         bound = torch.finfo(torch.bfloat16).eps
         assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
         print(f"{len(lengths)} sequences, {splits} splits: relative error {error:.1e}")

@@ -87,6 +87,19 @@ def rescaled(out, sums, rescale):
 
 
 @T.macro
+def topmost(scores, tile_top, keys, seen):
+    """The largest score of each row. Others than those of the first `keys`, or with `seen` than
+    those it names, become those of no key."""
+    if seen is not None:
+        for i, j in T.Parallel(HEADS, TILE):
+            scores[i, j] = T.if_then_else(seen[j], scores[i, j], NO_KEY)
+    elif keys < TILE:
+        for i, j in T.Parallel(HEADS, TILE):
+            scores[i, j] = T.if_then_else(j < keys, scores[i, j], NO_KEY)
+    T.reduce_max(scores, tile_top, dim=1)
+
+
+@T.macro
 def weighed(scores, weights, tile_top, top, before, rescale, scale):
     """Weights of the scores, and the maximum that they are relative to."""
     T.copy(top, before)
@@ -117,31 +130,24 @@ def added(scores, part, sums):
         sums[i] = sums[i] + part[i]
 
 
-def nothing(*_):
-    """What needs not be looked up."""
-
-
 @T.macro
-def attend(plan, steps, load_q, load, look, mask, store, sizes, dtype, scale):
-    """A block's work: `steps` times two tiles of keys by the roles of `plan`.
-
-    `load_q(columns, tile)` and `load(first, columns, tile)` load columns, of latent and rotated
-    ones the `sizes`, of the queries and of keys from `first` on. `look(g, first)` reads what
-    `mask(g, first, scores)` needs to put NO_KEY for what is no key. `store(g, out, columns,
-    sums, top)` takes a group's columns of the results, and the sums of weights relative to `top`.
-    """
-    latent, rotated = sizes
-    half = latent // 2
-    halves, rope_columns = [slice(0, half), slice(half, latent)], slice(latent, latent + rotated)
+def attend(plan, half, rope_dim, dtype, queries, length, load, store, look=None):
+    """The steps of `plan` over `length` keys, for rows of queries: their left and right half, then
+    their rotated part. `load(tile, first, part)` fills a tile with that part, of these three, of
+    the keys from `first` on; `look(seen, first)` says which of these are keys, if not the first
+    `length`. `store(out, g, sums, top)` has half g of the results, the sums of the weights, and the
+    maxima that they are relative to."""
+    scale = LOG2_E / (2 * half + rope_dim) ** 0.5
     T.annotate_ws_schedule(plan)
     Q_shared = [T.alloc_shared((HEADS, half), dtype) for _ in "lr"]
     # Of the tiles a and b, the groups' own; the results' left and right half.
     keys = [[T.alloc_shared((TILE, half), dtype) for _ in "lr"] for _ in "ab"]
-    rope = [T.alloc_shared((TILE, rotated), dtype) for _ in "ab"]
+    rope = [T.alloc_shared((TILE, rope_dim), dtype) for _ in "ab"]
     weights_shared = [T.alloc_shared((HEADS, TILE), dtype) for _ in "ab"]
     top_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
     sums_shared = [T.alloc_shared((HEADS,), T.float32) for _ in "ab"]
-    Q_rope_local = [T.alloc_fragment((HEADS, rotated), dtype) for _ in "ab"]
+    Q_rope_local = [T.alloc_fragment((HEADS, rope_dim), dtype) for _ in "ab"]
+    seen = [None if look is None else T.alloc_fragment((TILE,), T.bool) for _ in "ab"]
     scores = [T.alloc_fragment((HEADS, TILE), T.float32) for _ in "ab"]
     weights = [T.alloc_fragment((HEADS, TILE), dtype) for _ in "ab"]
     out = [T.alloc_fragment((HEADS, half), T.float32) for _ in "lr"]
@@ -153,30 +159,30 @@ def attend(plan, steps, load_q, load, look, mask, store, sizes, dtype, scale):
     sums = [T.alloc_fragment((HEADS,), T.float32) for _ in "ab"]
 
     with T.ws_op("load_q"):
-        for h, columns in enumerate(halves):
-            load_q(columns, Q_shared[h])
+        for h in T.unroll(2, explicit=True):
+            T.copy(queries[h], Q_shared[h])
     for g, name in enumerate("ab"):
         with T.ws_op(f"init_{name}"):
-            load_q(rope_columns, Q_rope_local[g])
+            T.copy(queries[2], Q_rope_local[g])
             T.clear(out[g])
             T.clear(sums[g])
             T.fill(top[g], NO_KEY)
-    for step in T.serial(steps, annotations={T.WSID: "steps"}):
+    for step in T.serial(T.ceildiv(length, 2 * TILE), annotations={T.WSID: "steps"}):
         for g, name in enumerate("ab"):
             first = (step * 2 + g) * TILE
             with T.ws_op(f"load_{name}_rope"):
-                load(first, rope_columns, rope[g])
+                load(rope[g], first, 2)
             for h, side in enumerate(["left", "right"]):
                 with T.ws_op(f"load_{name}_{side}"):
-                    load(first, halves[h], keys[g][h])
+                    load(keys[g][h], first, h)
             with T.ws_op(f"scores_{name}"):
-                look(g, first)
+                if look is not None:
+                    look(seen[g], first)
                 T.gemm(Q_rope_local[g], rope[g], scores[g], transpose_B=True, clear_accum=True)
                 for h in T.unroll(2, explicit=True):
                     T.gemm(Q_shared[h], keys[g][h], scores[g], transpose_B=True)
             with T.ws_op(f"top_{name}"):
-                mask(g, first, scores[g])
-                T.reduce_max(scores[g], tile_top[g], dim=1)
+                topmost(scores[g], tile_top[g], length - first, seen[g])
         # Each group's own product comes first; the other's weights take a while.
         for g, (name, own, other) in enumerate([("a", "left", "right"), ("b", "right", "left")]):
             with T.ws_op(f"weigh_{name}"):
@@ -202,7 +208,7 @@ def attend(plan, steps, load_q, load, look, mask, store, sizes, dtype, scale):
                 sums[g][i] = sums[g][i] + sums_shared[1 - g][i]
             for i, j in T.Parallel(HEADS, half):
                 out[g][i, j] = out[g][i, j] / sums[g][i]
-            store(g, out[g], halves[g], sums[g], top[g])
+            store(out[g], g, sums[g], top[g])
 
 
 @tilelang.jit(
@@ -214,29 +220,17 @@ def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, clus
     heads, dim), Q_rope (batch, heads, rope_dim), KV (batch, length, dim), K_rope (batch, length,
     rope_dim). The blocks of a cluster work on heads of one token; each loads a part of the keys for
     all."""
-    scale = LOG2_E / (dim + rope_dim) ** 0.5
     plan = schedule()
+    halves = [slice(0, dim // 2), slice(dim // 2, dim)]
+    columns = [*halves, slice(0, rope_dim)]
 
     @T.macro
-    def load_rows(X, X_rope, token, rows, columns, tile):
-        if columns.start < dim:
-            T.copy(X[token, rows, columns], tile)
-        else:
-            T.copy(X_rope[token, rows, :], tile)
+    def load(sources, b, tile, first, part):
+        T.copy(sources[part][b, first : first + TILE, columns[part]], tile)
 
     @T.macro
-    def load_keys(KV, K_rope, token, first, columns, tile):
-        load_rows(KV, K_rope, token, slice(first, first + TILE), columns, tile)
-
-    @T.macro
-    def mask(g, first, scores):
-        if length - first < TILE:
-            for i, j in T.Parallel(HEADS, TILE):
-                scores[i, j] = T.if_then_else(j < length - first, scores[i, j], NO_KEY)
-
-    @T.macro
-    def store(Output, token, rows, g, out, columns, sums, top):
-        T.copy(out, Output[token, rows, columns])
+    def store(Output, b, rows, out, half, sums, top):
+        T.copy(out, Output[b, rows, halves[half]])
 
     @T.prim_func
     def main(
@@ -250,13 +244,10 @@ def mla_decode(batch, heads, length, dim=512, rope_dim=64, dtype=T.float16, clus
             T.ceildiv(heads, HEADS), batch, threads=32 * plan.num_warps, cluster_dims=cluster
         ) as (bx, by):
             rows = slice(bx * HEADS, (bx + 1) * HEADS)
-            attend(
-                *(plan, T.ceildiv(length, 2 * TILE)),
-                partial(load_rows, Q, Q_rope, by, rows),
-                partial(load_keys, KV, K_rope, by),
-                *(nothing, mask, partial(store, Output, by, rows)),
-                *((dim, rope_dim), dtype, scale),
-            )
+            queries = [*(Q[by, rows, here] for here in halves), Q_rope[by, rows, :]]
+            keys = partial(load, [KV, KV, K_rope], by)
+            results = partial(store, Output, by, rows)
+            attend(plan, dim // 2, rope_dim, dtype, queries, length, keys, results)
         return Output
 
     return main

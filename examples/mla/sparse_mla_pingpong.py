@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 from mla_decode_pingpong import HEADS, TILE, attend, schedule
-from sparse_mla import LOG2_E, NO_KEY, PIECE, check
+from sparse_mla import LOG2_E, PIECE, check
 
 import tilelang
 import tilelang.language as T
@@ -28,36 +28,28 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
     """Output and LogSum as in sparse_mla.py, of Q (queries, heads, latent + rotated), KV (length,
     latent + rotated) and Chosen (queries, chosen)."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
-    width = latent + rotated
+    width, half = latent + rotated, latent // 2
     scale = LOG2_E / width**0.5
     plan = schedule(PRODUCER, CONSUMER)
+    columns = [slice(0, half), slice(half, latent), slice(latent, width)]
 
     @T.macro
-    def load_q(Q, query, rows, columns, tile):
-        T.copy(Q[query, rows, columns], tile)
-
-    @T.macro
-    def gather(KV, Chosen, query, first, columns, tile):
+    def gather(KV, Chosen, query, tile, first, part):
         """Columns of the rows that are named from `first` on. What is no row is zero."""
         piece = math.gcd(int(tile.shape[1]), PIECE)
-        for part, j, d in T.Parallel(tile.shape[1] // piece, TILE, piece):
-            at = part * piece + d
-            tile[j, at] = KV[Chosen[query, first + j], columns.start + at]
+        for p, j, d in T.Parallel(tile.shape[1] // piece, TILE, piece):
+            at = p * piece + d
+            tile[j, at] = KV[Chosen[query, first + j], columns[part].start + at]
 
     @T.macro
-    def look(Chosen, query, seen, g, first):
+    def look(Chosen, query, seen, first):
         for j in T.Parallel(TILE):
-            seen[g][j] = first + j < chosen and Chosen[query, first + j] >= 0
+            seen[j] = first + j < chosen and Chosen[query, first + j] >= 0
 
     @T.macro
-    def mask(seen, g, first, scores):
-        for i, j in T.Parallel(HEADS, TILE):
-            scores[i, j] = T.if_then_else(seen[g][j], scores[i, j], NO_KEY)
-
-    @T.macro
-    def store(Output, LogSum, query, rows, g, out, columns, sums, top):
-        T.copy(out, Output[query, rows, columns])
-        if g == 0:
+    def store(Output, LogSum, query, rows, out, part, sums, top):
+        T.copy(out, Output[query, rows, columns[part]])
+        if part == 0:
             for i in T.Parallel(HEADS):
                 sums[i] = T.log2(sums[i]) + top[i] * scale
             T.copy(sums, LogSum[query, rows])
@@ -72,14 +64,11 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
         LogSum = T.empty((queries, heads), T.float32)
         with T.Kernel(T.ceildiv(heads, HEADS), queries, threads=32 * plan.num_warps) as (bx, query):
             rows = slice(bx * HEADS, (bx + 1) * HEADS)
-            seen = [T.alloc_fragment((TILE,), T.bool) for _ in "ab"]
             attend(
-                *(plan, T.ceildiv(chosen, 2 * TILE)),
-                partial(load_q, Q, query, rows),
-                partial(gather, KV, Chosen, query),
-                *(partial(look, Chosen, query, seen), partial(mask, seen)),
-                partial(store, Output, LogSum, query, rows),
-                *((latent, rotated), dtype, scale),
+                *(plan, half, rotated, dtype, [Q[query, rows, here] for here in columns], chosen),
+                load=partial(gather, KV, Chosen, query),
+                store=partial(store, Output, LogSum, query, rows),
+                look=partial(look, Chosen, query),
             )
         return Output, LogSum
 

@@ -69,6 +69,7 @@ RUNS = {
     "mamba3": ("--length 70", 1),
     "mla_decode": ("--length 70 --split 1 2", 2),
     "mla_decode_paged": ("--lengths 70 1 --dim 128 64 --page 16", 2),
+    "mla_decode_paged_pingpong": ("--lengths 150 1 --cluster 2", 1),
     "mla_decode_pingpong": ("--length 150 --cluster 2", 1),
     "native_sparse_attention": ("--length 270", 1),
     "norm_residual": ("--size 9 200", 2),
@@ -223,7 +224,7 @@ def test_products_of_the_default_tiles_overlap(name, monkeypatch):
     assert compiled.resource_usage["main_kernel"].spill_stores == 0
 
 
-@pytest.mark.parametrize("name", ["delta_rule", "mla_decode_pingpong"])
+@pytest.mark.parametrize("name", ["delta_rule", "mla_decode_pingpong", "mla_decode_paged_pingpong"])
 def test_registers_suffice(name, monkeypatch):
     """Tiles of the benchmark: ptxas neither serialises products nor spills."""
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
@@ -232,6 +233,8 @@ def test_registers_suffice(name, monkeypatch):
     if name == "delta_rule":
         program = module["delta_rule"](256, module["solve_by_blocks"], 64, 128, 128, 64)
         kernel = tilelang.compile(program, target="cuda -arch=sm_90a")
+    elif name == "mla_decode_paged_pingpong":
+        kernel = module["mla_decode_paged"](128, cluster=2)
     else:
         kernel = module["mla_decode"](T.dynamic("batch"), 128, T.dynamic("length"), cluster=2)
     (usage,) = kernel.resource_usage.values()
