@@ -114,28 +114,30 @@ def chunk_scan_backward() -> Program:
 
 
 def delta_rule(channels: bool) -> Program:
-    own, heads, size, columns = example("delta_rule"), 256, 128, 64
-    # The decays of channels take the shared memory of a chunk of 64.
-    chunk = 32 if channels else 64
+    rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
+    own = example("kda") if channels else rule
 
     def case(kernels, device, length):
-        q, k, v, beta = own.inputs(heads, length, size, size, device)
+        q, k, v, beta = rule.inputs(heads, length, size, size, device)
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
         out = nothing(length, heads, size, device=device)
-        shape = -(-length // chunk), heads, chunk
-        inverse = nothing(*shape, chunk, device=device, dtype=k.dtype)
-        log_decay = nothing(*shape, device=device)
+        if channels:
+            parts = own.parts_of(k, chunk)
+        else:
+            parts = own.chunk_tensors(k, chunk, (chunk, chunk))
+            parts += own.chunk_tensors(k, chunk, (2, chunk), dtype=torch.float32)
 
         def ours():
             if channels:
-                kernels[0](q, k, v, gate, beta, out)
+                kernels[0](q, k, gate, beta, *parts)
+                kernels[1](v, *parts, out)
             else:
-                kernels[0](k, gate, beta, inverse, log_decay)
-                kernels[1](q, k, v, inverse, log_decay, out)
+                kernels[0](k, gate, beta, *parts)
+                kernels[1](q, k, v, *parts, out)
             return [out]
 
-        return Case(ours, lambda: [own.reference(q, k, v, gate, beta)])
+        return Case(ours, lambda: [rule.reference(q, k, v, gate, beta)])
 
     def work(length):
         # Three products with the state, two of rows of the chunk, one of them by the updates, and
@@ -144,21 +146,18 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    sizes = {"chunk": chunk, "d_key": size}
-    values = {**sizes, "d_value": size, "columns": columns}
-    if channels:
-        sources = [own.channel_delta_rule, own.solve_by_blocks]
-        parts = [compiled(own.channel_delta_rule, heads, own.solve_by_blocks, **values)]
-    else:
-        sources = [own.chunk_inverses, own.delta_rule_by_inverses]
-        parts = [
-            compiled(own.chunk_inverses, heads, **sizes),
-            compiled(own.delta_rule_by_inverses, heads, **values),
-        ]
+    first, second = (
+        (own.chunk_parts, own.outputs)
+        if channels
+        else (own.chunk_inverses, own.delta_rule_by_inverses)
+    )
     return Program(
         "KDA" if channels else "gated delta rule",
-        [*sources, own.invert, own.invert_blocks, own.join_blocks],
-        parts,
+        [first, second, rule.invert, rule.invert_blocks, rule.join_blocks],
+        [
+            compiled(first, heads, chunk, size),
+            compiled(second, heads, chunk, size, size, columns=64),
+        ],
         case,
         {"length": 135},
         {"length": 4096},
@@ -167,50 +166,19 @@ def delta_rule(channels: bool) -> Program:
     )
 
 
-def delta_rule_chunks(channels: bool) -> Program:
-    own, heads, size, chunk = example("delta_rule_chunks"), 256, 128, 64
-    forward = delta_rule(channels)
-
-    def case(kernels, device, length):
-        q, k, v, beta = own.inputs(heads, length, size, size, device)
-        gates = (length, heads, size) if channels else (length, heads)
-        gate = -torch.rand(gates, device=device) / 8
-        parts, out = own.parts_of(q, v, chunk), nothing(length, heads, size, device=device)
-
-        def ours():
-            kernels[0](q, k, v, gate, beta, *parts)
-            kernels[1](*parts[1:], out)
-            return [out]
-
-        return Case(ours, lambda: [own.reference(q, k, v, gate, beta)])
-
-    return Program(
-        f"{forward.name} in two kernels",
-        [own.chunk_parts, own.invert, own.store, own.outputs],
-        [
-            compiled(own.chunk_parts, heads, channels, chunk, size, size),
-            compiled(own.outputs, heads, chunk, size, size),
-        ],
-        case,
-        forward.small,
-        forward.full,
-        forward.work,
-        bound=2e-2,
-    )
-
-
 def delta_rule_backward(channels: bool) -> Program:
-    own, heads, size, chunk = example("delta_rule_backward"), 256, 128, 64
+    rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
+    own = example("kda_backward" if channels else "delta_rule_backward")
 
     def case(kernels, device, length):
-        q, k, v, beta = own.inputs(heads, length, size, size, device)
+        q, k, v, beta = rule.inputs(heads, length, size, size, device)
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
         d_out = torch.randn_like(v)
 
         def reference():
             leaves = [t.double().requires_grad_() for t in (q, k, v, gate, beta)]
-            return torch.autograd.grad(own.reference(*leaves), leaves, d_out.double())
+            return torch.autograd.grad(rule.reference(*leaves), leaves, d_out.double())
 
         return Case(lambda: own.backward(q, k, v, gate, beta, d_out, kernels, chunk), reference)
 
@@ -221,14 +189,18 @@ def delta_rule_backward(channels: bool) -> Program:
         moved = 7.0 * HALF + 2.0 * FLOAT * channels
         return heads * length * per_row, moved * length * heads * size
 
+    first = (
+        compiled(own.chunk_parts, heads, chunk, size, tiles=4)
+        if channels
+        else compiled(own.chunk_inverses, heads, chunk, size)
+    )
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
-        [own.chunk_parts, own.states, own.gradients_of_states, own.gradients, own.store],
+        [own.states, own.gradients, own.store, own.update_gradients, own.update_rows],
         [
-            compiled(own.chunk_parts, heads, channels, chunk, size, size),
+            first,
             compiled(own.states, heads, chunk, size, size),
-            compiled(own.gradients_of_states, heads, chunk, size, size),
-            compiled(own.gradients, heads, channels, chunk, size, size),
+            compiled(own.gradients, heads, chunk, size, size),
         ],
         case,
         {"length": 135},
@@ -534,8 +506,6 @@ PROGRAMS = {
     "chunk_scan_backward": chunk_scan_backward,
     "delta_rule": functools.partial(delta_rule, False),
     "delta_rule_of_channels": functools.partial(delta_rule, True),
-    "delta_rule_chunks": functools.partial(delta_rule_chunks, False),
-    "delta_rule_chunks_of_channels": functools.partial(delta_rule_chunks, True),
     "delta_rule_backward": functools.partial(delta_rule_backward, False),
     "delta_rule_backward_of_channels": functools.partial(delta_rule_backward, True),
     "connections_before": connections_before,

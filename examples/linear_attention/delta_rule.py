@@ -1,11 +1,10 @@
 """The gated delta rule (Yang, Kautz, Hatamizadeh 2024) in chunks: S = g S (I - b k k^T) + b v k^T.
-The updates of a chunk follow from a triangular system, solved by the inverses of its blocks. In
-Kimi Delta Attention (Kimi Team 2025) each channel of the keys has a gate of its own. Check both
-against float64.
+The updates of a chunk follow from a triangular system, solved by the inverses of its blocks. Check
+it against float64.
 
-A kernel solves the system of a chunk when it comes there (`delta_rule`, `channel_delta_rule`). Or
-one inverts the systems of all chunks, which wait for no state, and another one goes from chunk to
-chunk (`chunk_inverses` and `delta_rule_by_inverses`).
+A kernel solves the system of a chunk when it comes there (`delta_rule`). Or one inverts the systems
+of all chunks, which wait for no state, and another one goes from chunk to chunk (`chunk_inverses`
+and `delta_rule_by_inverses`).
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -161,9 +160,8 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
 
 
 def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
-    """What of each chunk needs no state: (1 + system)^-1 diag(beta), (chunks, heads, chunk, chunk),
-    and the sums of the gates since the chunk's begin, (chunks, heads, chunk). A block has a chunk
-    of a head."""
+    """What of each chunk needs no state: (1 + system)^-1, and of its rows G, the sums of the gates
+    since its begin, and beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -172,12 +170,11 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
         Gate: T.Tensor((length, heads), "float32"),
         Beta: T.Tensor((length, heads), "float32"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
-        LogDecay: T.Tensor((chunks, heads, chunk), "float32"),
+        Rows: T.Tensor((chunks, heads, 2, chunk), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
-            gate = T.alloc_shared((chunk,), "float32")
             beta = T.alloc_shared((chunk,), "float32")
             log_decay = T.alloc_shared((chunk,), "float32")
             system_shared = T.alloc_shared((chunk, chunk), "float32")
@@ -188,21 +185,43 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             rows = slice(n * chunk, (n + 1) * chunk)
             T.copy(K[rows, h, :], k)
             # Rows behind the end are zero: they decay nothing.
-            T.copy(Gate[rows, h], gate)
+            T.copy(Gate[rows, h], log_decay)
             T.copy(Beta[rows, h], beta)
-            T.cumsum(gate, log_decay, dim=0)
+            T.cumsum(log_decay, dim=0)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
                 decay = T.exp(log_decay[i] - log_decay[j])
                 system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
-            for i, j in T.Parallel(chunk, chunk):
-                inverse_cast[i, j] = inverse[i, j] * beta[j]
+            T.copy(inverse, inverse_cast)
             T.copy(inverse_cast, Inverse[n, h, :, :])
-            T.copy(log_decay, LogDecay[n, h, :])
+            T.copy(log_decay, Rows[n, h, 0, :])
+            T.copy(beta, Rows[n, h, 1, :])
 
     return main
+
+
+@T.macro
+def update_rows(row, v, inverse, right, right_shared):
+    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - exp(G) k S)), with
+    # G and beta in `row`.
+    chunk, columns = right.shape
+    for i, d in T.Parallel(chunk, columns):
+        right_shared[i, d] = row[1, i] * (v[i, d] - T.exp(row[0, i]) * right[i, d])
+    T.gemm(inverse, right_shared, right, clear_accum=True)
+
+
+@T.macro
+def update_state(row, k, right, right_shared, state):
+    # The state behind a chunk, of that before it and the updates.
+    chunk, columns = right.shape
+    total = row[0, chunk - 1]
+    for i, d in T.Parallel(state.shape[0], columns):
+        state[i, d] *= T.exp(total)
+    for i, d in T.Parallel(chunk, columns):
+        right_shared[i, d] = right[i, d] * T.exp(total - row[0, i])
+    T.gemm(k, right_shared, state, transpose_A=True)
 
 
 def delta_rule_by_inverses(
@@ -218,7 +237,7 @@ def delta_rule_by_inverses(
         K: T.Tensor((length, heads, d_key), "bfloat16"),
         V: T.Tensor((length, heads, d_value), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
-        LogDecay: T.Tensor((chunks, heads, chunk), "float32"),
+        Rows: T.Tensor((chunks, heads, 2, chunk), "float32"),
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
@@ -231,12 +250,12 @@ def delta_rule_by_inverses(
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-            log_decay = T.alloc_shared((chunk,), "float32")
+            row = T.alloc_shared((2, chunk), "float32")
             state_shared = T.alloc_shared((d_key, columns), "bfloat16")
             right_shared = T.alloc_shared((chunk, columns), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
             # The first products of a chunk wait for these: they arrive during the one before.
-            T.annotate_ws_pipeline_depth({k: ahead, log_decay: ahead})
+            T.annotate_ws_pipeline_depth({k: ahead, row: ahead})
             scores = T.alloc_fragment((chunk, chunk), "float32")
             weights = T.alloc_fragment((chunk, chunk), "bfloat16")
             right = T.alloc_fragment((chunk, columns), "float32")
@@ -248,104 +267,22 @@ def delta_rule_by_inverses(
                 rows = slice(n * chunk, (n + 1) * chunk)
                 T.copy(K[rows, h, :], k)
                 T.copy(Q[rows, h, :], q)
-                T.copy(LogDecay[n, h, :], log_decay)
+                T.copy(Rows[n, h, :, :], row)
                 T.copy(V[rows, h, here], v)
                 T.copy(Inverse[n, h, :, :], inverse)
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(chunk, chunk):
-                    decay = T.exp(log_decay[i] - log_decay[j])
+                    decay = T.exp(row[0, i] - row[0, j])
                     weights[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
                 T.copy(state, state_shared)
                 T.gemm(k, state_shared, right, clear_accum=True)
                 T.gemm(q, state_shared, out, clear_accum=True)
-                total = log_decay[chunk - 1]
+                update_rows(row, v, inverse, right, right_shared)
                 for i, d in T.Parallel(chunk, columns):
-                    right_shared[i, d] = v[i, d] - T.exp(log_decay[i]) * right[i, d]
-                T.gemm(inverse, right_shared, right, clear_accum=True)
-                for i, d in T.Parallel(chunk, columns):
-                    out[i, d] *= T.exp(log_decay[i])
-                for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= T.exp(total)
-                for i, d in T.Parallel(chunk, columns):
-                    updates_shared[i, d] = right[i, d]
-                    right_shared[i, d] = right[i, d] * T.exp(total - log_decay[i])
+                    out[i, d] *= T.exp(row[0, i])
+                T.copy(right, updates_shared)
                 T.gemm(weights, updates_shared, out)
-                T.gemm(k, right_shared, state, transpose_A=True)
-                T.copy(out, Out[rows, h, here])
-
-    return main
-
-
-def channel_delta_rule(
-    heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128
-):
-    """A gate for each channel: rows take the decays since the chunk's begin, and columns give them
-    back, so that both are products of matrices. Their sum in a chunk has to stay above -60."""
-    length = T.dynamic("length")
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((length, heads, d_key), "bfloat16"),
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        V: T.Tensor((length, heads, d_value), "bfloat16"),
-        Gate: T.Tensor((length, heads, d_key), "float32"),
-        Beta: T.Tensor((length, heads), "float32"),
-        Out: T.Tensor((length, heads, d_value), "float32"),
-    ):
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
-            v = T.alloc_shared((chunk, columns), "bfloat16")
-            gate = T.alloc_shared((chunk, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk, d_key), "float32")
-            q_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_decayed = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_grown = T.alloc_shared((chunk, d_key), "bfloat16")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            system = T.alloc_fragment((chunk, chunk), "float32")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
-            updates = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
-            here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(T.ceildiv(length, chunk), num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                # Rows behind the end are zero: they decay nothing.
-                T.copy(Gate[rows, h, :], gate)
-                T.copy(Q[rows, h, :], q)
-                T.copy(K[rows, h, :], k)
-                T.copy(Beta[rows, h], beta)
-                T.copy(V[rows, h, here], v)
-                T.cumsum(gate, log_decay, dim=0)
-                for i, d in T.Parallel(chunk, d_key):
-                    decay = T.exp(log_decay[i, d])
-                    q_decayed[i, d] = q[i, d] * decay
-                    k_decayed[i, d] = k[i, d] * decay
-                    k_grown[i, d] = k[i, d] * T.exp(-log_decay[i, d])
-                T.gemm(k_decayed, k_grown, system, transpose_B=True, clear_accum=True)
-                T.gemm(q_decayed, k_grown, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                T.copy(state, state_shared)
-                T.gemm(k_decayed, state_shared, right, clear_accum=True)
-                T.gemm(q_decayed, state_shared, out, clear_accum=True)
-                for i, d in T.Parallel(chunk, columns):
-                    right[i, d] = beta[i] * (v[i, d] - right[i, d])
-                solve(system, right, updates)
-                T.copy(updates, updates_shared)
-                T.gemm(weights, updates_shared, out)
-                T.gemm(k_grown, updates_shared, state, transpose_A=True)
-                for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= T.exp(log_decay[chunk - 1, i])
+                update_state(row, k, right, right_shared, state)
                 T.copy(out, Out[rows, h, here])
 
     return main
@@ -371,33 +308,41 @@ def inputs(heads, length, d_key, d_value, device):
     return q, k, v, torch.rand(length, heads, device=device)
 
 
+def chunk_tensors(k, chunk, *shapes, dtype=None):
+    """A tensor of each shape for each chunk and head of the keys."""
+    length, heads, _ = k.shape
+    first = -(-length // chunk), heads
+    return [
+        torch.empty(*first, *shape, dtype=dtype or k.dtype, device=k.device) for shape in shapes
+    ]
+
+
 def by_inverses(q, k, v, gate, beta, chunk):
     """Out (length, heads, d_value) in float32, by two kernels. `gate` is (length, heads)."""
     (length, heads, d_key), d_value = k.shape, v.shape[2]
-    shape = -(-length // chunk), heads, chunk
-    inverse = torch.empty(*shape, chunk, device=k.device, dtype=k.dtype)
-    log_decay = torch.empty(shape, device=k.device)
+    (inverse,) = chunk_tensors(k, chunk, (chunk, chunk))
+    (rows,) = chunk_tensors(k, chunk, (2, chunk), dtype=torch.float32)
     out = torch.empty(length, heads, d_value, device=k.device)
     first = chunk_inverses(heads, chunk, d_key)
-    tilelang.compile(first)(k, gate, beta, inverse, log_decay)
+    tilelang.compile(first)(k, gate, beta, inverse, rows)
     second = delta_rule_by_inverses(heads, chunk, d_key, d_value, columns=min(d_value, 64))
-    tilelang.compile(second)(q, k, v, inverse, log_decay, out)
+    tilelang.compile(second)(q, k, v, inverse, rows, out)
     return out
 
 
 def by_systems(q, k, v, gate, beta, chunk):
-    """The same, by one kernel. `gate` may be (length, heads, d_key)."""
+    """The same, by one kernel."""
     (length, heads, d_key), d_value = k.shape, v.shape[2]
     out = torch.empty(length, heads, d_value, device=k.device)
-    program = channel_delta_rule if gate.dim() == 3 else delta_rule
-    sizes = {"chunk": chunk, "d_key": d_key, "d_value": d_value, "columns": min(d_value, 64)}
-    tilelang.compile(program(heads, solve_by_blocks, **sizes))(q, k, v, gate, beta, out)
+    program = delta_rule(heads, solve_by_blocks, chunk, d_key, d_value, min(d_value, 64))
+    tilelang.compile(program)(q, k, v, gate, beta, out)
     return out
 
 
-def relative_error(form, heads, length, channels, device="cpu", chunk=CHUNK, key=KEY, value=VALUE):
-    """||ours - reference|| / ||reference||; with `channels` each has a gate of its own. `form` is
-    `by_inverses` or `by_systems`."""
+def relative_error(form, heads, length, device="cpu", sizes=(CHUNK, KEY, VALUE), channels=False):
+    """||ours - reference|| / ||reference|| for `sizes` of a chunk, of keys and of values; with
+    `channels` each has a gate of its own. `form` computes the results, as `by_inverses` does."""
+    chunk, key, value = sizes
     torch.manual_seed(0)
     q, k, v, beta = inputs(heads, length, key, value, device)
     gate = -torch.rand((length, heads, key) if channels else (length, heads), device=device) / 8
@@ -406,19 +351,21 @@ def relative_error(form, heads, length, channels, device="cpu", chunk=CHUNK, key
     return float((out.double() - wanted).norm() / wanted.norm())
 
 
-if __name__ == "__main__":
+def check(forms, channels=False, description=__doc__):
+    """Each form at the sizes that the command line has."""
     gpu = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--length", type=int, default=4096 if gpu else 100)
     parser.add_argument("--heads", type=int, default=32 if gpu else 1)
     parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else [KEY, VALUE])
     arguments = parser.parse_args()
-    for form, channels in ((by_inverses, False), (by_systems, False), (by_systems, True)):
-        # The decays of channels take the shared memory of a chunk of 64.
-        error = relative_error(
-            *(form, arguments.heads, arguments.length, channels, "cuda" if gpu else "cpu"),
-            *(CHUNK // 2 if channels else CHUNK, *arguments.dim),
-        )
+    sizes = CHUNK, *arguments.dim
+    for form in forms:
+        device = "cuda" if gpu else "cpu"
+        error = relative_error(form, arguments.heads, arguments.length, device, sizes, channels)
         assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
-        name = "a gate for each channel" if channels else "a gate for each head"
-        print(f"length {arguments.length}, {name}, {form.__name__}: relative error {error:.1e}")
+        print(f"length {arguments.length}, {form.__name__}: relative error {error:.1e}")
+
+
+if __name__ == "__main__":
+    check((by_inverses, by_systems))

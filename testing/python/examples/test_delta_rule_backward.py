@@ -1,5 +1,5 @@
-"""The gradients of the gated delta rule and of KDA, and the forward in two kernels, against the
-recurrence in float64: rows that no chunk divides, gates that leave little; what a block takes."""
+"""The gradients of the gated delta rule and of KDA, and KDA's forward, against the recurrence in
+float64: rows that no chunk divides, gates that leave little; what a block takes."""
 
 import pathlib
 import re
@@ -12,21 +12,30 @@ import torch
 import tilelang
 
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / "examples" / "linear_attention"
+BACKWARD = {False: "delta_rule_backward", True: "kda_backward"}
 
 
 @pytest.fixture(scope="module")
-def example():
-    """Of the backward, which has the names of the two others that it takes."""
+def examples():
+    """The names of each file."""
     sys.path.insert(0, str(FOLDER))
     try:
-        chunks = runpy.run_path(str(FOLDER / "delta_rule_chunks.py"))
-        return chunks | runpy.run_path(str(FOLDER / "delta_rule_backward.py"))
+        names = "delta_rule", "kda", *BACKWARD.values()
+        return {name: runpy.run_path(str(FOLDER / f"{name}.py")) for name in names}
     finally:
         sys.path.remove(str(FOLDER))
 
 
 def options(arch):
     return {"execution_backend": "auto", "target": f"cuda -arch={arch}"}
+
+
+def errors(examples, heads, length, channels, *arguments, **settings):
+    own = examples[BACKWARD[channels]]
+    form = own["kernels_of"], own["backward"]
+    return examples[BACKWARD[False]]["errors"](
+        form, heads, length, channels, *arguments, **settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,57 +45,62 @@ def options(arch):
 )
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_gradients(example, device, heads, length, sizes, channels, arch):
-    found = example["errors"](heads, length, channels, device, sizes, 0.03, **options(arch))
+def test_gradients(examples, device, heads, length, sizes, channels, arch):
+    found = errors(examples, heads, length, channels, device, sizes, 0.03, **options(arch))
     # Of Q, K, V, the gates and beta.
     assert max(found) < 1e-2, found
 
 
 @pytest.mark.parametrize(("channels", "gates"), [(False, 20), (True, 4.9)])
-def test_gates_that_leave_little(example, device, channels, gates):
+def test_gates_that_leave_little(examples, device, channels, gates):
     """Exponents of a gate a head are never above zero, those of channels within half a chunk."""
     sizes = (32, 32, 64)
-    found = example["errors"](1, 39, channels, device, sizes, gates, **options("sm_90a"))
+    found = errors(examples, 1, 39, channels, device, sizes, gates, **options("sm_90a"))
     assert max(found) < 1e-2, found
 
 
-@pytest.mark.parametrize("channels", [False, True])
-def test_forward_in_two_kernels(example, device, channels):
-    heads, length, sizes = 2, 39, (32, 32, 64)
-    q, k, v, beta = example["inputs"](heads, length, *sizes[1:], device)
-    gate = -torch.rand((length, heads, 32) if channels else (length, heads), device=device)
-    parts = example["parts_of"](q, v, sizes[0])
-    out = torch.full((length, heads, 64), torch.nan, device=device)
-    for program, tensors in (
-        (example["chunk_parts"](heads, channels, *sizes), (q, k, v, gate, beta, *parts)),
-        (example["outputs"](heads, *sizes), (*parts[1:], out)),
-    ):
-        tilelang.compile(program, **options("sm_90a"))(*tensors)
-    wanted = example["reference"](q, k, v, gate, beta)
+@pytest.mark.parametrize("gates", [0.5, 4.9])
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_gates_of_channels(examples, device, arch, gates):
+    own, heads, length, (chunk, key, value) = examples["kda"], 2, 39, (32, 32, 64)
+    q, k, v, beta = examples["delta_rule"]["inputs"](heads, length, key, value, device)
+    gate = -torch.rand(length, heads, key, device=device) * gates
+    parts = own["parts_of"](k, chunk)
+    out = torch.full((length, heads, value), torch.nan, device=device)
+    first = tilelang.compile(own["chunk_parts"](heads, chunk, key), **options(arch))
+    first(q, k, gate, beta, *parts)
+    second = tilelang.compile(own["outputs"](heads, chunk, key, value), **options(arch))
+    second(v, *parts, out)
+    wanted = examples["delta_rule"]["reference"](q, k, v, gate, beta)
     assert (out.double() - wanted).norm() < 1e-2 * wanted.norm()
 
 
 @pytest.mark.parametrize(
-    ("name", "channels"),
+    ("name", "program", "sizes", "blocks"),
     [
-        ("chunk_parts", (False,)),
-        ("chunk_parts", (True,)),
-        ("states", ()),
-        ("gradients_of_states", ()),
-        ("outputs", ()),
-        ("gradients", (False,)),
+        ("delta_rule", "chunk_inverses", (64, 128), 6),
+        ("delta_rule", "delta_rule_by_inverses", (64, 128, 128, 64), 2),
+        ("delta_rule_backward", "states", (64, 128, 128), 2),
+        ("delta_rule_backward", "gradients", (64, 128, 128), 1),
+        ("kda", "chunk_parts", (64, 128), 2),
+        ("kda", "outputs", (64, 128, 128), 2),
+        ("kda_backward", "states", (64, 128, 128), 2),
+        ("kda_backward", "gradients", (64, 128, 128), 1),
     ],
 )
-def test_two_blocks_of_a_multiprocessor(example, name, channels):
-    """At the benchmark's sizes: registers and shared memory of two, and no product serialised."""
-    program = example[name](256, *channels, 64, 128, 128)
-    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="emulate")
+def test_blocks_of_a_multiprocessor(examples, name, program, sizes, blocks):
+    """At the benchmark's sizes: registers and shared memory, and no product serialised."""
+    kernel = tilelang.compile(
+        examples[name][program](256, *sizes),
+        target="cuda -arch=sm_90a",
+        execution_backend="emulate",
+    )
     (usage,) = kernel.resource_usage.values()
     assert usage.advisories == ()
     threads = int(re.search(r"block \((\d+)", str(kernel.explain())).group(1))
-    assert 2 * threads * usage.registers <= 65536
+    assert blocks * threads * usage.registers <= 65536
     # CUDA C++ Programming Guide, compute capability 9.0: 228 KB, of which a block takes one more.
     shared = int(re.search(r"shared memory: (\d+)", str(kernel.explain())).group(1))
-    assert 2 * (shared + 1024) <= 228 * 1024
-    # The last one keeps addresses of 17 tensors.
-    assert usage.spill_stores <= (256 if name == "gradients" else 0)
+    assert blocks * (shared + 1024) <= 228 * 1024
+    # The last ones keep addresses of many tensors.
+    assert usage.spill_stores <= (256 if program == "gradients" else 0)

@@ -1,5 +1,5 @@
-"""The delta rule and Kimi Delta Attention, examples/linear_attention/delta_rule.py, on two
-architectures, and by other solutions of the triangular system, row after row."""
+"""The gated delta rule, examples/linear_attention/delta_rule.py, on two architectures, and
+by other solutions of the triangular system, row after row."""
 
 import pathlib
 import runpy
@@ -67,24 +67,6 @@ def test_results(device, arch, solve):
     )
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_gates_of_channels(device, arch):
-    heads, chunk = 2, CHUNK // 2
-    length = 2 * chunk + 7
-    kernel = tilelang.compile(
-        EXAMPLE["channel_delta_rule"](heads, EXAMPLE["solve_by_blocks"], chunk),
-        execution_backend="auto",
-        target=f"cuda -arch={arch}",
-    )
-    q, k, v, beta = EXAMPLE["inputs"](heads, length, KEY, VALUE, device)
-    gate = -torch.rand(length, heads, KEY, device=device) / 2
-    out = torch.full((length, heads, VALUE), torch.nan, device=device)
-    kernel(q, k, v, gate, beta, out)
-    torch.testing.assert_close(
-        out.double(), EXAMPLE["reference"](q, k, v, gate, beta), rtol=2e-2, atol=2e-2
-    )
-
-
 def test_inverses_of_all_chunks_at_a_time(device):
     form = EXAMPLE["by_inverses"]
-    assert EXAMPLE["relative_error"](form, 2, 2 * CHUNK + 7, False, device=device) < 1e-2
+    assert EXAMPLE["relative_error"](form, 2, 2 * CHUNK + 7, device) < 1e-2

@@ -1,0 +1,188 @@
+"""Kimi Delta Attention (Kimi Team 2025): the gated delta rule of delta_rule.py with a gate for each
+channel of the keys. One kernel does what chunks do alone: rows take the decays, and the systems are
+inverted. Another one goes from chunk to chunk by products alone. Check them against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import torch
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, check, chunk_tensors, invert
+
+import tilelang
+import tilelang.language as T
+
+# A decay from row j to row i is exp(G[i] - G[j]), with G the sums of the gates' logarithms in a
+# chunk, by channel. With E = exp(G - G[middle]) it is a factor of row i and the inverse one of
+# row j: both go into the rows, q E, k E and k / E, so that decays cost no more than in products.
+# What is left is by channel: the state S before a chunk is read as exp(G[middle]) S, and the one
+# behind it is exp(G[last] - G[middle]) (exp(G[middle]) S + (k / E)^T U).
+# The sum of the gates of each half of a chunk has to stay above -80.
+
+
+def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
+    """q E, k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the two
+    decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((length, heads, d_key), "bfloat16"),
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        Gate: T.Tensor((length, heads, d_key), "float32"),
+        Beta: T.Tensor((length, heads), "float32"),
+        Tiles: T.Tensor((tiles, chunks, heads, chunk, d_key), "bfloat16"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
+        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+            # A block's loads, products and stores wait for each other: another one runs meanwhile.
+            T.annotate_min_blocks_per_sm(2)
+            q = T.alloc_shared((chunk, d_key), "bfloat16")
+            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            factor = T.alloc_shared((chunk, d_key), "bfloat16")
+            beta = T.alloc_shared((chunk,), "float32")
+            log_decay = T.alloc_shared((chunk, d_key), "float32")
+            system_shared = T.alloc_shared((chunk, chunk), "float32")
+            inverse = T.alloc_shared((chunk, chunk), "float16")
+            below = T.alloc_shared((chunk, chunk), "float16")
+            inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
+            system = T.alloc_fragment((chunk, chunk), "float32")
+            rows = slice(n * chunk, (n + 1) * chunk)
+            # Rows behind the end are zero: they decay nothing.
+            T.copy(Gate[rows, h, :], log_decay)
+            T.copy(K[rows, h, :], k)
+            T.copy(Q[rows, h, :], q)
+            T.copy(Beta[rows, h], beta)
+            T.cumsum(log_decay, dim=0)
+            for i, d in T.Parallel(chunk, d_key):
+                decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
+                k_column[i, d] = k[i, d] * T.exp(-decay)
+                q[i, d] = q[i, d] * T.exp(decay)
+                k[i, d] = k[i, d] * T.exp(decay)
+                if tiles == 4:
+                    factor[i, d] = T.exp(decay)
+            T.gemm(k, k_column, system, transpose_B=True, clear_accum=True)
+            T.copy(q, Tiles[0, n, h, :, :])
+            T.copy(k, Tiles[1, n, h, :, :])
+            T.copy(k_column, Tiles[2, n, h, :, :])
+            if tiles == 4:
+                T.copy(factor, Tiles[3, n, h, :, :])
+            for d in T.Parallel(d_key):
+                middle = log_decay[chunk // 2 - 1, d]
+                Decay[n, h, 0, d] = T.exp(middle)
+                Decay[n, h, 1, d] = T.exp(log_decay[chunk - 1, d] - middle)
+            T.copy(beta, BetaRows[n, h, :])
+            for i, j in T.Parallel(chunk, chunk):
+                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
+            T.copy(system, system_shared)
+            invert(system_shared, inverse, below)
+            T.copy(inverse, inverse_cast)
+            T.copy(inverse_cast, Inverse[n, h, :, :])
+
+    return main
+
+
+@T.macro
+def decay_rows(state, decay, which):
+    for i, d in T.Parallel(*state.shape):
+        state[i, d] *= decay[which, i]
+
+
+@T.macro
+def update_rows(beta, v, inverse, right, right_shared):
+    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - k S)).
+    for i, d in T.Parallel(*right.shape):
+        right_shared[i, d] = beta[i] * (v[i, d] - right[i, d])
+    T.gemm(inverse, right_shared, right, clear_accum=True)
+
+
+def outputs(
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2, tiles=3
+):
+    """The results, of what `chunk_parts` makes. A block has a head's state for `columns` of its
+    values."""
+    length, chunks = T.dynamic("length, chunks")
+    blocks = -(-d_value // columns)
+
+    @T.prim_func
+    def main(
+        V: T.Tensor((length, heads, d_value), "bfloat16"),
+        Tiles: T.Tensor((tiles, chunks, heads, chunk, d_key), "bfloat16"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
+        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
+        Out: T.Tensor((length, heads, d_value), "float32"),
+    ):
+        # The blocks of a head share its tiles.
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224)
+            q = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            v = T.alloc_shared((chunk, columns), "bfloat16")
+            inverse = T.alloc_shared((chunk, chunk), "bfloat16")
+            decay = T.alloc_shared((2, d_key), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
+            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            # The first products of a chunk wait for these: they arrive during the one before.
+            T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
+            scores = T.alloc_fragment((chunk, chunk), "float32")
+            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
+            right = T.alloc_fragment((chunk, columns), "float32")
+            out = T.alloc_fragment((chunk, columns), "float32")
+            state = T.alloc_fragment((d_key, columns), "float32")
+            here = slice(bx * columns, (bx + 1) * columns)
+            T.clear(state)
+            for n in T.Pipelined(chunks, num_stages=1):
+                rows = slice(n * chunk, (n + 1) * chunk)
+                T.copy(Decay[n, h, :, :], decay)
+                T.copy(Tiles[1, n, h, :, :], k_row)
+                T.copy(Tiles[0, n, h, :, :], q)
+                T.copy(Tiles[2, n, h, :, :], k_column)
+                T.copy(V[rows, h, here], v)
+                T.copy(BetaRows[n, h, :], beta)
+                T.copy(Inverse[n, h, :, :], inverse)
+                decay_rows(state, decay, 0)
+                T.copy(state, state_shared)
+                T.gemm(k_row, state_shared, right, clear_accum=True)
+                T.gemm(q, state_shared, out, clear_accum=True)
+                T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
+                update_rows(beta, v, inverse, right, right_shared)
+                for i, j in T.Parallel(chunk, chunk):
+                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                T.copy(right, right_shared)
+                T.gemm(weights, right_shared, out)
+                T.gemm(k_column, right_shared, state, transpose_A=True)
+                decay_rows(state, decay, 1)
+                T.copy(out, Out[rows, h, here])
+
+    return main
+
+
+def parts_of(k, chunk, tiles=3):
+    """Tensors for what `chunk_parts` makes."""
+    (inverse,) = chunk_tensors(k, chunk, (chunk, chunk))
+    decay, beta = chunk_tensors(k, chunk, (2, k.shape[2]), (chunk,), dtype=torch.float32)
+    rows = torch.empty(tiles, *inverse.shape[:3], k.shape[2], dtype=k.dtype, device=k.device)
+    return rows, inverse, decay, beta
+
+
+def by_channels(q, k, v, gate, beta, chunk):
+    """Out (length, heads, d_value) in float32. `gate` is (length, heads, d_key)."""
+    (length, heads, d_key), d_value = k.shape, v.shape[2]
+    parts, out = parts_of(k, chunk), torch.empty(length, heads, d_value, device=k.device)
+    tilelang.compile(chunk_parts(heads, chunk, d_key))(q, k, gate, beta, *parts)
+    second = outputs(heads, chunk, d_key, d_value, columns=min(d_value, 64))
+    tilelang.compile(second)(v, *parts, out)
+    return out
+
+
+if __name__ == "__main__":
+    check((by_channels,), channels=True, description=__doc__)

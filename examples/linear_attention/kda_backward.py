@@ -1,0 +1,269 @@
+"""The gradients of Kimi Delta Attention in three kernels: what chunks do alone (kda.py), the states
+from chunk to chunk, and then all gradients in the reverse order. Check them against float64
+autograd of the recurrence.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import torch
+from delta_rule import BLOCK, CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors
+from delta_rule_backward import check, store, update_gradients
+from kda import chunk_parts, decay_rows, parts_of, update_rows
+
+import tilelang
+import tilelang.language as T
+
+# The equations are those of delta_rule_backward.py, with the decays of kda.py in the rows: those of
+# q, `row` and `column` are q E, k E and k / E, and S is exp(G[middle]) S. So what is behind their
+# products takes no exponentials; gradients of the rows themselves take the factors once more. What
+# dG[last] has besides is S' dS', of which each part grows by it, summed up by channel: the reverse
+# order has had that state and found its gradient just before.
+
+
+@T.macro
+def sum_from_the_end(gates):
+    # A channel a thread, which loads several rows together.
+    chunk, channels = gates.shape
+    loaded = T.alloc_fragment((channels, BLOCK), "float32")
+    carry = T.alloc_fragment((channels,), "float32")
+    for d in T.Parallel(channels):
+        carry[d] = 0
+        for part in T.unroll(chunk // BLOCK):
+            for i in T.unroll(BLOCK):
+                loaded[d, i] = gates[chunk - 1 - part * BLOCK - i, d]
+            for i in T.unroll(BLOCK):
+                carry[d] += loaded[d, i]
+                gates[chunk - 1 - part * BLOCK - i, d] = carry[d]
+
+
+def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
+    """The state before each chunk, by exp(G[middle]), and its U. A block has a head's state for
+    `columns` of its values."""
+    length, chunks = T.dynamic("length, chunks")
+    blocks = -(-d_value // columns)
+
+    @T.prim_func
+    def main(
+        V: T.Tensor((length, heads, d_value), "bfloat16"),
+        Tiles: T.Tensor((4, chunks, heads, chunk, d_key), "bfloat16"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
+        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
+        State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
+        Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
+    ):
+        # The blocks of a head share its tiles.
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+            # The steps of a chunk wait for each other: a second block computes meanwhile.
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(224)
+            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            v = T.alloc_shared((chunk, columns), "bfloat16")
+            inverse = T.alloc_shared((chunk, chunk), "bfloat16")
+            decay = T.alloc_shared((2, d_key), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
+            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            # The first products of a chunk wait for these: they arrive during the one before.
+            T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
+            right = T.alloc_fragment((chunk, columns), "float32")
+            state = T.alloc_fragment((d_key, columns), "float32")
+            here = slice(bx * columns, (bx + 1) * columns)
+            T.clear(state)
+            for n in T.Pipelined(chunks, num_stages=1):
+                rows = slice(n * chunk, (n + 1) * chunk)
+                T.copy(Decay[n, h, :, :], decay)
+                T.copy(Tiles[1, n, h, :, :], k_row)
+                T.copy(V[rows, h, here], v)
+                T.copy(BetaRows[n, h, :], beta)
+                T.copy(Inverse[n, h, :, :], inverse)
+                T.copy(Tiles[2, n, h, :, :], k_column)
+                decay_rows(state, decay, 0)
+                store(state, state_shared, State[n, h, :, here])
+                T.gemm(k_row, state_shared, right, clear_accum=True)
+                update_rows(beta, v, inverse, right, right_shared)
+                store(right, updates_shared, Updates[n, h, :, here])
+                T.gemm(k_column, updates_shared, state, transpose_A=True)
+                decay_rows(state, decay, 1)
+
+    return main
+
+
+def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
+    """dQ, dK, dV, the gates' gradients and beta's: a block has a head, from its last chunk on, and
+    the state's gradient in registers."""
+    length, chunks = T.dynamic("length, chunks")
+    width = max(d_key, d_value)
+    keys, values = slice(0, d_key), slice(0, d_value)
+
+    @T.prim_func
+    def main(
+        V: T.Tensor((length, heads, d_value), "bfloat16"),
+        dOut: T.Tensor((length, heads, d_value), "bfloat16"),
+        Tiles: T.Tensor((4, chunks, heads, chunk, d_key), "bfloat16"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
+        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
+        State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
+        Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
+        dQ: T.Tensor((length, heads, d_key), "bfloat16"),
+        dK: T.Tensor((length, heads, d_key), "bfloat16"),
+        dV: T.Tensor((length, heads, d_value), "bfloat16"),
+        dGate: T.Tensor((length, heads, d_key), "float32"),
+        dBeta: T.Tensor((length, heads), "float32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        with T.Kernel(heads, threads=threads) as h:
+            T.annotate_producer_reg_dealloc(24)
+            T.annotate_consumer_reg_alloc(240)
+            q = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            factor = T.alloc_shared((chunk, d_key), "bfloat16")
+            d_out = T.alloc_shared((chunk, d_value), "bfloat16")
+            inverse = T.alloc_shared((chunk, chunk), "bfloat16")
+            decay = T.alloc_shared((2, d_key), "float32")
+            beta = T.alloc_shared((chunk,), "float32")
+            state = T.alloc_shared((d_key, d_value), "bfloat16")
+            updates = T.alloc_shared((chunk, d_value), "bfloat16")
+            d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
+            # P, then dP; dA, then beta dA.
+            weights = T.alloc_shared((chunk, chunk), "bfloat16")
+            slopes = T.alloc_shared((chunk, chunk), "bfloat16")
+            # Operands of products and, on the way to memory, results.
+            tile = T.alloc_shared((chunk, width), "bfloat16")
+            right_shared = T.alloc_shared((chunk, d_value), "bfloat16")
+            v = T.alloc_fragment((chunk, d_value), "bfloat16")
+            d_state = T.alloc_fragment((d_key, d_value), "float32")
+            scores = T.alloc_fragment((chunk, chunk), "float32")
+            d_system = T.alloc_fragment((chunk, chunk), "float32")
+            right = T.alloc_fragment((chunk, d_value), "float32")
+            product = T.alloc_fragment((chunk, d_value), "float32")
+            query = T.alloc_fragment((chunk, d_key), "float32")
+            row = T.alloc_fragment((chunk, d_key), "float32")
+            column = T.alloc_fragment((chunk, d_key), "float32")
+            d_query = T.alloc_fragment((chunk, d_key), "float32")
+            d_beta = T.alloc_fragment((chunk,), "float32")
+            d_channel = T.alloc_fragment((d_key,), "float32")
+            of_states = T.alloc_fragment((d_key, d_value), "float32")
+            d_last = T.alloc_shared((d_key,), "float32")
+            d_gates = T.alloc_shared((chunk, d_key), "float32")
+            # Rows of a fragment and channels of a sum both reach all banks.
+            T.annotate_layout({d_gates: tilelang.layout.make_swizzled_layout(d_gates)})
+            T.clear(d_state)
+            T.clear(d_channel)
+            T.copy(d_channel, d_last)
+            for step in T.Pipelined(chunks, num_stages=1):
+                n = chunks - 1 - step
+                rows = slice(n * chunk, (n + 1) * chunk)
+                T.copy(Decay[n, h, :, :], decay)
+                T.copy(Tiles[2, n, h, :, :], k_column)
+                T.copy(Tiles[0, n, h, :, :], q)
+                T.copy(dOut[rows, h, :], d_out)
+                T.copy(Inverse[n, h, :, :], inverse)
+                T.copy(BetaRows[n, h, :], beta)
+                T.copy(Updates[n, h, :, :], updates)
+                T.copy(State[n, h, :, :], state)
+                T.copy(Tiles[1, n, h, :, :], k_row)
+                T.copy(Tiles[3, n, h, :, :], factor)
+                T.copy(V[rows, h, :], v)
+
+                decay_rows(d_state, decay, 1)
+                T.copy(d_state, d_state_shared)
+                T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
+                T.gemm(k_column, d_state_shared, right, clear_accum=True)
+                for i, j in T.Parallel(chunk, chunk):
+                    scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                T.copy(scores, weights)
+                update_gradients(weights, d_out, inverse, tile[:, values], right)
+                for i, d in T.Parallel(chunk, d_value):
+                    product[i, d] = right[i, d] * v[i, d]
+                    right_shared[i, d] = -right[i, d]
+                    right[i, d] *= beta[i]
+                T.reduce_sum(product, d_beta, dim=1)
+                store(right, tile[:, values], dV[rows, h, :])
+
+                # dP and dA, and of `column` what comes from the state behind the chunk.
+                T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
+                T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+                T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(chunk, chunk):
+                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                    slopes[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
+
+                # dq.
+                T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
+                T.gemm(weights, k_column, query)
+                T.gemm(q, d_out, d_state, transpose_A=True)
+                T.gemm(weights, q, column, transpose_A=True)
+                for i, d in T.Parallel(chunk, d_key):
+                    # The sums of gates begin at the last row.
+                    last = T.if_then_else(i == chunk - 1, d_last[d], 0)
+                    d_query[i, d] = q[i, d] * query[i, d] + last
+                    query[i, d] *= factor[i, d]
+                T.copy(d_query, d_gates)
+                store(query, tile[:, keys], dQ[rows, h, :])
+
+                # dk, of a row and of a column.
+                T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+                T.gemm(slopes, k_column, row)
+                for i, j in T.Parallel(chunk, chunk):
+                    slopes[i, j] *= beta[i]
+                for i, d in T.Parallel(chunk, d_value):
+                    right_shared[i, d] *= beta[i]
+                T.gemm(slopes, k_row, column, transpose_A=True)
+                T.gemm(k_row, right_shared, d_state, transpose_A=True)
+
+                # This state and its gradient are S' and dS' of the chunk before.
+                for i, d in T.Parallel(d_key, d_value):
+                    of_states[i, d] = state[i, d] * d_state[i, d]
+                decay_rows(d_state, decay, 0)
+                T.reduce_sum(of_states, d_channel, dim=1)
+                T.copy(d_channel, d_last)
+
+                # A gate is in all G behind it.
+                for i, d in T.Parallel(chunk, d_key):
+                    d_gates[i, d] += (
+                        beta[i] * k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
+                    )
+                sum_from_the_end(d_gates)
+                T.copy(d_gates, dGate[rows, h, :])
+
+                for i, d in T.Parallel(chunk, d_key):
+                    column[i, d] = column[i, d] / factor[i, d] + beta[i] * row[i, d] * factor[i, d]
+                    row[i, d] *= k_row[i, d]
+                store(column, tile[:, keys], dK[rows, h, :])
+                T.reduce_sum(row, d_beta, dim=1, clear=False)
+                T.copy(d_beta, dBeta[rows, h])
+
+    return main
+
+
+def kernels_of(heads, chunk=CHUNK, key=KEY, value=VALUE, **options):
+    """The three kernels; `options` are those of tilelang.compile."""
+    programs = (
+        chunk_parts(heads, chunk, key, tiles=4),
+        states(heads, chunk, key, value, columns=min(value, 64)),
+        gradients(heads, chunk, key, value),
+    )
+    return [tilelang.compile(program, **options) for program in programs]
+
+
+def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
+    """dQ, dK and dV in bfloat16, the gradients of the gates and of beta in float32, of all that the
+    forward has; `d_out` is (length, heads, d_value) in bfloat16, `kernels` are `kernels_of` it."""
+    key, value = k.shape[2], v.shape[2]
+    parts = parts_of(k, chunk, tiles=4)
+    state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))
+    kernels[0](q, k, gate, beta, *parts)
+    kernels[1](v, *parts, state, updates)
+    found = [torch.empty_like(x) for x in (q, k, v, gate, beta)]
+    kernels[2](v, d_out, *parts, state, updates, *found)
+    return found
+
+
+if __name__ == "__main__":
+    check((kernels_of, backward), channels=True, description=__doc__)
