@@ -303,8 +303,6 @@ def gradients_of_keys(
             weights_cast = T.alloc_fragment((block_N, block_M), dtype)
             slope = T.alloc_fragment((block_N, block_M), T.float32)
             slope_cast = T.alloc_fragment((block_N, block_M), dtype)
-            log_sums = T.alloc_fragment((block_M,), T.float32)
-            deltas = T.alloc_fragment((block_M,), T.float32)
             dK_local = T.alloc_fragment((block_N, dim), T.float32)
             dV_local = T.alloc_fragment((block_N, dim), T.float32)
 
@@ -326,11 +324,8 @@ def gradients_of_keys(
                 T.copy(dO[bz, first : first + block_M, head, :], dO_shared)
                 T.copy(Delta[bz, head, first : first + block_M], delta)
                 T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
-                # Beside the products.
-                T.copy(log_sum, log_sums)
-                T.copy(delta, deltas)
                 for i, j in T.Parallel(block_N, block_M):
-                    weights[i, j] = T.exp2(weights[i, j] * scale - log_sums[j])
+                    weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[j])
                 # Tiles that some key has only a part of.
                 if first < here + block_N - 1:
                     for i, j in T.Parallel(block_N, block_M):
@@ -342,7 +337,7 @@ def gradients_of_keys(
                         weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
                 T.copy(weights, weights_cast)
                 for i, j in T.Parallel(block_N, block_M):
-                    slope_cast[i, j] = weights[i, j] * (slope[i, j] - deltas[j])
+                    slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
                 T.gemm(weights_cast, dO_shared, dV_local, policy=ROWS)
                 T.gemm(slope_cast, Q_shared, dK_local, policy=ROWS)
             for i, j in T.Parallel(block_N, dim):
