@@ -6,9 +6,10 @@ family, the seed and its number. The cost model's first ``--top`` configurations
 shapes' in processes beside each other, and then checked and timed in turns with torch; the fastest
 counts. What an example refuses, or computes wrong, is a row that failed, and counts as such. The
 limit of a row that is measured against its bytes is their time at the speed of a large copy, and
-that of an empty launch; the time of the bytes alone is in the output. Where torch takes larger
-operands only, its time is that of the product of such operands; beside it stands that of a call
-which pads A, as a server's has to (weights are padded once).
+that of an empty launch; the time of the bytes alone is in the output. Such a row's calls find no
+lines in the L2 cache that another kernel has written (`clean_flush` of `do_bench`).
+Where torch takes larger operands only, its time is that of the product of such operands; beside it
+stands that of a call which pads A, as a server's has to (weights are padded once).
 
 ``--dry``, which is also what happens without a GPU, compiles for sm_90a and times nothing;
 ``--emulate`` draws small shapes and checks them in the emulator.
@@ -128,7 +129,7 @@ def checked(row, kernel, inputs):
 def limits():
     """FLOP and bytes in a millisecond, and the milliseconds of a launch that does nothing."""
     one = torch.zeros(1, device="cuda")
-    empty = compare({"empty": one.zero_}, TURN_MS, ROUNDS).medians["empty"]
+    empty = compare({"empty": one.zero_}, TURN_MS, ROUNDS, clean_flush=True).medians["empty"]
     return (*chip_speeds(), empty)
 
 
@@ -161,7 +162,8 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
             found["torch_refused"] = words(error)
     if not any(number in functions for number in numbers):
         return found
-    times = compare(functions, TURN_MS, ROUNDS, warmup=WARM_MS).medians
+    clean = row.baseline is None
+    times = compare(functions, TURN_MS, ROUNDS, warmup=WARM_MS, clean_flush=clean).medians
     _, copy, empty = limit
     base = times.pop("torch", None) if row.baseline else row.work / copy + empty
     padded = times.pop("padded", None)

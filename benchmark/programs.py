@@ -1,7 +1,8 @@
 """The published families' programs at full size, beside what the chip allows and beside torch.
 
 The bound is the longer of the program's FLOP at the speed of a bfloat16 product by torch and of its
-bytes at the speed of a large copy, both measured in this process. Each program is checked at a
+bytes at the speed of a large copy, both measured in this process. Calls find no lines in the L2
+cache that another kernel has written (`clean_flush` of `do_bench`). Each program is checked at a
 small size against its reference before it is timed, and at full size against torch where torch has
 the function. All are compiled first, in processes beside each other. What fails says so in its row,
 and the next row is measured in a new process: a GPU runs nothing more for one that it has faulted.
@@ -106,7 +107,7 @@ def measure(make: Callable[[], Program], speeds: tuple[float, float]) -> dict[st
     if case.baseline:
         check(program, case, case.baseline(), "at full size, beside torch")
         functions["torch"] = case.baseline
-    times = compare(functions, TURN_MS, ROUNDS).medians
+    times = compare(functions, TURN_MS, ROUNDS, clean_flush=True).medians
     flops, moved = program.work(**program.full)
     limits = {"FLOP": flops / speeds[0], "bytes": moved / speeds[1]}
     by = max(limits, key=limits.__getitem__)

@@ -45,7 +45,8 @@ def scan_rows(x, b, c, scores, decays, state, y, tiles):
 
 
 def chunk_decays(heads, chunk=CHUNK, group=64):
-    """Decays (chunks, heads, 2, chunk) of dt (length, heads) and A (heads,), as binary logarithms:
+    """Decays (chunks, heads, 2, chunk) of dt (length, heads), none negative, and A (heads,), as
+    binary logarithms:
     what rows of a chunk make of the state in front of it, and that less log2(dt). Row j of a chunk
     adds 2 ** (Decays[.., 0, i] - Decays[.., 1, j]) b[j] x[j]^T to the state behind its row i."""
     length, chunks = T.dynamic("length, chunks")
@@ -101,7 +102,7 @@ def chunk_scores(chunk=CHUNK, d_state=STATE):
     return main
 
 
-def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
+def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH):
     """y[t] = sum over s <= t of exp(a[s + 1] + .. + a[t]) (c[t] . b[s]) dt[s] x[s], where
     a[t] = A dt[t], of X (length, heads, width), B and C (length, d_state), which the heads share,
     and their `chunk_decays` and `chunk_scores`; and the state behind the end, (heads, d_state,
@@ -120,11 +121,11 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     ):
         # Of half precision nothing shows by what a quick exponential is less precise.
         T.annotate_pass_configs({tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-        with T.Kernel(heads, threads=threads) as h:
+        with T.Kernel(heads, threads=128) as h:
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224 if threads == 128 else 104)
+            T.annotate_consumer_reg_alloc(224)
             x = T.alloc_shared((chunk, width), "float16")
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
@@ -135,9 +136,7 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
             state_shared = T.alloc_shared((d_state, width), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             y = T.alloc_fragment((chunk, width), "float32")
-            # In registers, but if two warp groups want all of them.
-            alloc_weights = T.alloc_fragment if threads == 128 else T.alloc_shared
-            weights = alloc_weights((chunk, chunk), "float16")
+            weights = T.alloc_fragment((chunk, chunk), "float16")
             tiles = weights, state_shared, scaled
             T.clear(state)
             T.clear(state_shared)

@@ -74,12 +74,37 @@ def add_scaled_products(A_shared, B_shared, C_local, product, row, square, scale
 
 
 @T.macro
-def in_turn(Ends, rows, columns, block_M, panel, index, blocks, body, arguments, counter=None):
+def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
     """body(arguments, group, first, end, x) for the tiles of block `index`: those of block_M rows
-    of a group, from `first` on and in front of `end`, and of columns x of `columns`, a group after
-    the other. Up to `panel` tiles of rows go through the columns together. A block has every
-    `blocks`-th tile, or fetches its next one from `counter`, which is 0, and 0 again behind them.
-    """
+    of a group, from `first` on and in front of `end`, and of columns x of `columns`, in turn. Up to
+    `panel` tiles of rows go through the columns together. A group without rows costs the load of
+    its end."""
+    # The block's next tile, counted from the first one of the group.
+    tile = T.alloc_var(T.int32)
+    begin, end = T.alloc_var(T.int32), T.alloc_var(T.int32)
+    tile = index
+    end = 0
+    for group in T.serial(Ends.shape[0]):
+        begin = end
+        end = Ends[group]
+        tall = T.alloc_var(T.int32)
+        tall = T.ceildiv(end - begin, block_M)
+        while tile < tall * columns:
+            above = tile // (panel * columns) * panel
+            height, first = T.alloc_var(T.int32), T.alloc_var(T.int32)
+            height = T.min(panel, tall - above)
+            first = begin + (above + tile % (panel * columns) % height) * block_M
+            x = tile % (panel * columns) // height
+            T.assume(0 <= x < columns)
+            body(arguments, group, first, end, x)
+            tile += blocks
+        tile -= tall * columns
+
+
+@T.macro
+def fetched(Ends, rows, columns, block_M, panel, index, blocks, body, arguments, counter):
+    """As `in_turn` for `rows` rows in all, but a block fetches its next tile from `counter`, which
+    is 0, and 0 again behind them: who has short tiles makes more of them."""
     groups = int(Ends.shape[0])
     # The group of the block's tile, its tiles of rows, and how many tiles are in front of it.
     group, tall, before = T.alloc_var(T.int32), T.alloc_var(T.int32), T.alloc_var(T.int32)
@@ -167,7 +192,7 @@ def grouped_matmul(
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             arguments = (left, right, C, A_shared, B_shared, C_local, C_shared)
-            in_turn(Ends, rows, columns, block_M, panel, block, blocks, make_tile, arguments)
+            in_turn(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
         return C
 
     return main
@@ -252,7 +277,7 @@ def grouped_matmul_fp8(
             ]
             operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
             arguments = (operands, C, tiles, registers)
-            in_turn(
+            fetched(
                 Ends, rows, columns, block_M, panel, index, blocks, any_tile, arguments, counter
             )
         return C

@@ -69,6 +69,7 @@ def test_an_estimate_over_the_baseline_stops():
     [
         ({"backend": "clock"}, "backend 'clock' is not supported: expected .*event, cupti"),
         ({"backend": "cupti"}, "'cupti' needs a CUDA device"),
+        ({"backend": "cupti", "clean_flush": True}, "found clean_flush with backend 'cupti'"),
         ({"backend": "cudagraph"}, "needs a CUDA device"),
         ({"device": "meta"}, "expected a CUDA device, or cpu"),
     ],
