@@ -217,7 +217,8 @@ if __name__ == "__main__":
     lengths = arguments.lengths or ([8192, 1, 777, 4096] * 8 if gpu else [100, 1])
     device = "cuda" if gpu else "cpu"
     for splits in arguments.splits:
-        sizes = arguments.heads, *arguments.dim, arguments.page
+        latent, rotated = arguments.dim
+        sizes = arguments.heads, latent, rotated, arguments.page
         error = relative_error(mla_decode_paged(*sizes, splits), lengths, *sizes, device)
         bound = torch.finfo(torch.bfloat16).eps
         assert error < bound, f"relative error {error:.1e}, wanted under {bound:.1e}"
