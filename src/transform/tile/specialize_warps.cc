@@ -10,11 +10,11 @@
  *      names of their statements are gone. The block has the threads of all roles, and
  *      `barrier_init` has the mbarriers. Loads by TMA are `tl.tileop.tma_copy` and
  *      `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and `tl.tileop.release`.
- *      Views, and a T.pdl_sync that is the kernel's first statement, stand in front of the
- * branches. Function attribute `tl_tiled_ws_applied`. Other kernels are unchanged. Establishes: all
- * roles run the same control flow, so every fill is awaited and released once. Order and stage that
- * the user gave hold for the consumer's loop. Refuses: nothing, and decides nothing: what the plan
- * says is what is emitted.
+ *      Views, and a first T.pdl_sync, stand in front of the branches.
+ *      Function attribute `tl_tiled_ws_applied`. Other kernels are unchanged.
+ * Establishes: all roles run the same control flow, so every fill is awaited and released once.
+ *      Order and stage that the user gave hold for the consumer's loop.
+ * Refuses: nothing, and decides nothing: what the plan says is what is emitted.
  */
 #include <algorithm>
 #include <map>
