@@ -21,8 +21,8 @@ import tilelang.language as T
 )
 def mla_decode_paged(heads, dim=512, rope_dim=64, page=64, dtype=T.bfloat16, cluster=1):
     """The same of Q (batch, heads, dim + rope_dim), Cache (pages, page, dim + rope_dim), Table
-    (batch, most) and Lengths (batch,), which are at least 1. The blocks of a cluster work on heads
-    of one token; each loads a part of the keys for all."""
+    (batch, most) and Lengths (batch,). The blocks of a cluster work on heads of one token; each
+    loads a part of the keys for all."""
     batch, pages, most = T.dynamic("batch, pages, most")
     if page % TILE:
         raise ValueError(f"page is {page}, wanted a multiple of {TILE}")

@@ -205,7 +205,8 @@ def attend(plan, half, rope_dim, dtype, queries, length, load, store, look=None)
     for g, name in enumerate("ab"):
         with T.ws_op(f"out_{name}"):
             for i in T.Parallel(HEADS):
-                sums[g][i] = sums[g][i] + sums_shared[1 - g][i]
+                # No keys: 0.
+                sums[g][i] = T.max(sums[g][i] + sums_shared[1 - g][i], 1e-30)
             for i, j in T.Parallel(HEADS, half):
                 out[g][i, j] = out[g][i, j] / sums[g][i]
             store(out[g], g, sums[g], top[g])

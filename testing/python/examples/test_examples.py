@@ -70,7 +70,7 @@ RUNS = {
     "mamba3": ("--length 70", 1),
     "mla_decode": ("--length 70 --split 1 2", 2),
     "mla_decode_paged": ("--lengths 70 1 --dim 128 64 --page 16", 2),
-    "mla_decode_paged_pingpong": ("--lengths 150 1 --cluster 2", 1),
+    "mla_decode_paged_pingpong": ("--lengths 150 1 0 --cluster 2", 1),
     "mla_decode_pingpong": ("--length 150 --cluster 2", 1),
     "native_sparse_attention": ("--length 270", 1),
     "norm_residual": ("--size 9 200", 2),
