@@ -161,7 +161,7 @@ def grouped_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [own.fetched if fp8 else own.in_turn, *parts, program],
+        [own.fetch_tiles if fp8 else own.in_turn, *parts, program],
         [lambda rows, groups, N, K: program(groups, N, K, rows, **tile)],
         case,
         {"rows": 150, "groups": 5, "N": 136, "K": 144},

@@ -99,9 +99,7 @@ def update_rows(beta, v, inverse, right, right_shared):
     T.gemm(inverse, right_shared, right, clear_accum=True)
 
 
-def outputs(
-    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2, tiles=3
-):
+def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
     """The results, of what `chunk_parts` makes. A block has a head's state for `columns` of its
     values."""
     length, chunks = T.dynamic("length, chunks")
@@ -110,7 +108,7 @@ def outputs(
     @T.prim_func
     def main(
         V: T.Tensor((length, heads, d_value), "bfloat16"),
-        Tiles: T.Tensor((tiles, chunks, heads, chunk, d_key), "bfloat16"),
+        Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
         BetaRows: T.Tensor((chunks, heads, chunk), "float32"),

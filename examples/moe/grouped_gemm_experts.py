@@ -102,7 +102,7 @@ def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
 
 
 @T.macro
-def fetched(Ends, rows, columns, block_M, panel, index, blocks, body, arguments, counter):
+def fetch_tiles(Ends, rows, columns, block_M, panel, index, blocks, body, arguments, counter):
     """As `in_turn` for `rows` rows in all, but a block fetches its next tile from `counter`, which
     is 0, and 0 again behind them: who has short tiles makes more of them."""
     groups = int(Ends.shape[0])
@@ -277,7 +277,7 @@ def grouped_matmul_fp8(
             ]
             operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
             arguments = (operands, C, tiles, registers)
-            fetched(
+            fetch_tiles(
                 Ends, rows, columns, block_M, panel, index, blocks, any_tile, arguments, counter
             )
         return C
