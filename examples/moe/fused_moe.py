@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from grouped_gemm_experts import in_turn, processors, store_tile
+from grouped_gemm_experts import deal_tiles, processors, store_tile
 
 import tilelang
 import tilelang.language as T
@@ -162,7 +162,7 @@ def fused_moe(
             h = T.alloc_shared((block_M, block_N), dtype)
             arguments = (Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h)
             columns = -(-inner // block_N)
-            in_turn(Ends, columns, block_M, panel, block, blocks, first_tile, arguments)
+            deal_tiles(Ends, columns, block_M, panel, block, blocks, first_tile, arguments)
 
     @T.macro
     def second_tile(arguments, e, first, end, bx):
@@ -186,7 +186,7 @@ def fused_moe(
             y = T.alloc_shared((block_M, block_H), dtype)
             arguments = (H, Down, Y, h, down, y_local, y)
             columns = -(-hidden // block_H)
-            in_turn(Ends, columns, block_M, panel, block, blocks, second_tile, arguments)
+            deal_tiles(Ends, columns, block_M, panel, block, blocks, second_tile, arguments)
 
     @T.macro
     def combine(Y, Rows, Weights, Output):
