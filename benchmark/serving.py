@@ -366,7 +366,12 @@ def sampling() -> Program:
 
     return Program(
         "top-k and top-p sampling",
-        [own.ordered, own.top_k_top_p],
+        [
+            *(own.ordered, own.number_of, own.weight_of, own.threshold),
+            *(own.load, own.find_maxima, own.measure_maxima, own.list_parts, own.list_logits),
+            *(own.by_comparison, own.sort_by_place, own.sum_larger),
+            *(own.by_passes, own.measure_row, own.weigh, own.sum_up, own.draw, own.top_k_top_p),
+        ],
         [
             lambda batch, vocabulary: own.top_k_top_p(
                 vocabulary, **(own.SMALL if vocabulary < 1000 else {})
