@@ -26,7 +26,6 @@ LINE = VECTOR * LANES  # the part of a row that a warp loads at once
 PARTS = 8  # threads that share a sum over a list
 SMALL = {"threads": 32, "loads": 1, "ranked": 64}  # for a few hundred tokens
 LOWEST = 0x007FFFFF  # the key of -inf
-BEHIND = 0xFF800001  # behind that of inf
 
 
 @T.macro
