@@ -218,7 +218,10 @@ def fused_moe() -> Program:
 
     return Program(
         "layer of experts",
-        [own.route, own.sort, own.deal_tiles, own.permute, own.store_tile, own.fused_moe],
+        [
+            *(own.route, own.sort, own.permute, own.deal_tiles, own.first_tile, own.second_tile),
+            *(own.store_tile, own.combine, own.fused_moe),
+        ],
         [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
         case,
         {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},
