@@ -202,16 +202,16 @@ def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
             for i in T.Parallel(threads):
                 key = keys[u, i // LANES, i % LANES * 4 + v]
                 if key >= least:
-                    row = T.cast(first + (u * warps + i // LANES) * width + i % LANES * 4 + v, T.uint32)
-                    # Places differ, so that stores need no order: no barriers between tiles.
+                    row = first + (u * warps + i // LANES) * width + i % LANES * 4 + v
                     both = T.cast(key, T.uint64) << T.uint64(32) | T.cast(row, T.uint64)
+                    # Places differ, so that stores need no order: no barriers between tiles.
                     T.atomic_store(kept[at[i]], both, memory_order="relaxed")
                     at[i] += T.uint32(1)
 
     @T.macro
-    def find_kth(kept, size, least, counts, found, above: T.Ref, wanted: T.Ref, done: T.Ref):
-        """The k-th largest key of a list of what is at least `least`, if it is near that: `above`
-        becomes how far, and `wanted` how many of that key are to be chosen."""
+    def find_kth(kept, size, least, counts, found, above: T.Ref, wanted: T.Ref):
+        """`above` becomes how far the k-th largest key of a list is above `least`, or at least
+        DIGITS * (DIGITS - 1) if it is not near; `wanted` how many of that key are to be chosen."""
         wanted = k
         above = T.uint32(0)
         for upper in (True, False):
@@ -228,8 +228,6 @@ def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
             find_digit(counts, wanted, found)
             above = above * T.uint32(DIGITS) + T.cast(found[0], T.uint32)
             wanted = found[1]
-            if upper:
-                done = found[0] < DIGITS - 1
 
     @T.macro
     def choose(state, size, kth, wanted, query, Chosen):
@@ -312,7 +310,8 @@ def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
                     size = T.cast(ends[0], T.int32)
                     # The least digit is that of NaN alone, and of what is not seen.
                     if least > 0 and size >= k and size <= listed:
-                        find_kth(kept, size, least, counts, found, kth, wanted, done)
+                        find_kth(kept, size, least, counts, found, kth, wanted)
+                        done = kth < T.uint32(DIGITS * (DIGITS - 1))
                         kth = kth + least
                     tries = tries + 1
                 if done:
