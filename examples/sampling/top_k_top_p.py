@@ -92,6 +92,7 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
     tiles = -(-blocks // loads)
     lines = ranked // LANES
     warps, width = threads // LANES, VECTOR * LANES
+    whole, most = vocabulary // VECTOR, tiles * loads * threads  # vectors of a row, of its tiles
     groups = -(-tiles * loads * warps // LANES)  # of 32 lines, each a warp's part of a block
     apiece = min(4 * threads // PARTS, ranked)  # logits that all threads compare with others
 
@@ -351,15 +352,18 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
             of_thread = T.alloc_fragment((threads,), T.float32)
             smallest = T.alloc_shared((1,), T.float32)
             largest = T.alloc_shared((1,), T.float32)
+            # By their first vectors.
             parts = T.alloc_shared((tiles * threads,), T.int32)
             found = T.alloc_shared((2,), T.int32)
-            # The first place of a thread in the list, and how many it lists before a logit.
+            # Those of the parts that are read once more.
+            vectors = T.alloc_fragment((loads, threads), T.int32)
+            # How many logits a thread lists, and the place of the next one.
             listing = T.alloc_fragment((threads,), T.int32)
-            offsets = T.alloc_fragment((loads, block), T.int32)
             values = T.alloc_shared((ranked,), T.float32)
             places = T.alloc_shared((ranked,), T.int32)
 
-            k = T.min(K[row], vocabulary)
+            # Loaded together.
+            k, p, uniform = T.min(K[row], vocabulary), P[row], Uniform[row]
             done = T.alloc_var(T.bool, init=False)
             if k <= ranked // 2:
                 for tile in T.unroll(tiles, explicit=True):
@@ -388,36 +392,42 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
                 for tile, i in T.Parallel(tiles, threads):
                     if maxima[tile, i] >= lowest:
                         at = T.atomic_add(found[0], 1, return_prev=True)
-                        parts[at] = tile * loads * block + i * VECTOR
+                        parts[at] = tile * loads * threads + i
                 # The logits from there on are in these parts: `loads` vectors each, read once more.
                 for step in T.serial(T.ceildiv(found[0], threads)):
+                    for u, i in T.Parallel(loads, threads):
+                        n = (step * loads + u) * (threads // loads) + i // loads
+                        vector = T.if_then_else(n < found[0], parts[n], most)
+                        vectors[u, i] = vector + i % loads * threads
                     for u, j in T.Parallel(loads, block):
-                        n = (step * loads + u) * (threads // loads) + j // (VECTOR * loads)
-                        logits[u, j] = -T.infinity(T.float32)
-                        if n < found[0]:
-                            at = parts[n] + j // VECTOR % loads * block + j % VECTOR
-                            if at < vocabulary:
-                                logits[u, j] = Logits[row, at]
+                        vector = T.max(vectors[u, j // VECTOR], 0)
+                        at = vector * VECTOR + j % VECTOR
+                        # In vectors, if the row has no part of one.
+                        inside = at < vocabulary if vocabulary % VECTOR else vector < whole
+                        logits[u, j] = T.if_then_else(
+                            inside, Logits[row, at], -T.infinity(T.float32)
+                        )
                     T.clear(listing)
                     for u, v in itertools.product(range(loads), range(VECTOR)):
                         for i in T.Parallel(threads):
-                            offsets[u, i * VECTOR + v] = listing[i]
                             if logits[u, i * VECTOR + v] >= lowest:
                                 listing[i] += 1
                     for i in T.Parallel(threads):
                         listing[i] = T.atomic_add(found[1], listing[i], return_prev=True)
-                    for u, j in T.Parallel(loads, block):
-                        nth = listing[j // VECTOR] + offsets[u, j]
-                        if logits[u, j] >= lowest and nth < ranked:
-                            n = (step * loads + u) * (threads // loads) + j // (VECTOR * loads)
-                            values[nth] = logits[u, j]
-                            places[nth] = parts[n] + j // VECTOR % loads * block + j % VECTOR
+                    for u, v in itertools.product(range(loads), range(VECTOR)):
+                        for i in T.Parallel(threads):
+                            if logits[u, i * VECTOR + v] >= lowest and listing[i] < ranked:
+                                # Places differ, so that stores need no order: no barriers.
+                                logit, at = logits[u, i * VECTOR + v], vectors[u, i] * VECTOR + v
+                                T.atomic_store(values[listing[i]], logit, memory_order="relaxed")
+                                T.atomic_store(places[listing[i]], at, memory_order="relaxed")
+                                listing[i] += 1
                 if found[1] >= k and found[1] <= ranked:
                     listed = (values, places)
-                    by_comparison(listed, found[1], largest[0], k, P[row], Uniform[row], row, Token)
+                    by_comparison(listed, found[1], largest[0], k, p, uniform, row, Token)
                     done = True
             if not done:
-                by_passes(Logits, row, k, P[row], Uniform[row], Token, logits, state)
+                by_passes(Logits, row, k, p, uniform, Token, logits, state)
 
     return main
 
