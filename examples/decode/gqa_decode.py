@@ -19,36 +19,36 @@ NO_KEY = -(2.0**100)
 
 @T.macro
 def combine(partial, log_sums, Sinks, Output, dependent):
-    """Output (batch, heads, dim) from the results of splits, weighted by their sums: all are loaded
-    at a time."""
+    """Output (batch, heads, dim) from the results of splits, weighted by their sums. Each thread
+    loads all of its channel at a time, and finds the weights by itself: it waits for no other."""
     batch, heads, splits, dim = partial.shape
-    with T.Kernel(heads, batch, threads=128) as (h, b):
+    with T.Kernel(heads, batch, threads=dim) as (h, b):
+        # Registers for all loads: fewer blocks at a time than would fit are fast enough.
+        T.annotate_min_blocks_per_sm(4)
         if dependent:
             T.pdl_sync()
-        weights = T.alloc_fragment((splits,), T.float32)
-        weight = T.alloc_shared((splits,), T.float32)
-        top = T.alloc_fragment((1,), T.float32)
-        total = T.alloc_fragment((1,), T.float32)
         values = T.alloc_fragment((splits, dim), T.float32)
+        weights = T.alloc_fragment((splits, dim), T.float32)
+        top = T.alloc_fragment((dim,), T.float32)
+        total = T.alloc_fragment((dim,), T.float32)
         out = T.alloc_fragment((dim,), T.float32)
-        for s in T.Parallel(splits):
-            weights[s] = log_sums[b, h, s]
+        for s, d in T.Parallel(splits, dim):
+            values[s, d] = partial[b, h, s, d]
+            weights[s, d] = log_sums[b, h, s]
         T.reduce_max(weights, top, dim=0)
         if Sinks is not None:
-            for i in T.Parallel(1):
-                top[i] = T.max(top[i], Sinks[h] * LOG2_E)
-        for s in T.Parallel(splits):
-            weights[s] = T.exp2(weights[s] - top[0])
+            for d in T.Parallel(dim):
+                top[d] = T.max(top[d], Sinks[h] * LOG2_E)
+        for s, d in T.Parallel(splits, dim):
+            weights[s, d] = T.exp2(weights[s, d] - top[d])
+            values[s, d] *= weights[s, d]
         T.reduce_sum(weights, total, dim=0)
         if Sinks is not None:
-            for i in T.Parallel(1):
-                total[i] += T.exp2(Sinks[h] * LOG2_E - top[i])
-        T.copy(weights, weight)
-        for s, d in T.Parallel(splits, dim):
-            values[s, d] = partial[b, h, s, d] * weight[s]
+            for d in T.Parallel(dim):
+                total[d] += T.exp2(Sinks[h] * LOG2_E - top[d])
         T.reduce_sum(values, out, dim=0)
         for d in T.Parallel(dim):
-            Output[b, h, d] = out[d] / total[0]
+            Output[b, h, d] = out[d] / total[d]
 
 
 # Fast math leaves out what exp2 does for subnormal weights.

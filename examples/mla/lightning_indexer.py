@@ -15,6 +15,7 @@ import tilelang.language as T
 
 LANES = 32
 DIGITS = 2048
+HIGH = T.uint32(2**16)
 
 
 @tilelang.jit(out_idx=[-1])
@@ -34,10 +35,16 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
         Scores: T.Tensor((queries, length), T.float32),
     ):
         with T.Kernel(T.ceildiv(queries, positions), threads=block_N) as bx:
+            # One sums while the others multiply.
+            T.annotate_min_blocks_per_sm(3)
             q = [T.alloc_shared((heads, dim), dtype) for _ in range(positions)]
             k = T.alloc_shared((block_N, dim), dtype)
             weight = T.alloc_shared((positions, heads), T.float32)
             scale = T.alloc_shared((block_N,), T.float32)
+            # The products of all positions have these rows as their first operand: read once from
+            # shared memory, whose bandwidth two operands of 64 columns take up.
+            rows = T.alloc_fragment((block_N, dim), dtype)
+            row_scale = T.alloc_fragment((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
             score = T.alloc_fragment((block_N,), T.float32)
             of_tile = T.alloc_shared((positions, block_N), T.float32)
@@ -50,9 +57,11 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             for n in T.Pipelined(T.ceildiv(seen, block_N), num_stages=num_stages):
                 T.copy(K[n * block_N, 0], k)
                 T.copy(scales[n * block_N], scale)
+                T.copy(k, rows)
+                T.copy(scale, row_scale)
                 for p, tile in enumerate(q):
                     T.gemm(
-                        *(k, tile, products),
+                        *(rows, tile, products),
                         transpose_B=True,
                         policy=T.GemmWarpPolicy.FullRow,
                         clear_accum=True,
@@ -61,7 +70,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
                         products[j, h] = T.max(products[j, h], 0) * weight[p, h]
                     T.reduce_sum(products, score, dim=1)
                     for j in T.Parallel(block_N):
-                        of_tile[p, j] = score[j] * scale[j]
+                        of_tile[p, j] = score[j] * row_scale[j]
                 # In vectors, and once for all positions.
                 for p, j in T.Parallel(positions, block_N):
                     row = n * block_N + j
@@ -80,37 +89,36 @@ def ordered(x):
 
 @T.macro
 def find_digit(counts, wanted, found):
-    """The digit of the `wanted`-th largest key, of how many keys have each digit: `found` becomes
-    that digit, how many of it are wanted, and how many have it."""
-    # Of four digits; from those to the end of their line, and from a line to the last one.
-    own = T.alloc_fragment((DIGITS // 4,), T.int32)
-    lines = T.alloc_shared((DIGITS // (4 * LANES), LANES), T.int32)
-    groups = T.alloc_shared((DIGITS // (4 * LANES),), T.int32)
-    for i in T.Parallel(DIGITS // 4):
-        own[i] = counts[i, 0] + counts[i, 1] + counts[i, 2] + counts[i, 3]
-    for i in T.Parallel(DIGITS // 4):
+    """The digit of the `wanted`-th largest key, of how many keys have each digit, some of which are
+    a thread's: `found` becomes that digit, how many of it are wanted, and how many have it."""
+    threads, each = counts.shape
+    own = T.alloc_fragment((threads,), T.int32)
+    # From a thread's digits to the end of its warp's.
+    lines = T.alloc_shared((threads // LANES, LANES), T.int32)
+    T.clear(own)
+    for digit in range(each):
+        for i in T.Parallel(threads):
+            own[i] += counts[i, digit]
+    for i in T.Parallel(threads):
         lines[i // LANES, i % LANES] = own[i]
     T.cumsum(lines, dim=1, reverse=True)
-    for g in T.Parallel(DIGITS // (4 * LANES)):
-        groups[g] = lines[g, 0]
-    T.cumsum(groups, dim=0, reverse=True)
-    for i in T.Parallel(DIGITS // 4):
-        group = i // LANES
-        larger = T.alloc_var(T.int32, init=lines[group, i % LANES] - own[i])
-        if group + 1 < DIGITS // (4 * LANES):
-            larger += groups[group + 1]
+    for i in T.Parallel(threads):
+        larger = T.alloc_var(T.int32, init=lines[i // LANES, i % LANES] - own[i])
+        for line in T.unroll(1, threads // LANES):
+            if line > i // LANES:
+                larger += lines[line, 0]
         if larger < wanted and wanted <= larger + own[i]:
-            digit = T.alloc_var(T.int32, init=3)
+            digit = T.alloc_var(T.int32, init=each - 1)
             while larger + counts[i, digit] < wanted:
                 larger += counts[i, digit]
                 digit -= 1
-            found[0] = i * 4 + digit
+            found[0] = i * each + digit
             found[1] = wanted - larger
             found[2] = counts[i, digit]
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=256, loads=3, listed=4096):
+def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. A sample of the scores tells a number that at least k reach,
     by its upper 11 bits; one pass lists those that do, up to `listed`. If they turn out to be too
@@ -121,7 +129,7 @@ def top_k(k, threads=256, loads=3, listed=4096):
     queries, length = T.dynamic("queries, length")
     block = 4 * threads
     tile = loads * block
-    warps, width = threads // LANES, 4 * LANES
+    warps, width, each = threads // LANES, 4 * LANES, DIGITS // threads
 
     @T.macro
     def by_passes(Scores, Chosen, query, seen):
@@ -181,29 +189,31 @@ def top_k(k, threads=256, loads=3, listed=4096):
     @T.macro
     def list_tile(Scores, query, seen, first, guarded, least, keys, state):
         """Append the keys from `least` on to the list, if there is room."""
-        kept, number, at, offsets, ends = state
+        kept, number, at, ends = state
         load(Scores, query, seen, first, LANES, guarded, keys)
         T.clear(number)
         for u, v in itertools.product(range(loads), range(4)):
             for i in T.Parallel(threads):
-                offsets[u, i // LANES, i % LANES * 4 + v] = number[i]
                 if keys[u, i // LANES, i % LANES * 4 + v] >= least:
                     number[i] += T.uint32(1)
         for i in T.Parallel(threads):
-            at[i] = T.atomic_add(ends[0], number[i], return_prev=True)
-        for u, w, i in T.Parallel(loads, warps, width):
-            thread = w * LANES + i // 4
-            fits = at[thread] + number[thread] <= T.uint32(listed)
-            if keys[u, w, i] >= least and fits:
-                row = T.cast(first + (u * warps + w) * width + i, T.uint32)
-                key = T.cast(keys[u, w, i], T.uint64) << T.uint64(32)
-                kept[at[thread] + offsets[u, w, i]] = key | T.cast(row, T.uint64)
+            at[i] = T.min(T.atomic_add(ends[0], number[i], return_prev=True), T.uint32(listed))
+        for u, v in itertools.product(range(loads), range(4)):
+            for i in T.Parallel(threads):
+                key = keys[u, i // LANES, i % LANES * 4 + v]
+                if key >= least:
+                    row = first + (u * warps + i // LANES) * width + i % LANES * 4 + v
+                    both = T.cast(key, T.uint64) << T.uint64(32) | T.cast(row, T.uint64)
+                    # Places differ, so that stores need no order: no barriers between tiles.
+                    T.atomic_store(kept[at[i]], both, memory_order="relaxed")
+                    at[i] += T.uint32(1)
 
     @T.macro
-    def choose(kept, size, least, counts, found, ends, query, Chosen, done: T.Ref):
-        """The k largest of a list of what is at least `least`, if the k-th of them is near that."""
-        wanted = T.alloc_var(T.int32, init=k)
-        above = T.alloc_var(T.uint32, init=T.uint32(0))  # of the k-th key above `least`
+    def find_kth(kept, size, least, counts, found, above: T.Ref, wanted: T.Ref):
+        """`above` becomes how far the k-th largest key of a list is above `least`, or at least
+        DIGITS * (DIGITS - 1) if it is not near; `wanted` how many of that key are to be chosen."""
+        wanted = k
+        above = T.uint32(0)
         for upper in (True, False):
             T.clear(counts)
             for step in T.serial(T.ceildiv(size, block)):
@@ -212,67 +222,84 @@ def top_k(k, threads=256, loads=3, listed=4096):
                     if n < size:
                         key = T.cast(kept[n] >> T.uint64(32), T.uint32) - least
                         if upper or key // T.uint32(DIGITS) == above:
-                            number = key // T.uint32(DIGITS) if upper else key % T.uint32(DIGITS)
-                            digit = T.cast(T.min(number, T.uint32(DIGITS - 1)), T.int32)
-                            T.atomic_add(counts[digit // 4, digit % 4], 1)
+                            value = key // T.uint32(DIGITS) if upper else key % T.uint32(DIGITS)
+                            digit = T.cast(T.min(value, T.uint32(DIGITS - 1)), T.int32)
+                            T.atomic_add(counts[digit // each, digit % each], 1)
             find_digit(counts, wanted, found)
             above = above * T.uint32(DIGITS) + T.cast(found[0], T.uint32)
             wanted = found[1]
-            if upper:
-                done = found[0] < DIGITS - 1
-        if done:
-            T.clear(ends)
-            kth = least + above
-            for step in T.serial(T.ceildiv(size, block)):
-                for j in T.Parallel(block, coalesced_width=1):
-                    n = step * block + j
-                    if n < size:
-                        key = T.cast(kept[n] >> T.uint64(32), T.uint32)
-                        place = T.alloc_var(T.uint32, init=T.uint32(k))
-                        if key > kth:
-                            place = T.atomic_add(ends[0], T.uint32(1), return_prev=True)
-                        if key == kth:
-                            equal = T.atomic_add(ends[1], T.uint32(1), return_prev=True)
-                            place = T.cast(k - wanted, T.uint32) + equal
-                        if place < T.uint32(k):
-                            Chosen[query, place] = T.cast(kept[n], T.int32)
+
+    @T.macro
+    def choose(state, size, kth, wanted, query, Chosen):
+        """What is larger than the k-th key of a list, and as many equal ones as are wanted."""
+        kept, number, at, ends = state
+        rows = T.alloc_shared((k,), T.int32)
+        T.clear(ends)
+        T.clear(number)
+        # Larger ones, and equal ones in the upper half of a number.
+        for step in T.serial(T.ceildiv(size, threads)):
+            for i in T.Parallel(threads):
+                if step * threads + i < size:
+                    key = T.cast(kept[step * threads + i] >> T.uint64(32), T.uint32)
+                    number[i] += T.if_then_else(key > kth, 1, T.if_then_else(key == kth, HIGH, 0))
+        for i in T.Parallel(threads):
+            at[i] = T.atomic_add(ends[0], number[i], return_prev=True)
+        for step in T.serial(T.ceildiv(size, threads)):
+            for i in T.Parallel(threads):
+                if step * threads + i < size:
+                    both = kept[step * threads + i]
+                    key = T.cast(both >> T.uint64(32), T.uint32)
+                    place = T.alloc_var(T.uint32, init=T.uint32(k))
+                    if key > kth:
+                        place = at[i] % HIGH
+                        at[i] += T.uint32(1)
+                    if key == kth:
+                        place = T.cast(k - wanted, T.uint32) + at[i] // HIGH
+                        at[i] += HIGH
+                    if place < T.uint32(k):
+                        T.atomic_store(rows[place], T.cast(both, T.int32), memory_order="relaxed")
+        # In vectors.
+        T.copy(rows, Chosen[query, 0])
 
     @T.prim_func
     def main(
         Scores: T.Tensor((queries, length), T.float32), Chosen: T.Tensor((queries, k), T.int32)
     ):
         with T.Kernel(queries, threads=threads) as query:
+            T.annotate_min_blocks_per_sm(rooms)
             keys = T.alloc_fragment((loads, warps, width), T.uint32)
-            counts = T.alloc_shared((DIGITS // 4, 4), T.int32)
+            counts = T.alloc_shared((threads, each), T.int32)
             found = T.alloc_shared((3,), T.int32)
             # Keys above rows.
-            kept = T.alloc_shared((listed,), T.uint64)
-            # How many scores of a tile each thread takes, the place of the first one, and how many
-            # it takes before each.
+            # A thread that finds no room stores behind that.
+            kept = T.alloc_shared((listed + 4 * loads,), T.uint64)
+            # How many scores of a tile each thread takes, and the place of the next one.
             number = T.alloc_fragment((threads,), T.uint32)
             at = T.alloc_fragment((threads,), T.uint32)
-            offsets = T.alloc_fragment((loads, warps, width), T.uint32)
             ends = T.alloc_shared((2,), T.uint32)
-            state = (kept, number, at, offsets, ends)
+            state = (kept, number, at, ends)
             seen = query + 1 + length - queries
             if seen <= k:
                 for j in T.Parallel(k):
                     Chosen[query, j] = T.if_then_else(j < seen, j, -1)
             else:
                 done = T.alloc_var(T.bool, init=False)
+                kth = T.alloc_var(T.uint32, init=T.uint32(0))
+                wanted = T.alloc_var(T.int32, init=0)
+                size = T.alloc_var(T.int32, init=0)
                 tries = T.alloc_var(T.int32, init=T.if_then_else(seen > tile, 0, 1))
                 while not done and tries < 2:
                     T.clear(counts)
                     # Of a sample, so many more that the number is hardly ever too large.
                     share = T.cast(k, T.float32) * tile / T.cast(seen, T.float32)
                     likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, tile)
-                    wanted = T.alloc_var(T.int32, init=T.if_then_else(tries == 0, likely, k))
+                    wanted = T.if_then_else(tries == 0, likely, k)
                     quads = T.if_then_else(tries == 0, seen // (4 * loads * warps), LANES)
                     for step in T.serial(T.if_then_else(tries == 0, 1, T.ceildiv(seen, tile))):
                         load(Scores, query, seen, step * tile, quads, True, keys)
                         for u, w, i in T.Parallel(loads, warps, width):
                             digit = T.cast(keys[u, w, i] >> T.uint32(21), T.int32)
-                            T.atomic_add(counts[digit // 4, digit % 4], 1)
+                            T.atomic_add(counts[digit // each, digit % each], 1)
                     find_digit(counts, wanted, found)
                     least = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32) << T.uint32(21))
                     T.clear(ends)
@@ -283,9 +310,13 @@ def top_k(k, threads=256, loads=3, listed=4096):
                     size = T.cast(ends[0], T.int32)
                     # The least digit is that of NaN alone, and of what is not seen.
                     if least > 0 and size >= k and size <= listed:
-                        choose(kept, size, least, counts, found, ends, query, Chosen, done)
+                        find_kth(kept, size, least, counts, found, kth, wanted)
+                        done = kth < T.uint32(DIGITS * (DIGITS - 1))
+                        kth = kth + least
                     tries = tries + 1
-                if not done:
+                if done:
+                    choose(state, size, kth, wanted, query, Chosen)
+                else:
                     by_passes(Scores, Chosen, query, seen)
 
     return main

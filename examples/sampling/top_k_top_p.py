@@ -359,43 +359,47 @@ def find_maxima(Logits, row, logits, of_tile, maxima):
 
 @T.macro
 def list_parts(maxima, lowest, loads, parts, found):
-    """`parts`, in any order: where those begin whose maximum is `lowest` or more."""
+    """`parts`, in any order: the first vectors of those whose maximum is `lowest` or more."""
     tiles, threads = maxima.shape
     for tile, i in T.Parallel(tiles, threads):
         if maxima[tile, i] >= lowest:
             at = T.atomic_add(found[0], 1, return_prev=True)
-            parts[at] = tile * loads * (VECTOR * threads) + i * VECTOR
+            parts[at] = tile * loads * threads + i
 
 
 @T.macro
-def list_logits(Logits, row, lowest, parts, found, logits, listing, offsets, listed):
+def list_logits(Logits, row, lowest, parts, found, logits, vectors, listing, listed):
     """List the logits from `lowest` on, which are in `parts`: `loads` vectors each, read once
-    more. What the list has no room for is counted alone."""
+    more. `vectors`: the number of each, `listing`: how many logits a thread lists, and then the
+    place of its next one. What the list has no room for is counted alone."""
     values, places = listed
     (loads, block), (threads,), vocabulary = logits.shape, listing.shape, Logits.shape[1]
+    behind = -(-vocabulary // VECTOR)
     for step in T.serial(T.ceildiv(found[0], threads)):
+        for u, i in T.Parallel(loads, threads):
+            n = (step * loads + u) * (threads // loads) + i // loads
+            vectors[u, i] = T.if_then_else(n < found[0], parts[n] + i % loads * threads, behind)
         for u, j in T.Parallel(loads, block):
-            n = (step * loads + u) * (threads // loads) + j // (VECTOR * loads)
-            logits[u, j] = -T.infinity(T.float32)
-            if n < found[0]:
-                at = parts[n] + j // VECTOR % loads * block + j % VECTOR
-                if at < vocabulary:
-                    logits[u, j] = Logits[row, at]
-        # The first place of a thread in the list, and how many it lists before a logit.
+            vector = T.max(vectors[u, j // VECTOR], 0)
+            at = vector * VECTOR + j % VECTOR
+            # In vectors, if the row has no part of one.
+            inside = at < vocabulary if vocabulary % VECTOR else vector < vocabulary // VECTOR
+            logits[u, j] = T.if_then_else(inside, Logits[row, at], -T.infinity(T.float32))
         T.clear(listing)
         for u, v in itertools.product(range(loads), range(VECTOR)):
             for i in T.Parallel(threads):
-                offsets[u, i * VECTOR + v] = listing[i]
                 if logits[u, i * VECTOR + v] >= lowest:
                     listing[i] += 1
         for i in T.Parallel(threads):
             listing[i] = T.atomic_add(found[1], listing[i], return_prev=True)
-        for u, j in T.Parallel(loads, block):
-            nth = listing[j // VECTOR] + offsets[u, j]
-            if logits[u, j] >= lowest and nth < values.shape[0]:
-                n = (step * loads + u) * (threads // loads) + j // (VECTOR * loads)
-                values[nth] = logits[u, j]
-                places[nth] = parts[n] + j // VECTOR % loads * block + j % VECTOR
+        for u, v in itertools.product(range(loads), range(VECTOR)):
+            for i in T.Parallel(threads):
+                if logits[u, i * VECTOR + v] >= lowest and listing[i] < values.shape[0]:
+                    # Places differ, so that stores need no order: no barriers.
+                    logit, at = logits[u, i * VECTOR + v], vectors[u, i] * VECTOR + v
+                    T.atomic_store(values[listing[i]], logit, memory_order="relaxed")
+                    T.atomic_store(places[listing[i]], at, memory_order="relaxed")
+                    listing[i] += 1
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
@@ -441,12 +445,13 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
             largest = T.alloc_shared((1,), T.float32)
             parts = T.alloc_shared((tiles * threads,), T.int32)
             found = T.alloc_shared((2,), T.int32)
+            vectors = T.alloc_fragment((loads, threads), T.int32)
             listing = T.alloc_fragment((threads,), T.int32)
-            offsets = T.alloc_fragment((loads, block), T.int32)
             values = T.alloc_shared((ranked,), T.float32)
             places = T.alloc_shared((ranked,), T.int32)
 
-            k = T.min(K[row], vocabulary)
+            # Loaded together.
+            k, p, uniform = T.min(K[row], vocabulary), P[row], Uniform[row]
             done = T.alloc_var(T.bool, init=False)
             if k <= ranked // 2:
                 find_maxima(Logits, row, logits, of_tile, maxima)
@@ -467,14 +472,12 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
                 lowest = T.max(number_of(floor), -T.max_value(T.float32))
                 list_parts(maxima, lowest, loads, parts, found)
                 listed = (values, places)
-                list_logits(Logits, row, lowest, parts, found, logits, listing, offsets, listed)
+                list_logits(Logits, row, lowest, parts, found, logits, vectors, listing, listed)
                 if found[1] >= k and found[1] <= ranked:
-                    by_comparison(
-                        listed, found[1], apiece, largest[0], k, P[row], Uniform[row], row, Token
-                    )
+                    by_comparison(listed, found[1], apiece, largest[0], k, p, uniform, row, Token)
                     done = True
             if not done:
-                by_passes(Logits, row, k, P[row], Uniform[row], Token, logits, state)
+                by_passes(Logits, row, k, p, uniform, Token, logits, state)
 
     return main
 

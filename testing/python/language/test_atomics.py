@@ -288,3 +288,19 @@ def test_instructions_are_those_of_the_memory():
     sass = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi").sass
     found = set(re.findall(r"\b(?:ATOM|RED)\w*", sass))
     assert found == {"ATOMS", "REDG"}
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint64"])
+def test_loads_and_stores_are_those_of_the_memory(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((256,), "int32"), C: T.Tensor((256,), dtype)):
+        with T.Kernel(1, threads=256):
+            places = T.alloc_shared((256,), dtype)
+            for j in T.Parallel(256):
+                T.atomic_store(places[A[j] % 256], T.cast(j, dtype), "relaxed")
+            for j in T.Parallel(256):
+                T.atomic_store(C[j], T.atomic_load(places[A[j] % 256], "relaxed"), "relaxed")
+
+    sass = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi").sass
+    found = set(re.findall(r"\b(?:LD|ST)(?!C)[A-Z]?\b", sass))
+    assert found == {"LDG", "LDS", "STG", "STS"}

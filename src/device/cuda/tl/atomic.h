@@ -98,7 +98,7 @@ __device__ __noinline__ T update(T* at, Change change) {
  * long way of all spaces. */
 #define TL_SPACED(TL_INSTRUCTION, letter)                                 \
   if (__isShared(at)) {                                                   \
-    TL_INSTRUCTION(".shared", "r"(shared_address(at)), letter);           \
+    TL_INSTRUCTION(".shared", "r"(detail::shared_address(at)), letter);   \
   } else if (__isGlobal(at)) {                                            \
     TL_INSTRUCTION(".global", "l"(__cvta_generic_to_global(at)), letter); \
   } else {                                                                \
@@ -137,7 +137,6 @@ TL_RED(uint16_t, "h")
 #undef TL_RED
 #undef TL_RED_AT
 #undef TL_ATOM_AT
-#undef TL_SPACED
 
 /*! Of 16-bit floats. */
 template <typename Order, typename Operation>
@@ -297,21 +296,23 @@ TL_DEVICE void atomic_add(T* at, const vec<T, N>& value) {
   }
 }
 
-#define TL_LOAD(type, letter)              \
-  asm volatile("ld.%2." type " %0, [%1];"  \
-               : "=" letter(word)          \
-               : "l"(at), "C"(Order::text) \
-               : "memor"                   \
+#define TL_LOAD_AT(space, address, letter)                     \
+  asm volatile("ld.%2" space ".b%3 %0, [%1];"                  \
+               : "=" letter(word)                              \
+               : address, "C"(Order::text), "n"(8 * sizeof(T)) \
+               : "memor"                                       \
                  "y")
-#define TL_STORE(type, letter) \
-  asm volatile("st.%2." type " [%0], %1;" ::"l"(at), letter(word), "C"(Order::text) : "memory")
+#define TL_STORE_AT(space, address, letter)                                              \
+  asm volatile("st.%2" space ".b%3 [%0], %1;" ::address, letter(word), "C"(Order::text), \
+               "n"(8 * sizeof(T))                                                        \
+               : "memory")
 #define TL_BY_SIZE(TL_ACCESS)            \
   if constexpr (sizeof(T) == 2) {        \
-    TL_ACCESS("b16", "h");               \
+    TL_SPACED(TL_ACCESS, "h")            \
   } else if constexpr (sizeof(T) == 4) { \
-    TL_ACCESS("b32", "r");               \
+    TL_SPACED(TL_ACCESS, "r")            \
   } else {                               \
-    TL_ACCESS("b64", "l");               \
+    TL_SPACED(TL_ACCESS, "l")            \
   }
 
 /*! PTX ISA, ld. */
@@ -320,7 +321,7 @@ TL_DEVICE T atomic_load(const T* at) {
   using Order = detail::AccessOrder<order, acquire>;
   typename detail::AtomicWord<sizeof(T)>::type word;
   detail::fence_before<order>();
-  TL_BY_SIZE(TL_LOAD)
+  TL_BY_SIZE(TL_LOAD_AT)
   return bit_cast<T>(word);
 }
 
@@ -330,11 +331,12 @@ TL_DEVICE void atomic_store(T* at, T value) {
   using Order = detail::AccessOrder<order, release>;
   const auto word = bit_cast<typename detail::AtomicWord<sizeof(T)>::type>(value);
   detail::fence_before<order>();
-  TL_BY_SIZE(TL_STORE)
+  TL_BY_SIZE(TL_STORE_AT)
 }
 
-#undef TL_LOAD
-#undef TL_STORE
+#undef TL_LOAD_AT
+#undef TL_STORE_AT
 #undef TL_BY_SIZE
+#undef TL_SPACED
 
 }  // namespace tl
