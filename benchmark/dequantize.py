@@ -149,12 +149,12 @@ def row(form, M, N, K, wanted, packed=False, small=False):
 
     def inputs(device):
         a, pairs, *others = dequantize.inputs(form, M, N, K, device=device)
-        return [a, dequantize.pack(pairs) if packed else pairs, *others]
+        return [a, dequantize.pack(form, pairs) if packed else pairs, *others]
 
     def error(given, found):
         a, pairs, scale, _ = given
         if packed:
-            pairs = dequantize.unpack_order(pairs)[:, : K // 2]
+            pairs = dequantize.unpack_order(form, pairs)[:, : K // 2]
         return norm_error(found, dequantize.reference(form, a, pairs, scale)), BOUND[form]
 
     return Row(

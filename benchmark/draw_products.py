@@ -313,7 +313,7 @@ def convolution(shape, top):
 
 FEW_ROWS = 64
 """Of A, above which weights of 4 bits are measured against the product of 16 bits."""
-UNPACK_INSTRUCTIONS = {"int4": 2.2, "sums": 1.75, "mxfp4": 3.5}
+UNPACK_INSTRUCTIONS = {"int4": 2.2, "sums": 1.75, "mxfp4": 2.4}
 """Of a warp, for a weight of each of its threads; "sums": of int4 whose sums are scaled. Counted in
 the machine code, and `STEP_INSTRUCTIONS` of a step beside them, and for each other part."""
 STEP_INSTRUCTIONS, PART_INSTRUCTIONS = 32, 13

@@ -8,13 +8,14 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import itertools
 from typing import NamedTuple
 
 import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.layout import make_swizzled_layout
+from tilelang.layout import Fragment, make_swizzled_layout
 from tilelang.macros import copy_rows
 
 ROWS = T.GemmWarpPolicy.FullRow
@@ -43,24 +44,65 @@ def part_of_pack(first, size, j):
     return first // PACKED * PACKED + j // each * whole + first % PACKED // 4 + j % each
 
 
+E2M1_BITS = ((6, 7, 8, 15), (3, 4, 5, 12), (0, 1, 2, 9), (14, 10, 11, 13))
+"""Where the bits of each of four elements are in a half of a word, the mantissa's first. Those of
+the first element are where a bfloat16 has the first bit of its mantissa, the last ones of its
+exponent, and its sign; those of the next two are 3 and 6 bits below; the last one's fill gaps."""
+OFFSET = 64
+"""Packed MXFP4 is multiplied by 2 ** -OFFSET, and C by 2 ** OFFSET: so one factor, which bfloat16
+has, makes up for the scale and for the difference of the exponents' biases."""
+
+
+def bit_order(form):
+    """Which bit of `PACKED` elements of a row each of their bits is when they are packed."""
+    places = [0] * (4 * PACKED)
+    for j, bit in itertools.product(range(PACKED), range(4)):
+        place = place_in_pack(j)
+        within = E2M1_BITS[place % 4][bit] if form == "mxfp4" else place % 4 * 4 + bit
+        places[place // 4 * 16 + within] = 4 * j + bit
+    return torch.tensor(places)
+
+
 def reordered(pairs, order):
-    """Pairs of weights (N, K / 2) with the elements of each `PACKED` of a row in another order. K
-    is filled up to a multiple of that."""
+    """Pairs of weights (N, K / 2) with the bits of each `PACKED` of a row in another order. K is
+    filled up to a multiple of that."""
     filled = torch.nn.functional.pad(pairs, (0, -pairs.shape[1] % (PACKED // 2)))
-    elements = torch.stack([filled & 15, filled >> 4], -1).view(len(pairs), -1, PACKED)
-    low, high = elements[:, :, order].view(len(pairs), -1, 2).unbind(-1)
-    return low | high << 4
+    shifts = torch.arange(8, dtype=torch.uint8, device=pairs.device)
+    bits = (filled[..., None] >> shifts & 1).view(len(pairs), -1, 4 * PACKED)
+    bits = bits[:, :, order.to(pairs.device)].view(*filled.shape, 8) << shifts
+    return bits.sum(-1, dtype=torch.uint8)
 
 
-def pack(pairs):
+def pack(form, pairs):
     """Pairs of weights with the elements in the order of `place_in_pack`, so that a thread loads
-    what it has of a row at once."""
-    return reordered(pairs, torch.tensor([place_in_pack(j) for j in range(PACKED)]).argsort())
+    what it has of a row at once, and the bits of MXFP4 in that of `E2M1_BITS`."""
+    return reordered(pairs, bit_order(form))
 
 
-def unpack_order(packed):
+def unpack_order(form, packed):
     """What `pack` was given, filled up."""
-    return reordered(packed, torch.tensor([place_in_pack(j) for j in range(PACKED)]))
+    return reordered(packed, bit_order(form).argsort())
+
+
+def e2m1_pair(word, i):
+    """The i-th elements of both halves of a packed word of MXFP4, as bfloat16 of 2 ** -126 of
+    them."""
+    # The last ones' bits are put in their places by a product: copies 5 and 10 bits above.
+    gaps = (word >> 8 & T.uint32(0x006C006C)) * T.uint32(0x421)
+    return T.if_then_else(i == 3, gaps, word << 3 * i) & T.uint32(0x81C081C0)
+
+
+def words_of_threads(rows, width):
+    """Which thread has which words of a packed part of a tile: those of the first operand of wgmma
+    that it unpacks them to."""
+    each = width // 32
+    return Fragment(
+        (rows, width // 8),
+        forward_fn=lambda n, w: (
+            n // 16 * 32 + n % 8 * 4 + w // each,
+            n % 16 // 8 * each + w % each,
+        ),
+    )
 
 
 @T.macro
@@ -88,11 +130,12 @@ def add_up(local, partial, arrivals, tile, split):
 
 
 @T.macro
-def store(local, C, C_shared, row, column):
-    """The transpose of a tile to C, by matrices that are transposed on the way (stmatrix)."""
+def store(local, C, C_shared, row, column, factor):
+    """The transpose of a tile, times `factor`, to C, by matrices that are transposed on the way
+    (stmatrix)."""
     turned = T.alloc_fragment(C_shared.shape, C_shared.dtype)
     for n, m in T.Parallel(*local.shape):
-        turned[m, n] = local[n, m]
+        turned[m, n] = local[n, m] * factor if factor > 1 else local[n, m]
     T.copy(turned, C_shared)
     T.copy(C_shared, C[row, column])
 
@@ -139,7 +182,8 @@ def matmul(
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
     zeros, which are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a
     multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied
-    while the next one is unpacked.
+    while the next one is unpacked. Scales of packed MXFP4 are 2 ** 65 at most; its `threads` are
+    twice block_N.
     With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
     share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
     its weights: fewer instructions where A has few rows."""
@@ -155,12 +199,48 @@ def matmul(
     grid = -(-N // block_N), -(-M // block_M), split
     tiles = grid[0] * grid[1]
     width = block_K // parts
+    # Packed MXFP4 is unpacked by words, not by a cast.
+    by_words = packed and form == "mxfp4"
+    factor = 2.0**OFFSET if by_words else 1.0
+
+    @T.macro
+    def scaled_weights(B_local, weight, scale_shared, first):
+        """The weights of a part, from element `first` of a step on, and their scales."""
+        for n, j in T.Parallel(block_N, width):
+            place = place_in_pack(j, width) if packed else j
+            integer = T.cast(B_local[n, place], dtype)
+            if scale_sums:
+                weight[n, j] = integer
+            else:
+                weight[n, j] = integer * scale_shared[(first + j) // scaled, n]
+
+    @T.macro
+    def scaled_floats(B_local, weight, scale_shared, first):
+        """The same of MXFP4. A scale's bits are those of the exponent of the bfloat16 2 ** (scale -
+        127)."""
+        if packed:
+            pairs = T.view(weight, (block_N, width // 2), T.uint32)
+            for n, j in T.Parallel(block_N, width // 2):
+                word = B_local[n, place_in_pack(2 * j, width) // 8]
+                pairs[n, j] = e2m1_pair(word, j % 16 // 4)
+        for n, j in T.Parallel(block_N, width):
+            exponent = T.cast(scale_shared[(first + j) // scaled, n], T.uint16)
+            if packed:
+                exponent = exponent + T.uint16(126 - OFFSET)
+            power = T.reinterpret(exponent << 7, T.bfloat16)
+            if packed:
+                weight[n, j] = weight[n, j] * power
+            else:
+                weight[n, j] = T.cast(B_local[n, j], dtype) * power
 
     @T.macro
     def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
         """`local` becomes the product's part by a share of K."""
-        B_shared = T.view(B_bytes, (block_N, block_K), element)
-        B_local = [T.alloc_fragment((block_N, width), element) for _ in range(parts)]
+        kind, elements = (T.uint32, 8) if by_words else (element, 1)
+        B_shared = T.view(B_bytes, (block_N, block_K // elements), kind)
+        B_local = [T.alloc_fragment((block_N, width // elements), kind) for _ in range(parts)]
+        if by_words:
+            T.annotate_layout({words: words_of_threads(block_N, width) for words in B_local})
         weight = [T.alloc_fragment((block_N, width), dtype) for _ in range(parts)]
         if scale_sums:
             sums = [T.alloc_fragment((block_N, block_M), T.float32) for _ in range(parts)]
@@ -172,24 +252,16 @@ def matmul(
             T.copy(scale[k * block_K // group, column * block_N], scale_shared)
             for p in T.unroll(parts, explicit=True):
                 first = p * width
-                if packed and width < PACKED:
-                    for n, j in T.Parallel(block_N, width):
-                        B_local[p][n, j] = B_shared[n, part_of_pack(first, width, j)]
+                if by_words or (packed and width < PACKED):
+                    for n, j in T.Parallel(block_N, width // elements):
+                        place = part_of_pack(first, width, elements * j) // elements
+                        B_local[p][n, j] = B_shared[n, place]
                 else:
                     T.copy(B_shared[:, first : first + width], B_local[p])
-                for n, j in T.Parallel(block_N, width):
-                    place = place_in_pack(j, width) if packed else j
-                    if scale_type == T.uint8:
-                        # The exponent's bits are those of the bfloat16 2 ** (scale - 127).
-                        bits = T.cast(scale_shared[(first + j) // scaled, n], T.uint16) << 7
-                        power = T.reinterpret(bits, T.bfloat16)
-                        weight[p][n, j] = T.cast(B_local[p][n, place], dtype) * power
-                    else:
-                        integer = T.cast(B_local[p][n, place], dtype)
-                        if scale_sums:
-                            weight[p][n, j] = integer
-                        else:
-                            weight[p][n, j] = integer * scale_shared[(first + j) // scaled, n]
+                if scale_type == T.uint8:
+                    scaled_floats(B_local[p], weight[p], scale_shared, first)
+                else:
+                    scaled_weights(B_local[p], weight[p], scale_shared, first)
                 A_part, of_part = A_shared[:, first : first + width], local
                 if scale_sums:
                     of_part = sums[p]
@@ -229,11 +301,11 @@ def matmul(
                     multiply(
                         left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
                     )
-                    store(C_local, C, C_shared, row * block_M, column * block_N)
+                    store(C_local, C, C_shared, row * block_M, column * block_N, factor)
             else:
                 multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
                 if split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
-                    store(C_local, C, C_shared, by * block_M, bx * block_N)
+                    store(C_local, C, C_shared, by * block_M, bx * block_N, factor)
 
     return main
 
@@ -277,7 +349,7 @@ def relative_error(form, M, N, K, device="cpu", **tile):
     """||ours - float64|| / ||float64|| for weights in `form`."""
     group = {"group": tile["group"]} if "group" in tile else {}
     a, pairs, scale, arrivals = inputs(form, M, N, K, device=device, **group)
-    weights = pack(pairs) if tile.get("packed") else pairs
+    weights = pack(form, pairs) if tile.get("packed") else pairs
     found = matmul(form, M, N, K, **tile)(a, weights, scale, arrivals)
     wanted = reference(form, a, pairs, scale, **group)
     assert not arrivals.any(), "the counters of a kernel with split K are not 0 again"

@@ -72,9 +72,22 @@ def test_other_schedules(example, device, form, size, tile):
     assert example.relative_error(form, *size, device=device, **tile) < bound
 
 
-def test_packed_weights_are_unpacked_by_their_order(example):
-    pairs = example.inputs("int4", 1, 3, 1000)[1]
-    assert example.unpack_order(example.pack(pairs))[:, :500].equal(pairs)
+@pytest.mark.parametrize("form", ["int4", "mxfp4"])
+def test_packed_weights_are_unpacked_by_their_order(example, form):
+    pairs = example.inputs(form, 1, 3, 1000)[1]
+    assert example.unpack_order(form, example.pack(form, pairs))[:, :500].equal(pairs)
+
+
+@pytest.mark.parametrize("scale", [66, 192])
+def test_packed_mxfp4_takes_scales_far_from_one(example, device, scale):
+    """Its weights are multiplied by a power of two that bfloat16 has for scales up to 192."""
+    tile = {**SHORT, "block_K": 128, "num_stages": 2, "packed": True}
+    a, pairs, scales, arrivals = example.inputs("mxfp4", 24, 72, 300, device=device)
+    scales.fill_(scale)
+    packed = example.pack("mxfp4", pairs)
+    found = example.matmul("mxfp4", 24, 72, 300, **tile)(a, packed, scales, arrivals)
+    wanted = example.reference("mxfp4", a, pairs, scales)
+    assert (found.double() - wanted).norm() < 8e-3 * wanted.norm()
 
 
 @pytest.mark.parametrize(
@@ -84,8 +97,9 @@ def test_packed_weights_are_unpacked_by_their_order(example):
         # shift for four; the rest is waits and products.
         pytest.param("int4", 178, {}, id="int4"),
         pytest.param("int4", 160, {"scale_sums": True}, id="int4, scaled sums"),
-        # Two masks, a product of integers, two of floats.
-        pytest.param("mxfp4", 252, {}, id="mxfp4"),
+        # Of four pairs, one takes a mask, two a shift and a mask, one two masks, a shift and a
+        # product of integers; each takes a product of floats.
+        pytest.param("mxfp4", 186, {}, id="mxfp4"),
     ],
 )
 def test_the_loop_is_short(example, form, limit, options):
