@@ -126,7 +126,7 @@ def find_digit(counts, wanted, found):
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
+def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. A sample of the scores tells a number that at least k reach,
     by its upper 11 bits; one pass lists those that do, up to `listed`. If they turn out to be too
@@ -274,7 +274,8 @@ def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
         Scores: T.Tensor((queries, length), T.float32), Chosen: T.Tensor((queries, k), T.int32)
     ):
         with T.Kernel(queries, threads=threads) as query:
-            T.annotate_min_blocks_per_sm(rooms)
+            # 48 registers: what a tile loads is in flight together, and five blocks have room.
+            T.annotate_min_blocks_per_sm(1280 // threads)
             keys = T.alloc_fragment((loads, warps, width), T.uint32)
             counts = T.alloc_shared((threads, each), T.int32)
             found = T.alloc_shared((3,), T.int32)
