@@ -19,21 +19,12 @@ HIGH = T.uint32(2**16)
 
 
 @tilelang.jit(out_idx=[-1])
-def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=2):
+def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=1):
     """Scores (queries, length) in float32: the sum over the heads of Weights (queries, heads) times
     relu(Q[query, head] . K[row]) of Q (queries, heads, dim) and K (length, dim), times the row's
     scale, (length,); queries' scales belong to the weights. Query i sees the rows up to i + length
     - queries; the scores of others are not written. A block has some `positions`."""
     queries, length = T.dynamic("queries, length")
-
-    @T.macro
-    def multiply(rows, tile, products):
-        T.gemm(
-            *(rows, tile, products),
-            transpose_B=True,
-            policy=T.GemmWarpPolicy.FullRow,
-            clear_accum=True,
-        )
 
     @T.prim_func
     def main(
@@ -50,13 +41,13 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             k = T.alloc_shared((block_N, dim), dtype)
             weight = T.alloc_shared((positions, heads), T.float32)
             scale = T.alloc_shared((block_N,), T.float32)
-            # Halves of a tile's rows: one is multiplied while the products of the other are summed.
-            # Rows are read once from shared memory, whose bandwidth they would take up with q.
-            half = block_N // 2
-            rows = [T.alloc_fragment((half, dim), dtype) for _ in range(2)]
-            row_scale = [T.alloc_fragment((half,), T.float32) for _ in range(2)]
-            products = [T.alloc_fragment((half, heads), T.float32) for _ in range(2)]
-            score = [T.alloc_fragment((half,), T.float32) for _ in range(2)]
+            # The products of all positions have these rows as their first operand: read once from
+            # shared memory, whose bandwidth two operands of 64 columns take up, and whose one stage
+            # is free for the next tile from then on.
+            rows = T.alloc_fragment((block_N, dim), dtype)
+            row_scale = T.alloc_fragment((block_N,), T.float32)
+            products = T.alloc_fragment((block_N, heads), T.float32)
+            score = T.alloc_fragment((block_N,), T.float32)
             of_tile = T.alloc_shared((positions, block_N), T.float32)
             # Those that see most rows first: the last blocks to end are short.
             first = (T.ceildiv(queries, positions) - 1 - bx) * positions
@@ -67,18 +58,20 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             for n in T.Pipelined(T.ceildiv(seen, block_N), num_stages=num_stages):
                 T.copy(K[n * block_N, 0], k)
                 T.copy(scales[n * block_N], scale)
-                for h, (own, own_scale) in enumerate(zip(rows, row_scale, strict=True)):
-                    T.copy(k[h * half : (h + 1) * half, :], own)
-                    T.copy(scale[h * half : (h + 1) * half], own_scale)
-                multiply(rows[0], q[0], products[0])
-                for p, h in itertools.product(range(positions), range(2)):
-                    if p + h < positions:  # not behind the last one
-                        multiply(rows[1 - h], q[p + h], products[1 - h])
-                    for j, i in T.Parallel(half, heads):
-                        products[h][j, i] = T.max(products[h][j, i], 0) * weight[p, i]
-                    T.reduce_sum(products[h], score[h], dim=1)
-                    for j in T.Parallel(half):
-                        of_tile[p, h * half + j] = score[h][j] * row_scale[h][j]
+                T.copy(k, rows)
+                T.copy(scale, row_scale)
+                for p, tile in enumerate(q):
+                    T.gemm(
+                        *(rows, tile, products),
+                        transpose_B=True,
+                        policy=T.GemmWarpPolicy.FullRow,
+                        clear_accum=True,
+                    )
+                    for j, h in T.Parallel(block_N, heads):
+                        products[j, h] = T.max(products[j, h], 0) * weight[p, h]
+                    T.reduce_sum(products, score, dim=1)
+                    for j in T.Parallel(block_N):
+                        of_tile[p, j] = score[j] * row_scale[j]
                 # In vectors, and once for all positions.
                 for p, j in T.Parallel(positions, block_N):
                     row = n * block_N + j
