@@ -23,25 +23,25 @@ def tile(m, n, k, stages, threads, parts=1, group=(4, 8)):
     }
 
 
+def in_groups(*tiles):
+    """Each of the tiles with each group of tiles that follow each other."""
+    groups = [(4, 8), (4, 16), (8, 8)]
+    return [tile(*shape, group=group) for shape, group in itertools.product(tiles, groups)]
+
+
 CONFIG = tile(128, 256, 64, 4, 256, parts=4)
 # Where operands stay in L2, groups of tiles may have more columns.
 SMALL, SMALL_BYTES = {**CONFIG, "group": (4, 16)}, 2**25
-CONFIGS = [
-    tile(*shape, group=group)
-    for shape, group in itertools.product(
-        [
-            (128, 256, 64, 4, 256, 4),
-            (256, 192, 64, 3, 256, 4),
-            (256, 128, 64, 4, 256, 4),
-            (128, 192, 64, 4, 256),
-            (192, 128, 64, 4, 384),
-            (192, 192, 64, 4, 384, 3),
-            (128, 128, 64, 5, 128),
-            (128, 128, 64, 5, 256),
-        ],
-        [(4, 8), (4, 16), (8, 8)],
-    )
-]
+CONFIGS = in_groups(
+    (128, 256, 64, 4, 256, 4),
+    (256, 192, 64, 3, 256, 4),
+    (256, 128, 64, 4, 256, 4),
+    (128, 192, 64, 4, 256),
+    (192, 128, 64, 4, 384),
+    (192, 192, 64, 4, 384, 3),
+    (128, 128, 64, 5, 128),
+    (128, 128, 64, 5, 256),
+)
 
 
 def gemm_row(size, dtype, transpose_b, config, configs, wanted=1.0):

@@ -2,32 +2,23 @@
 product with one scale a tensor."""
 
 import dataclasses
-import itertools
 
 import torch
 from common import H200_PROCESSORS, Row, example, main, norm_error
-from gemm import gemm_row, tile
+from gemm import gemm_row, in_groups, tile
 
 import tilelang.language as T
 
 SIZES = [(4096, 4096, 4096), (8192, 8192, 8192)]
 CONFIG = tile(128, 256, 128, 4, 256, parts=4)
-CONFIGS = [
-    tile(*shape, group=group)
-    for shape, group in itertools.product(
-        [
-            (128, 256, 128, 4, 256, 4),
-            (256, 192, 128, 3, 256, 4),
-            (256, 128, 128, 4, 256, 4),
-            (128, 192, 128, 4, 256),
-            (192, 128, 128, 4, 384),
-            (128, 128, 128, 5, 128),
-        ],
-        [(4, 8), (4, 16), (8, 8)],
-    )
-]
-
-
+CONFIGS = in_groups(
+    (128, 256, 128, 4, 256, 4),
+    (256, 192, 128, 3, 256, 4),
+    (256, 128, 128, 4, 256, 4),
+    (128, 192, 128, 4, 256),
+    (192, 128, 128, 4, 384),
+    (128, 128, 128, 5, 128),
+)
 SCALED_SIZES = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192)]
 TRIED = 8
 

@@ -161,7 +161,7 @@ def grouped_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [own.fetch_tiles if fp8 else own.in_turn, *parts, program],
+        [own.fetch_tiles if fp8 else own.deal_tiles, *parts, program],
         [lambda rows, groups, N, K: program(groups, N, K, rows, **tile)],
         case,
         {"rows": 150, "groups": 5, "N": 136, "K": 144},
@@ -195,7 +195,7 @@ def masked_gemm(fp8: bool) -> Program:
 
     return Program(
         f"products of experts, masked, {'8-bit floats' if fp8 else 'bfloat16'}",
-        [own.in_turn, *([own.add_scaled_products] if fp8 else []), program],
+        [own.deal_masked_tiles, *([own.add_scaled_products] if fp8 else []), program],
         [lambda rows, groups, most, N, K: program(groups, most, N, K, **tile)],
         case,
         {"rows": 150, "groups": 10, "most": 68, "N": 136, "K": 144},
@@ -218,7 +218,10 @@ def fused_moe() -> Program:
 
     return Program(
         "layer of experts",
-        [own.route, own.sort, own.in_turn, own.permute, own.store_tile, own.fused_moe],
+        [
+            *(own.route, own.sort, own.permute, own.deal_tiles, own.first_tile, own.second_tile),
+            *(own.store_tile, own.combine, own.fused_moe),
+        ],
         [lambda tokens, hidden, inner, experts: own.fused_moe(tokens, hidden, inner, experts, k)],
         case,
         {"tokens": 21, "hidden": 136, "inner": 72, "experts": 8},
@@ -366,7 +369,12 @@ def sampling() -> Program:
 
     return Program(
         "top-k and top-p sampling",
-        [own.ordered, own.top_k_top_p],
+        [
+            *(own.ordered, own.number_of, own.weight_of, own.threshold),
+            *(own.load, own.find_maxima, own.measure_maxima, own.list_parts, own.list_logits),
+            *(own.by_comparison, own.sort_by_place, own.sum_larger),
+            *(own.by_passes, own.measure_row, own.weigh, own.sum_up, own.draw, own.top_k_top_p),
+        ],
         [
             lambda batch, vocabulary: own.top_k_top_p(
                 vocabulary, **(own.SMALL if vocabulary < 1000 else {})
@@ -633,7 +641,7 @@ def cross_entropy() -> Program:
 
     return Program(
         "cross-entropy and its gradients",
-        [own.cross_entropy],
+        [own.load, own.fetch, own.add, own.store_loaded, own.store_held, own.cross_entropy],
         [lambda rows, vocabulary: own.cross_entropy(vocabulary)],
         case,
         {"rows": 3, "vocabulary": 1003},

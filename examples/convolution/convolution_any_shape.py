@@ -72,6 +72,23 @@ def eights(extent):
     return -(-extent // EIGHT) * EIGHT
 
 
+@T.macro
+def add_up(partial, total):
+    """`total` of all shares."""
+    split, M, N = (int(extent) for extent in partial.shape)
+    with T.Kernel(T.ceildiv(M * N, 2048), threads=256) as block:
+        terms, results = T.view(partial, (split, M * N)), T.view(total, (M * N,))
+        local = T.alloc_fragment((2048,), T.float32)
+        T.clear(local)
+        if auto_infer_current_arch().sm >= 90:
+            T.pdl_sync()
+        for s in T.serial(split):
+            for i in T.Parallel(2048):
+                if block * 2048 + i < M * N:
+                    local[i] += terms[s, block * 2048 + i]
+        T.copy(local, results[block * 2048])
+
+
 @tilelang.jit(out_idx=[-1])
 def convolution(
     batch,
@@ -143,21 +160,6 @@ def convolution(
                     taps_of[at // per_tap, channel, column * block_N], weight_shared[begin:end, :]
                 )
             T.gemm(window, weight_shared, local, policy=T.GemmWarpPolicy.FullRow)
-
-    @T.macro
-    def add_up(partial, total):
-        """The sum of all shares."""
-        with T.Kernel(T.ceildiv(M * N, 2048), threads=256) as block:
-            terms, results = T.view(partial, (split, M * N)), T.view(total, (M * N,))
-            local = T.alloc_fragment((2048,), T.float32)
-            T.clear(local)
-            if auto_infer_current_arch().sm >= 90:
-                T.pdl_sync()
-            for s in T.serial(split):
-                for i in T.Parallel(2048):
-                    if block * 2048 + i < M * N:
-                        local[i] += terms[s, block * 2048 + i]
-            T.copy(local, results[block * 2048])
 
     @T.prim_func
     def main(

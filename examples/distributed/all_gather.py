@@ -5,7 +5,7 @@ python examples/distributed/all_gather.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -48,17 +48,12 @@ def check(ranks, n=5000, **options):
         counts = zeros((blocks, ranks), torch.uint32)
         worst = 0.0
         for step in range(2):
-            parts = [part(r, n, step) for r in range(ranks)]
+            parts = [numbers(r, step, (n,))[0] for r in range(ranks)]
             kernel(parts[rank], out, counts)
             worst = max(worst, error(out, torch.stack(parts).double()))
         return worst
 
     return max(run(program, ranks))
-
-
-def part(rank, n, step):
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    return torch.randn(n, generator=generator).half().to(device())
 
 
 if __name__ == "__main__":

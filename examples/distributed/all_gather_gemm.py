@@ -8,7 +8,7 @@ emulator, python examples/distributed/all_gather_gemm.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import device, error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -89,7 +89,7 @@ def check(ranks, rows=40, N=72, K=72, **tile):
         counts = zeros((options["copiers"], ranks), torch.uint32)
         worst = 0.0
         for step in range(2):
-            operands = [inputs(r, rows, N, K, step) for r in range(ranks)]
+            operands = [numbers(r, step, (rows, K), (K, N)) for r in range(ranks)]
             c = torch.empty(ranks, rows, N, dtype=torch.float16, device=device())
             kernel(*operands[rank], gathered, ready, counts, step, c)
             wanted = torch.stack([a.double() for a, _ in operands]) @ operands[rank][1].double()
@@ -97,12 +97,6 @@ def check(ranks, rows=40, N=72, K=72, **tile):
         return worst
 
     return max(run(program, ranks))
-
-
-def inputs(rank, rows, N, K, step):
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    made = (torch.randn(shape, generator=generator) for shape in ((rows, K), (K, N)))
-    return [x.half().to(device()) for x in made]
 
 
 if __name__ == "__main__":

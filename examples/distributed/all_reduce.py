@@ -9,7 +9,7 @@ python examples/distributed/all_reduce.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -93,10 +93,10 @@ def check_kernel(kernel, ranks, n, blocks):
         counts = zeros((blocks, ranks), torch.uint32)
         worst = 0.0
         for step in range(2):
-            wanted = sum(summand(r, n, step).double() for r in range(ranks))
-            x.copy_(summand(rank, n, step))
+            summands = [numbers(r, step, (n,))[0] for r in range(ranks)]
+            x.copy_(summands[rank])
             kernel(x, out, counts)
-            worst = max(worst, error(out, wanted))
+            worst = max(worst, error(out, sum(s.double() for s in summands)))
         return worst
 
     return max(run(program, ranks))
@@ -108,11 +108,6 @@ def check(ranks, n=5000, blocks=2, **options):
     assert all_reduce(ranks, 1 << 20) is two_shots(ranks, 1 << 20)
     kernels = [make(ranks, n, blocks=blocks, **options) for make in (one_shot, two_shots)]
     return max(check_kernel(kernel, ranks, n, blocks) for kernel in kernels)
-
-
-def summand(rank, n, step):
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    return torch.randn(n, generator=generator).half().to(device())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ emulator, python examples/distributed/gemm_reduce_scatter.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import device, error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -82,7 +82,7 @@ def check(ranks, rows=40, N=72, K=72, **tile):
         counts = zeros(((ranks - 1) * tiles, ranks), torch.uint32)
         worst = 0.0
         for step in range(2):
-            operands = [inputs(r, M, N, K, step) for r in range(ranks)]
+            operands = [numbers(r, step, (M, K), (K, N)) for r in range(ranks)]
             c = torch.empty(rows, N, dtype=torch.float16, device=device())
             kernel(*operands[rank], parts, arrived, counts, c)
             wanted = sum(a.double() @ b.double() for a, b in operands)
@@ -90,12 +90,6 @@ def check(ranks, rows=40, N=72, K=72, **tile):
         return worst
 
     return max(run(program, ranks))
-
-
-def inputs(rank, M, N, K, step):
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    made = (torch.randn(shape, generator=generator) for shape in ((M, K), (K, N)))
-    return [x.half().to(device()) for x in made]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ python examples/distributed/kv_transfer.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import device, error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -92,8 +92,7 @@ def lists(rank, ranks, pages):
 
 
 def half_filled(rank, pages, size, step):
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    made = torch.randn(pages, size, generator=generator).half().to(device())
+    (made,) = numbers(rank, step, (pages, size))
     made[pages // 2 :] = 0
     return made
 

@@ -35,6 +35,13 @@ def run(program, ranks):
     return [program(torch.distributed.get_rank())]
 
 
+def numbers(rank, step, *shapes):
+    """Tensors of float16 that a rank has in a step: every rank makes the same ones."""
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    made = (torch.randn(shape, generator=generator) for shape in shapes)
+    return [x.half().to(device()) for x in made]
+
+
 def error(found, wanted, scale=None):
     """Largest difference from float64, in units of the rounding of the largest value."""
     largest = wanted.abs().max() if scale is None else scale

@@ -5,7 +5,7 @@ emulator, python examples/distributed/reduce_scatter.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import device, error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -51,19 +51,14 @@ def check(ranks, n=5000, **options):
         counts = zeros((blocks, ranks), torch.uint32)
         worst = 0.0
         for step in range(2):
-            wanted = sum(summand(r, ranks, n, step)[rank].double() for r in range(ranks))
-            x.copy_(summand(rank, ranks, n, step))
+            summands = [numbers(r, step, (ranks, n))[0] for r in range(ranks)]
+            x.copy_(summands[rank])
             out = torch.empty(n, dtype=torch.float16, device=device())
             kernel(x, out, counts)
-            worst = max(worst, error(out, wanted))
+            worst = max(worst, error(out, sum(s[rank].double() for s in summands)))
         return worst
 
     return max(run(program, ranks))
-
-
-def summand(rank, ranks, n, step):
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    return torch.randn(ranks, n, generator=generator).half().to(device())
 
 
 if __name__ == "__main__":

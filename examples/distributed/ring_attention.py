@@ -8,7 +8,7 @@ emulator, python examples/distributed/ring_attention.py.
 """
 
 import torch
-from ranks import device, error, jit, main, run
+from ranks import device, error, jit, main, numbers, run
 
 import tilelang.language as T
 from tilelang.distributed import empty, zeros
@@ -99,7 +99,8 @@ def check(ranks, heads=2, length=40, dim=32, **tile):
         counts = zeros((slots, ranks), torch.uint32)
         worst = 0.0
         for step in range(2):
-            q, keys, values = inputs(ranks, heads, length, dim, step)
+            # Of the whole sequence.
+            q, keys, values = numbers(0, step, *[(heads, ranks * length, dim)] * 3)
             mine = slice(rank * length, (rank + 1) * length)
             k.copy_(keys[:, mine])
             v.copy_(values[:, mine])
@@ -110,13 +111,6 @@ def check(ranks, heads=2, length=40, dim=32, **tile):
         return worst
 
     return max(run(program, ranks))
-
-
-def inputs(ranks, heads, length, dim, step):
-    """Of the whole sequence."""
-    generator = torch.Generator().manual_seed(step)
-    made = (torch.randn(heads, ranks * length, dim, generator=generator) for _ in range(3))
-    return [x.half().to(device()) for x in made]
 
 
 if __name__ == "__main__":

@@ -61,6 +61,7 @@ def matmul(
     blocks=4,
     panel=8,
     parts=1,
+    results=2,
     swap=False,
     split=1,
     apart=False,
@@ -86,7 +87,8 @@ def matmul(
     slowly. `wide`: C is stored with rows of whole 16 bytes first, and copied.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
     loaded by threads; the others then count for nothing.
-    `parts`: in which a tile of C is stored, which takes less shared memory. Tiles are
+    `parts`: in which a tile of C is stored, which takes less shared memory, by way of `results`
+    tiles in turn. Tiles are
     taken down the columns of a `panel` of rows of tiles.
     """
     out_dtype = out_dtype or dtype
@@ -137,8 +139,8 @@ def matmul(
             T.copy(C_shared[0], C[column * block_N, row * block_M])
         else:
             for part in T.unroll(parts, explicit=True):
-                T.copy(local[:, part * width : (part + 1) * width], C_shared[part % 2])
-                T.copy(C_shared[part % 2], C[row * block_M, column * block_N + part * width])
+                T.copy(local[:, part * width : (part + 1) * width], C_shared[part % results])
+                T.copy(C_shared[part % results], C[row * block_M, column * block_N + part * width])
 
     @T.macro
     def leave(local, partial, share_of_tile, row, column):
@@ -209,9 +211,8 @@ def matmul(
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
             local = T.alloc_fragment((block_M, block_N), T.float32)
             C_tile = (block_N, block_M) if swap else (block_M, width)
-            # Two, so that one is filled while the other one is stored.
             C_shared = [
-                T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, 2) * (not apart))
+                T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, results) * (not apart))
             ]
             arrived = T.alloc_shared((1,), T.int32) if shares and not apart else None
             next_unit = counter if fetch else None

@@ -16,6 +16,62 @@ import tilelang.language as T
 from tilelang.macros import copy_rows
 
 
+@T.macro
+def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
+    """Whether all of a tile's shares are there, and then `C_local` is their sum."""
+    split, (block_M, block_N) = partial.shape[0], C_local[0].shape
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
+    is_last = T.alloc_var(T.bool)
+    is_last = arrived[0] == split - 1
+    if is_last:
+        for n, sums in enumerate(C_local):
+            if split == 2:  # the sum of two does not depend on their order
+                for i, j in T.Parallel(block_M, block_N):
+                    sums[i, j] += partial[1 - share, first + i, left + n * block_N + j]
+            else:
+                T.clear(sums)
+                for s in T.serial(split):
+                    for i, j in T.Parallel(block_M, block_N):
+                        sums[i, j] += partial[s, first + i, left + n * block_N + j]
+        if T.get_thread_binding() == 0:
+            arrivals[tile] = 0
+    return is_last
+
+
+@T.macro
+def add_scaled_products(
+    A_shared, B_shared, C_local, product, row, scale, skipped, square, scale_of_B
+):
+    """A step of a tile: each part of it, `sums` in C_local, gets the product of A_shared and the
+    part's rows of B_shared, times the scales of A's rows, which are in `scale` behind `skipped`
+    others, and of B's, which are in `square`, or one for each row in `scale_of_B`."""
+    block_M, block_N = product.shape
+    shared = len(C_local) * block_N // square.shape[0]
+    for n, sums in enumerate(C_local):
+        T.gemm(
+            A_shared,
+            B_shared[n * block_N : (n + 1) * block_N, :],
+            product,
+            transpose_B=True,
+            clear_accum=True,
+            policy=T.GemmWarpPolicy.FullRow,
+        )
+        if n == 0:
+            # Beside the product, as the fence for these reads is.
+            for i in T.Parallel(block_M):
+                row[i] = scale[skipped + i]
+        for p in T.unroll(block_N // shared):
+            for i, j in T.Parallel(block_M, shared):
+                column = p * shared + j
+                if scale_of_B is None:
+                    of_B = square[n * (block_N // shared) + p]
+                else:
+                    of_B = scale_of_B[n * block_N + column]
+                sums[i, column] += product[i, column] * (row[i] * of_B)
+
+
 @tilelang.jit
 def scaled_matmul(
     M,
@@ -69,28 +125,6 @@ def scaled_matmul(
     wide = -(-K // LINE) * LINE
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
-
-    @T.macro
-    def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
-        """Whether all of a tile's shares are there, and then `C_local` is their sum."""
-        T.sync_threads()
-        if T.get_thread_binding() == 0:
-            arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
-        is_last = T.alloc_var(T.bool)
-        is_last = arrived[0] == split - 1
-        if is_last:
-            for n, sums in enumerate(C_local):
-                if split == 2:  # the sum of two does not depend on their order
-                    for i, j in T.Parallel(block_M, block_N):
-                        sums[i, j] += partial[1 - share, first + i, left + n * block_N + j]
-                else:
-                    T.clear(sums)
-                    for s in T.serial(split):
-                        for i, j in T.Parallel(block_M, block_N):
-                            sums[i, j] += partial[s, first + i, left + n * block_N + j]
-            if T.get_thread_binding() == 0:
-                arrivals[tile] = 0
-        return is_last
 
     @T.prim_func
     def main(
@@ -147,26 +181,11 @@ def scaled_matmul(
                         # Under way during the product.
                         for p in T.unroll(squares):
                             square[p] = scale_B[(left + p * shared) // group, k]
-                    for n, sums in enumerate(C_local):
-                        T.gemm(
-                            A_shared,
-                            B_shared[n * block_N : (n + 1) * block_N, :],
-                            product,
-                            transpose_B=True,
-                            clear_accum=True,
-                            policy=T.GemmWarpPolicy.FullRow,
-                        )
-                        if n == 0:
-                            # Beside the product, as the fence for these reads is.
-                            for i in T.Parallel(block_M):
-                                row[i] = scale[at % 4 + i if in_front else i]
-                        for p in T.unroll(block_N // shared):
-                            for i, j in T.Parallel(block_M, shared):
-                                column = p * shared + j
-                                of_B = square[n * (block_N // shared) + p]
-                                if rows_of_B:
-                                    of_B = scale_of_B[n * block_N + column]
-                                sums[i, column] += product[i, column] * (row[i] * of_B)
+                    skipped = at % 4 if in_front else 0
+                    add_scaled_products(
+                        *(A_shared, B_shared, C_local, product),
+                        *(row, scale, skipped, square, scale_of_B),
+                    )
                 tile = by * columns + bx
                 if split > 1:
                     for n, sums in enumerate(C_local):

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from grouped_gemm_experts import in_turn, processors, store_tile
+from grouped_gemm_experts import deal_tiles, processors, store_tile
 
 import tilelang
 import tilelang.language as T
@@ -106,6 +106,59 @@ def permute(X, Rows, Sorted, k):
                     Sorted[row, bx * width + j] = x[j]
 
 
+@T.macro
+def first_tile(arguments, e, first, end, bx):
+    """SiLU(x Gate[e]^T) * (x Up[e]^T) for rows of one expert."""
+    Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h, num_stages = arguments
+    (block_M, block_K), (block_N, _) = x.shape, gate_shared.shape
+    T.clear(gate)
+    T.clear(up)
+    for n in T.Pipelined(T.ceildiv(Sorted.shape[1], block_K), num_stages=num_stages):
+        left = bx * block_N
+        T.copy(Sorted[first : first + block_M, n * block_K], x)
+        T.copy(Gate[e, left : left + block_N, n * block_K], gate_shared)
+        T.copy(Up[e, left : left + block_N, n * block_K], up_shared)
+        # A warp group has all columns, so that its instructions read less of A.
+        by_rows = T.GemmWarpPolicy.FullRow
+        T.gemm(x, gate_shared, gate, transpose_B=True, policy=by_rows)
+        T.gemm(x, up_shared, up, transpose_B=True, policy=by_rows)
+    for i, j in T.Parallel(block_M, block_N):
+        # H has less digits than the approximations.
+        sigmoid = T.fast_rcp(1 + T.__exp(-gate[i, j]))
+        gate[i, j] = gate[i, j] * sigmoid * up[i, j]
+    store_tile(gate, h, H, first, end, bx * block_N)
+
+
+@T.macro
+def second_tile(arguments, e, first, end, bx):
+    """The product with Down[e]^T for rows of one expert."""
+    H, Down, Y, h, down, y_local, y, num_stages = arguments
+    (block_M, block_K), (block_H, _) = h.shape, down.shape
+    T.clear(y_local)
+    for n in T.Pipelined(T.ceildiv(H.shape[1], block_K), num_stages=num_stages):
+        left = bx * block_H
+        T.copy(H[first : first + block_M, n * block_K], h)
+        T.copy(Down[e, left : left + block_H, n * block_K], down)
+        by_rows = T.GemmWarpPolicy.FullRow
+        T.gemm(h, down, y_local, transpose_B=True, policy=by_rows)
+    store_tile(y_local, y, Y, first, end, bx * block_H)
+
+
+@T.macro
+def combine(Y, Rows, Weights, Output):
+    """The sum of a token's rows, times their weights."""
+    (tokens, hidden), width = Output.shape, 1024
+    with T.Kernel(T.ceildiv(hidden, width), tokens, threads=128) as (bx, token):
+        total = T.alloc_fragment((width,), T.float32)
+        T.clear(total)
+        for n in T.unroll(Rows.shape[1]):
+            row, weight = Rows[token, n], Weights[token, n]
+            for j in T.Parallel(width):
+                if bx * width + j < hidden:
+                    total[j] += Y[row, bx * width + j] * weight
+        T.copy(total, Output[token, bx * width])
+
+
 @tilelang.jit
 def fused_moe(
     tokens,
@@ -131,26 +184,6 @@ def fused_moe(
     rows, blocks = tokens * k, processors()
 
     @T.macro
-    def first_tile(arguments, e, first, end, bx):
-        Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h = arguments
-        T.clear(gate)
-        T.clear(up)
-        for n in T.Pipelined(T.ceildiv(hidden, block_K), num_stages=num_stages):
-            left = bx * block_N
-            T.copy(Sorted[first : first + block_M, n * block_K], x)
-            T.copy(Gate[e, left : left + block_N, n * block_K], gate_shared)
-            T.copy(Up[e, left : left + block_N, n * block_K], up_shared)
-            # A warp group has all columns, so that its instructions read less of A.
-            by_rows = T.GemmWarpPolicy.FullRow
-            T.gemm(x, gate_shared, gate, transpose_B=True, policy=by_rows)
-            T.gemm(x, up_shared, up, transpose_B=True, policy=by_rows)
-        for i, j in T.Parallel(block_M, block_N):
-            # H has less digits than the approximations.
-            sigmoid = T.fast_rcp(1 + T.__exp(-gate[i, j]))
-            gate[i, j] = gate[i, j] * sigmoid * up[i, j]
-        store_tile(gate, h, H, first, end, bx * block_N)
-
-    @T.macro
     def first_products(Sorted, Gate, Up, Ends, H):
         """H (rows, inner), in the order of Sorted."""
         with T.Kernel(blocks, threads=threads) as block:
@@ -160,21 +193,9 @@ def fused_moe(
             gate = T.alloc_fragment((block_M, block_N), T.float32)
             up = T.alloc_fragment((block_M, block_N), T.float32)
             h = T.alloc_shared((block_M, block_N), dtype)
-            arguments = (Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h)
+            arguments = (Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h, num_stages)
             columns = -(-inner // block_N)
-            in_turn(Ends, columns, block_M, panel, block, blocks, first_tile, arguments)
-
-    @T.macro
-    def second_tile(arguments, e, first, end, bx):
-        H, Down, Y, h, down, y_local, y = arguments
-        T.clear(y_local)
-        for n in T.Pipelined(T.ceildiv(inner, block_K), num_stages=stages_H):
-            left = bx * block_H
-            T.copy(H[first : first + block_M, n * block_K], h)
-            T.copy(Down[e, left : left + block_H, n * block_K], down)
-            by_rows = T.GemmWarpPolicy.FullRow
-            T.gemm(h, down, y_local, transpose_B=True, policy=by_rows)
-        store_tile(y_local, y, Y, first, end, bx * block_H)
+            deal_tiles(Ends, columns, block_M, panel, block, blocks, first_tile, arguments)
 
     @T.macro
     def second_product(H, Down, Ends, Y):
@@ -184,23 +205,9 @@ def fused_moe(
             down = T.alloc_shared((block_H, block_K), dtype)
             y_local = T.alloc_fragment((block_M, block_H), T.float32)
             y = T.alloc_shared((block_M, block_H), dtype)
-            arguments = (H, Down, Y, h, down, y_local, y)
+            arguments = (H, Down, Y, h, down, y_local, y, stages_H)
             columns = -(-hidden // block_H)
-            in_turn(Ends, columns, block_M, panel, block, blocks, second_tile, arguments)
-
-    @T.macro
-    def combine(Y, Rows, Weights, Output):
-        """The sum of a token's rows, times their weights."""
-        width = 1024
-        with T.Kernel(T.ceildiv(hidden, width), tokens, threads=128) as (bx, token):
-            total = T.alloc_fragment((width,), T.float32)
-            T.clear(total)
-            for n in T.unroll(k):
-                row, weight = Rows[token, n], Weights[token, n]
-                for j in T.Parallel(width):
-                    if bx * width + j < hidden:
-                        total[j] += Y[row, bx * width + j] * weight
-            T.copy(total, Output[token, bx * width])
+            deal_tiles(Ends, columns, block_M, panel, block, blocks, second_tile, arguments)
 
     @T.prim_func
     def main(

@@ -74,7 +74,7 @@ def add_scaled_products(A_shared, B_shared, C_local, product, row, square, scale
 
 
 @T.macro
-def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
+def deal_tiles(Ends, columns, block_M, panel, index, blocks, body, arguments):
     """body(arguments, group, first, end, x) for the tiles of block `index`: those of block_M rows
     of a group, from `first` on and in front of `end`, and of columns x of `columns`, in turn. Up to
     `panel` tiles of rows go through the columns together. A group without rows costs the load of
@@ -103,8 +103,8 @@ def in_turn(Ends, columns, block_M, panel, index, blocks, body, arguments):
 
 @T.macro
 def fetch_tiles(Ends, rows, columns, block_M, panel, index, blocks, body, arguments, counter):
-    """As `in_turn` for `rows` rows in all, but a block fetches its next tile from `counter`, which
-    is 0, and 0 again behind them: who has short tiles makes more of them."""
+    """As `deal_tiles` for `rows` rows in all, but a block fetches its next tile from `counter`,
+    which is 0, and 0 again behind them: who has short tiles makes more of them."""
     groups = int(Ends.shape[0])
     # The group of the block's tile, its tiles of rows, and how many tiles are in front of it.
     group, tall, before = T.alloc_var(T.int32), T.alloc_var(T.int32), T.alloc_var(T.int32)
@@ -192,7 +192,7 @@ def grouped_matmul(
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             arguments = (left, right, C, A_shared, B_shared, C_local, C_shared)
-            in_turn(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
+            deal_tiles(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
         return C
 
     return main

@@ -15,7 +15,7 @@ import tilelang.language as T
 
 
 @T.macro
-def in_turn(Counts, columns, tallest, block_M, index, blocks, body, arguments):
+def deal_masked_tiles(Counts, columns, tallest, block_M, index, blocks, body, arguments):
     """body(arguments, g, y, x) for the tiles of block `index`, in turn: of group g the row y of
     tiles, of `tallest` at most, and the column x of `columns`. A group without rows costs the load
     of its count. Tiles begin at multiples of block_M, so that TMA loads their scales, too: it could
@@ -86,7 +86,9 @@ def masked_matmul(
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             arguments = (A, B, C, A_shared, B_shared, C_local, C_shared)
-            in_turn(Counts, columns, tallest, block_M, block, blocks, make_tile, arguments)
+            deal_masked_tiles(
+                Counts, columns, tallest, block_M, block, blocks, make_tile, arguments
+            )
         return C
 
     return main
@@ -148,7 +150,9 @@ def masked_matmul_fp8(
             C_shared = T.alloc_shared((block_M, block), T.bfloat16)
             operands, tiles = (A, B, scale_A, scale_B), (A_shared, B_shared, scales, C_shared)
             arguments = (operands, C, tiles, (row, square, product, C_local))
-            in_turn(Counts, columns, tallest, block_M, index, blocks, make_tile, arguments)
+            deal_masked_tiles(
+                Counts, columns, tallest, block_M, index, blocks, make_tile, arguments
+            )
         return C
 
     return main

@@ -224,6 +224,24 @@ def post_backward(hidden, step=64):
     return main
 
 
+@T.macro
+def slopes_of(weights, gate, d_gate, d_mix, dPost, first, slopes):
+    """The gradients of a token's 24 weights: of its gates, `gate`, from theirs, of its shares of
+    the result from dPost, and of its balanced matrix from d_mix."""
+    (tokens, _), length = gate.shape, dPost.shape[0]
+    T.clear(slopes)
+    for i, s in T.Parallel(tokens, STREAMS):
+        gate[i, s] = T.sigmoid(weights[i, s])
+        slopes[i, s] = d_gate[i, s] * gate[i, s] * (1 - gate[i, s])
+    for i, s in T.Parallel(tokens, STREAMS):
+        share = T.sigmoid(weights[i, STREAMS + s])
+        slopes[i, STREAMS + s] = T.if_then_else(
+            first + i < length, dPost[first + i, s] * 2 * share * (1 - share), 0
+        )
+    for i, s, t in T.Parallel(tokens, STREAMS, STREAMS):
+        slopes[i, 2 * STREAMS + s * STREAMS + t] = d_mix[i, s, t]
+
+
 def pre_backward(hidden, tokens=64, step=32, threads=128, num_stages=2):
     """Gradients of `pre`: of the streams, added to Grad, which `post_backward` found; of the
     products with W, in bfloat16; and of Bias, added to dBias."""
@@ -278,17 +296,7 @@ def pre_backward(hidden, tokens=64, step=32, threads=128, num_stages=2):
             T.copy(dMix[first, 0, 0], d_mix)
             balance(weights, mix, rows, columns, sums)
             balance_backward(mix, d_mix, rows, columns, sums)
-            T.clear(slopes_shared)
-            for i, s in T.Parallel(tokens, STREAMS):
-                gate[i, s] = T.sigmoid(weights[i, s])
-                slopes_shared[i, s] = d_gate[i, s] * gate[i, s] * (1 - gate[i, s])
-            for i, s in T.Parallel(tokens, STREAMS):
-                share = T.sigmoid(weights[i, STREAMS + s])
-                slopes_shared[i, STREAMS + s] = T.if_then_else(
-                    first + i < length, dPost[first + i, s] * 2 * share * (1 - share), 0
-                )
-            for i, s, t in T.Parallel(tokens, STREAMS, STREAMS):
-                slopes_shared[i, 2 * STREAMS + s * STREAMS + t] = d_mix[i, s, t]
+            slopes_of(weights, gate, d_gate, d_mix, dPost, first, slopes_shared)
             T.copy(slopes_shared, slopes)
             T.reduce_sum(slopes, bias, dim=0)
             for j in T.Parallel(32):

@@ -26,6 +26,67 @@ def processors():
     return torch.cuda.get_device_properties().multi_processor_count
 
 
+@T.macro
+def load(Logits, row, begin, raw):
+    """From column `begin` on, a vector of each thread for each of `raw`; what has no weight behind
+    the row's end."""
+    threads, vocabulary = raw[0].shape[0], Logits.shape[1]
+    for u, part in enumerate(raw):
+        for t, j in T.Parallel(threads, WIDTH):
+            column = begin + (u * threads + t) * WIDTH + j
+            part[t, j] = T.if_then_else(
+                column < vocabulary, Logits[row, column], -T.infinity(part.dtype)
+            )
+
+
+@T.macro
+def fetch(Logits, row, k, Held):
+    """Tile k of a row."""
+    tile = Held.shape[1]
+    T.async_copy(Logits[row, k * tile : (k + 1) * tile], Held[k, :])
+
+
+@T.macro
+def add(values, own_max, own_sum):
+    """Weights of `values`, to those that a thread has."""
+    (threads,) = own_max.shape
+    before = T.alloc_fragment((threads,), T.float32)
+    added = T.alloc_fragment((threads,), T.float32)
+    T.copy(own_max, before)
+    for part in values:
+        T.reduce_max(part, own_max, dim=1, clear=False)
+    T.clear(added)
+    for part in values:
+        for t, j in T.Parallel(threads, WIDTH):
+            part[t, j] = T.exp2(part[t, j] * LOG2_E - own_max[t] * LOG2_E)
+        T.reduce_sum(part, added, dim=1, clear=False)
+    for t in T.Parallel(threads):
+        own_sum[t] = own_sum[t] * T.exp2((before[t] - own_max[t]) * LOG2_E) + added[t]
+
+
+@T.macro
+def store_loaded(Logits, row, begin, raw, top, scale):
+    """Gradients of what `load` has loaded."""
+    threads, vocabulary = raw[0].shape[0], Logits.shape[1]
+    for u, part in enumerate(raw):
+        for t, j in T.Parallel(threads, WIDTH):
+            column = begin + (u * threads + t) * WIDTH + j
+            weight = T.exp2(part[t, j] * LOG2_E - top[0] * LOG2_E)
+            if column < vocabulary:
+                Logits[row, column] = weight * scale
+
+
+@T.macro
+def store_held(Logits, row, k, Held, threads, top, scale):
+    """Gradients of tile k."""
+    tile = Held.shape[1]
+    for u in T.unroll(tile // (threads * WIDTH), explicit=True):
+        for t, j in T.Parallel(threads, WIDTH):
+            column = (u * threads + t) * WIDTH + j
+            weight = T.exp2(Held[k, column] * LOG2_E - top[0] * LOG2_E)
+            Logits[row, k * tile + column] = weight * scale
+
+
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None):
@@ -43,36 +104,6 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
     rest = -(-(vocabulary - held * tile) // line)
     lines = min(rest, APART)
     chunks = -(-rest // max(lines, 1))
-
-    @T.macro
-    def load(Logits, row, chunk, raw):
-        """Of what is behind the tiles; what has no weight behind the row's end."""
-        for u, part in enumerate(raw):
-            for t, j in T.Parallel(threads, WIDTH):
-                column = held * tile + ((chunk * lines + u) * threads + t) * WIDTH + j
-                part[t, j] = T.if_then_else(
-                    column < vocabulary, Logits[row, column], -T.infinity(dtype)
-                )
-
-    @T.macro
-    def fetch(Logits, row, k, Held):
-        T.async_copy(Logits[row, k * tile : (k + 1) * tile], Held[k, :])
-
-    @T.macro
-    def add(values, own_max, own_sum):
-        """Weights of `values`, to those that a thread has."""
-        before = T.alloc_fragment((threads,), T.float32)
-        added = T.alloc_fragment((threads,), T.float32)
-        T.copy(own_max, before)
-        for part in values:
-            T.reduce_max(part, own_max, dim=1, clear=False)
-        T.clear(added)
-        for part in values:
-            for t, j in T.Parallel(threads, WIDTH):
-                part[t, j] = T.exp2(part[t, j] * LOG2_E - own_max[t] * LOG2_E)
-            T.reduce_sum(part, added, dim=1, clear=False)
-        for t in T.Parallel(threads):
-            own_sum[t] = own_sum[t] * T.exp2((before[t] - own_max[t]) * LOG2_E) + added[t]
 
     @T.prim_func
     def main(
@@ -103,7 +134,7 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
                 T.fill(own_max, -(2.0**100))
                 T.clear(own_sum)
                 if chunks == 1:
-                    load(Logits, row, 0, raw)
+                    load(Logits, row, held * tile, raw)
                 if held:
                     for k in T.unroll(held, unroll_factor=2):
                         # An empty group, so that as many are behind each tile of a row.
@@ -115,7 +146,7 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
                         add(values, own_max, own_sum)
                 for chunk in T.serial(chunks):
                     if chunks > 1:
-                        load(Logits, row, chunk, raw)
+                        load(Logits, row, held * tile + chunk * lines * line, raw)
                     for some in [raw[u : u + parts] for u in range(0, lines, parts)]:
                         for part, value in zip(some, values, strict=False):
                             T.copy(part, value)
@@ -129,22 +160,13 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
                     Loss[row] = T.if_then_else(counts, log_sum - labelled, 0)
                 scale = T.if_then_else(counts, factor / total[0], 0)
                 for back in T.serial(chunks):
-                    chunk = chunks - 1 - back
+                    begin = held * tile + (chunks - 1 - back) * lines * line
                     if chunks > 1:
-                        load(Logits, row, chunk, raw)
-                    for u, part in enumerate(raw):
-                        for t, j in T.Parallel(threads, WIDTH):
-                            column = held * tile + ((chunk * lines + u) * threads + t) * WIDTH + j
-                            weight = T.exp2(part[t, j] * LOG2_E - top[0] * LOG2_E)
-                            if column < vocabulary:
-                                Logits[row, column] = weight * scale
+                        load(Logits, row, begin, raw)
+                    store_loaded(Logits, row, begin, raw, top, scale)
                 if held:
                     for k in T.unroll(held, unroll_factor=2):
-                        for u in T.unroll(parts, explicit=True):
-                            for t, j in T.Parallel(threads, WIDTH):
-                                column = (u * threads + t) * WIDTH + j
-                                weight = T.exp2(Held[k, column] * LOG2_E - top[0] * LOG2_E)
-                                Logits[row, k * tile + column] = weight * scale
+                        store_held(Logits, row, k, Held, threads, top, scale)
                         if row + blocks < rows:
                             fetch(Logits, row + blocks, k, Held)
                 # Behind the weights, of which one is the label's.

@@ -22,10 +22,10 @@ PIVOTS = 3  # of a pass over the row
 LIST_PIVOTS = 7
 LANES = 32
 VECTOR = 4
+LINE = VECTOR * LANES  # the part of a row that a warp loads at once
 PARTS = 8  # threads that share a sum over a list
 SMALL = {"threads": 32, "loads": 1, "ranked": 64}  # for a few hundred tokens
 LOWEST = 0x007FFFFF  # the key of -inf
-BEHIND = 0xFF800001  # behind that of inf
 
 
 @T.macro
@@ -78,6 +78,330 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state)
                 from_behind = numbers[p]
 
 
+def tiles_of(Logits, logits):
+    """Tiles of the shape of `logits` in a row of Logits."""
+    loads, block = logits.shape
+    return -(-int(Logits.shape[1]) // int(loads * block))
+
+
+@T.macro
+def load(Logits, row, tile, logits):
+    """A tile of a row, and what is below all logits behind the row's end."""
+    (loads, block), vocabulary = logits.shape, Logits.shape[1]
+    for u, j in T.Parallel(loads, block):
+        at = (tile * loads + u) * block + j
+        logits[u, j] = T.if_then_else(at < vocabulary, Logits[row, at], -T.infinity(T.float32))
+
+
+@T.macro
+def measure_row(source, by_weight, state):
+    """Of the logits from each pivot on: their number and, `by_weight`, their weights."""
+    Logits, row, top, logits, weight, number = source
+    pivots, weights, numbers = state
+    (loads, block), vocabulary = logits.shape, Logits.shape[1]
+    T.clear(weight)
+    T.clear(number)
+    for tile in T.serial(tiles_of(Logits, logits)):
+        load(Logits, row, tile, logits)
+        for u in T.unroll(loads, explicit=True):
+            for p, j in T.Parallel(PIVOTS, block):
+                if logits[u, j] >= pivots[p] and (tile * loads + u) * block + j < vocabulary:
+                    number[p, j] += 1
+                    if by_weight:
+                        weight[p, j] += weight_of(logits[u, j], top)
+    if by_weight:
+        T.reduce_sum(weight, weights, dim=1)
+    T.reduce_sum(number, numbers, dim=1)
+
+
+@T.macro
+def measure_maxima(source, by_weight, state):
+    """The same of parts' largest logits: their number alone."""
+    values, number = source
+    pivots, _, numbers = state
+    T.clear(number)
+    for c in T.unroll(values.shape[0], explicit=True):
+        for p, j in T.Parallel(*number.shape):
+            if values[c, j] >= pivots[p]:
+                number[p, j] += 1
+    T.reduce_sum(number, numbers, dim=1)
+
+
+@T.macro
+def weigh(Logits, row, low, logits, of_lines):
+    """Of each line the largest logit, and the weights beside it of the logits from `low` on."""
+    tops, weights = of_lines
+    (loads, block), vocabulary = logits.shape, Logits.shape[1]
+    warps = block // LINE
+    tile_tops = T.alloc_fragment((loads, warps), T.float32)
+    tile_weights = T.alloc_fragment((loads, warps), T.float32)
+    in_lines = T.reshape(logits, (loads, warps, LINE))
+    for tile in T.serial(tiles_of(Logits, logits)):
+        load(Logits, row, tile, logits)
+        # Within a warp, so that none waits for another one before the next tile.
+        T.reduce_max(in_lines, tile_tops, dim=2)
+        for u, w, i in T.Parallel(loads, warps, LINE):
+            inside = ((tile * loads + u) * warps + w) * LINE + i < vocabulary
+            in_lines[u, w, i] = T.if_then_else(
+                inside and in_lines[u, w, i] >= low,
+                weight_of(in_lines[u, w, i], tile_tops[u, w]),
+                0,
+            )
+        T.reduce_sum(in_lines, tile_weights, dim=2)
+        for u, w in T.Parallel(loads, warps):
+            line = (tile * loads + u) * warps + w
+            tops[line // LANES, line % LANES] = tile_tops[u, w]
+            weights[line // LANES, line % LANES] = tile_weights[u, w]
+
+
+@T.macro
+def sum_up(of_lines, top, until):
+    """The lines' weights become those beside the `top` of them all, and each the sum of its
+    group up to it; `until` becomes that of the groups."""
+    tops, weights = of_lines
+    groups = until.shape[0]
+    largest = T.alloc_fragment((groups,), T.float32)
+    T.reduce_max(tops, largest, dim=1)
+    T.reduce_max(largest, top, dim=0)
+    for g, i in T.Parallel(groups, LANES):
+        weights[g, i] = weights[g, i] * weight_of(tops[g, i], top[0])
+    T.cumsum(weights, dim=1)
+    for g in T.Parallel(groups):
+        until[g] = weights[g, LANES - 1]
+    T.cumsum(until, dim=0)
+
+
+@T.macro
+def draw(Logits, row, low, uniform, of_lines, top, until, Token):
+    """The token, of sums of weights from `low` on."""
+    weights = of_lines[1]
+    groups, vocabulary = until.shape[0], Logits.shape[1]
+    first = T.alloc_shared((1,), T.int32)
+    last = T.alloc_shared((1,), T.int32)
+    line_weights = T.alloc_shared((1, LINE), T.float32)
+    target = uniform * until[groups - 1]
+    for i in T.Parallel(1):
+        first[i] = 2147483647
+        last[i] = 0
+    # The first line at which the sum exceeds the target, or the last one that adds to it.
+    for g, i in T.Parallel(groups, LANES):
+        before = T.if_then_else(g > 0, until[T.max(g - 1, 0)], 0)
+        if weights[g, i] > T.if_then_else(i > 0, weights[g, T.max(i - 1, 0)], 0):
+            T.atomic_max(last[0], g * LANES + i)
+            if before + weights[g, i] > target:
+                T.atomic_min(first[0], g * LANES + i)
+    line = T.alloc_var(T.int32, init=T.min(first[0], last[0]))
+    before = T.alloc_var(T.float32, init=0.0)
+    if line >= LANES:
+        before = until[line // LANES - 1]
+    if line % LANES > 0:
+        before += weights[line // LANES, line % LANES - 1]
+    for i in T.Parallel(1):
+        first[i] = 2147483647
+        last[i] = 0
+    for i in T.Parallel(LINE):
+        at = line * LINE + i
+        line_weights[0, i] = 0
+        if at < vocabulary and Logits[row, at] >= low:
+            line_weights[0, i] = weight_of(Logits[row, at], top[0])
+    for i in T.Parallel(LINE):
+        if line_weights[0, i] > 0:
+            T.atomic_max(last[0], line * LINE + i)
+    T.cumsum(line_weights, dim=1)
+    for i in T.Parallel(LINE):
+        adds = line_weights[0, i] > T.if_then_else(i > 0, line_weights[0, T.max(i - 1, 0)], 0)
+        if adds and before + line_weights[0, i] > target:
+            T.atomic_min(first[0], line * LINE + i)
+    Token[row] = T.min(first[0], last[0])
+
+
+@T.macro
+def by_passes(Logits, row, k, p, uniform, Token, logits, state):
+    """Any row."""
+    (loads, block), vocabulary = logits.shape, Logits.shape[1]
+    # Of 32 lines, each a warp's part of a block.
+    groups = -(-tiles_of(Logits, logits) * loads * (block // LINE) // LANES)
+    weight = T.alloc_fragment((PIVOTS, block), T.float32)
+    number = T.alloc_fragment((PIVOTS, block), T.int32)
+    line_tops = T.alloc_shared((groups, LANES), T.float32)
+    line_weights = T.alloc_shared((groups, LANES), T.float32)
+    of_lines = (line_tops, line_weights)
+    top = T.alloc_shared((1,), T.float32)
+    until = T.alloc_shared((groups,), T.float32)
+    T.fill(line_tops, -T.infinity(T.float32))
+    T.clear(line_weights)
+
+    low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
+    weigh(Logits, row, number_of(low), logits, of_lines)
+    sum_up(of_lines, top, until)
+    high = ordered(top[0]) + T.uint32(1)
+    source = (Logits, row, top[0], logits, weight, number)
+    if k < vocabulary:
+        threshold(measure_row, source, k, False, low, high, 0, state)
+        weigh(Logits, row, number_of(low), logits, of_lines)
+        sum_up(of_lines, top, until)
+    # All weights together are all of them, however sums are rounded.
+    if p < 1:
+        wanted = p * until[groups - 1]
+        threshold(measure_row, source, wanted, True, low, high, 0, state)
+        weigh(Logits, row, number_of(low), logits, of_lines)
+        sum_up(of_lines, top, until)
+    draw(Logits, row, number_of(low), uniform, of_lines, top, until, Token)
+
+
+@T.macro
+def sort_by_place(listed, size, ordered_list, number, rank):
+    """Put a list in the order of the vocabulary, so that sums do not depend on the order in which
+    threads found the logits."""
+    values, places = listed
+    value, place = ordered_list
+    apiece = rank.shape[0]
+    T.fill(value, -T.infinity(T.float32))
+    for step in T.serial(T.ceildiv(size, apiece)):
+        T.clear(number)
+        for n in T.serial(T.ceildiv(size, PARTS * VECTOR)):
+            for v in T.unroll(VECTOR, explicit=True):
+                for i, part in T.Parallel(apiece, PARTS):
+                    other = (n * PARTS + part) * VECTOR + v
+                    if places[other] < places[step * apiece + i]:
+                        number[i, part] += 1
+        T.reduce_sum(number, rank, dim=1)
+        for i in T.Parallel(apiece):
+            if step * apiece + i < size:
+                value[rank[i]] = values[step * apiece + i]
+                place[rank[i]] = places[step * apiece + i]
+
+
+@T.macro
+def sum_larger(value, weight, size, k, larger, number, rank, above, sum_above):
+    """`larger` of each of the `k` largest logits: the sum of the weights of larger ones."""
+    apiece = rank.shape[0]
+    for step in T.serial(T.ceildiv(size, apiece)):
+        T.clear(number)
+        T.clear(above)
+        for n in T.serial(T.ceildiv(size, PARTS * VECTOR)):
+            for v in T.unroll(VECTOR, explicit=True):
+                for i, part in T.Parallel(apiece, PARTS):
+                    other = (n * PARTS + part) * VECTOR + v
+                    is_larger = value[other] > value[step * apiece + i]
+                    number[i, part] += T.cast(is_larger, T.int32)
+                    # All weights are loaded, in vectors.
+                    above[i, part] += T.cast(is_larger, T.float32) * weight[other]
+        T.reduce_sum(number, rank, dim=1)
+        T.reduce_sum(above, sum_above, dim=1)
+        for i in T.Parallel(apiece):
+            if step * apiece + i < size and rank[i] < k:
+                larger[step * apiece + i] = sum_above[i]
+
+
+@T.macro
+def by_comparison(listed, size, apiece, top, k, p, uniform, row, Token):
+    """Of a list of logits that has the `k` largest and those equal to the last of them. All threads
+    compare `apiece` logits at a time, each with a part of the list."""
+    (ranked,) = listed[0].shape
+    lines = ranked // LANES
+    value = T.alloc_shared((ranked,), T.float32)
+    place = T.alloc_shared((ranked,), T.int32)
+    weight = T.alloc_shared((ranked,), T.float32)
+    larger = T.alloc_shared((ranked,), T.float32)
+    prefix = T.alloc_shared((lines, LANES), T.float32)
+    line_sums = T.alloc_shared((lines,), T.float32)
+    first = T.alloc_shared((2,), T.int32)
+    number = T.alloc_fragment((apiece, PARTS), T.int32)
+    rank = T.alloc_fragment((apiece,), T.int32)
+    above = T.alloc_fragment((apiece, PARTS), T.float32)
+    sum_above = T.alloc_fragment((apiece,), T.float32)
+    total = T.alloc_shared((1,), T.float32)
+    of_all = T.alloc_fragment((ranked,), T.float32)
+
+    sort_by_place(listed, size, (value, place), number, rank)
+    for j in T.Parallel(ranked, coalesced_width=1):
+        weight[j] = T.if_then_else(j < size, weight_of(value[j], top), 0)
+        larger[j] = T.infinity(T.float32)
+    sum_larger(value, weight, size, k, larger, number, rank, above, sum_above)
+    for j in T.Parallel(ranked, coalesced_width=1):
+        of_all[j] = T.if_then_else(larger[j] < T.infinity(T.float32), weight[j], 0)
+    T.reduce_sum(of_all, total, dim=0)
+    # All weights together are all of them, however sums are rounded.
+    enough = T.if_then_else(p < 1, T.max(p * total[0], 1e-30), T.max_value(T.float32))
+    for j in T.Parallel(ranked, coalesced_width=1):
+        weight[j] = T.if_then_else(larger[j] < enough, weight[j], 0)
+        prefix[j // LANES, j % LANES] = weight[j]
+    T.cumsum(prefix, dim=1)
+    for i in T.Parallel(lines):
+        line_sums[i] = prefix[i, LANES - 1]
+    T.cumsum(line_sums, dim=0)
+    for i in T.Parallel(2):
+        first[i] = T.if_then_else(i == 0, ranked, 0)
+    # The first one that exceeds the target, or the last one that adds to the sum.
+    for j in T.Parallel(ranked, coalesced_width=1):
+        if weight[j] > 0:
+            before = T.if_then_else(j < LANES, 0, line_sums[T.max(j // LANES - 1, 0)])
+            T.atomic_max(first[1], j)
+            if before + prefix[j // LANES, j % LANES] > uniform * line_sums[lines - 1]:
+                T.atomic_min(first[0], j)
+    Token[row] = place[T.min(first[0], first[1])]
+
+
+@T.macro
+def find_maxima(Logits, row, logits, of_tile, maxima):
+    """The largest logit of each part of a row. A part is what a thread has of a tile."""
+    tiles, threads = maxima.shape
+    for tile in T.unroll(tiles, explicit=True):
+        load(Logits, row, tile, logits)
+        T.reduce_max(logits, of_tile, dim=0)
+        for i in T.Parallel(threads):
+            maxima[tile, i] = T.max(
+                T.max(of_tile[i * VECTOR], of_tile[i * VECTOR + 1]),
+                T.max(of_tile[i * VECTOR + 2], of_tile[i * VECTOR + 3]),
+            )
+
+
+@T.macro
+def list_parts(maxima, lowest, loads, parts, found):
+    """`parts`, in any order: the first vectors of those whose maximum is `lowest` or more."""
+    tiles, threads = maxima.shape
+    for tile, i in T.Parallel(tiles, threads):
+        if maxima[tile, i] >= lowest:
+            at = T.atomic_add(found[0], 1, return_prev=True)
+            parts[at] = tile * loads * threads + i
+
+
+@T.macro
+def list_logits(Logits, row, lowest, parts, found, logits, vectors, listing, listed):
+    """List the logits from `lowest` on, which are in `parts`: `loads` vectors each, read once
+    more. `vectors`: the number of each, `listing`: how many logits a thread lists, and then the
+    place of its next one. What the list has no room for is counted alone."""
+    values, places = listed
+    (loads, block), (threads,), vocabulary = logits.shape, listing.shape, Logits.shape[1]
+    behind = -(-vocabulary // VECTOR)
+    for step in T.serial(T.ceildiv(found[0], threads)):
+        for u, i in T.Parallel(loads, threads):
+            n = (step * loads + u) * (threads // loads) + i // loads
+            vectors[u, i] = T.if_then_else(n < found[0], parts[n] + i % loads * threads, behind)
+        for u, j in T.Parallel(loads, block):
+            vector = T.max(vectors[u, j // VECTOR], 0)
+            at = vector * VECTOR + j % VECTOR
+            # In vectors, if the row has no part of one.
+            inside = at < vocabulary if vocabulary % VECTOR else vector < vocabulary // VECTOR
+            logits[u, j] = T.if_then_else(inside, Logits[row, at], -T.infinity(T.float32))
+        T.clear(listing)
+        for u, v in itertools.product(range(loads), range(VECTOR)):
+            for i in T.Parallel(threads):
+                if logits[u, i * VECTOR + v] >= lowest:
+                    listing[i] += 1
+        for i in T.Parallel(threads):
+            listing[i] = T.atomic_add(found[1], listing[i], return_prev=True)
+        for u, v in itertools.product(range(loads), range(VECTOR)):
+            for i in T.Parallel(threads):
+                if logits[u, i * VECTOR + v] >= lowest and listing[i] < values.shape[0]:
+                    # Places differ, so that stores need no order: no barriers.
+                    logit, at = logits[u, i * VECTOR + v], vectors[u, i] * VECTOR + v
+                    T.atomic_store(values[listing[i]], logit, memory_order="relaxed")
+                    T.atomic_store(places[listing[i]], at, memory_order="relaxed")
+                    listing[i] += 1
+
+
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
     """A token for each row of Logits (batch, vocabulary) in float32. It is one of the K[row]
@@ -88,240 +412,8 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
     up to `ranked` logits are listed."""
     batch = T.dynamic("batch")
     block = VECTOR * threads
-    blocks = -(-vocabulary // block)
-    tiles = -(-blocks // loads)
-    lines = ranked // LANES
-    warps, width = threads // LANES, VECTOR * LANES
-    whole, most = vocabulary // VECTOR, tiles * loads * threads  # vectors of a row, of its tiles
-    groups = -(-tiles * loads * warps // LANES)  # of 32 lines, each a warp's part of a block
+    tiles = -(-vocabulary // (loads * block))
     apiece = min(4 * threads // PARTS, ranked)  # logits that all threads compare with others
-
-    @T.macro
-    def load(Logits, row, tile, logits):
-        """A tile of a row, and what is below all logits behind the row's end."""
-        for u, j in T.Parallel(loads, block):
-            at = (tile * loads + u) * block + j
-            logits[u, j] = T.if_then_else(at < vocabulary, Logits[row, at], -T.infinity(T.float32))
-
-    @T.macro
-    def measure_row(source, by_weight, state):
-        """Of the logits from each pivot on: their number and, `by_weight`, their weights."""
-        Logits, row, top, logits, weight, number = source
-        pivots, weights, numbers = state
-        T.clear(weight)
-        T.clear(number)
-        for tile in T.serial(tiles):
-            load(Logits, row, tile, logits)
-            for u in T.unroll(loads, explicit=True):
-                for p, j in T.Parallel(PIVOTS, block):
-                    if logits[u, j] >= pivots[p] and (tile * loads + u) * block + j < vocabulary:
-                        number[p, j] += 1
-                        if by_weight:
-                            weight[p, j] += weight_of(logits[u, j], top)
-        if by_weight:
-            T.reduce_sum(weight, weights, dim=1)
-        T.reduce_sum(number, numbers, dim=1)
-
-    @T.macro
-    def measure_maxima(source, by_weight, state):
-        """The same of parts' largest logits: their number alone."""
-        values, number = source
-        pivots, _, numbers = state
-        T.clear(number)
-        for c in T.unroll(values.shape[0], explicit=True):
-            for p, j in T.Parallel(LIST_PIVOTS, threads):
-                if values[c, j] >= pivots[p]:
-                    number[p, j] += 1
-        T.reduce_sum(number, numbers, dim=1)
-
-    @T.macro
-    def weigh(Logits, row, low, logits, of_lines):
-        """Of each line the largest logit, and the weights beside it of the logits from `low` on."""
-        tops, weights = of_lines
-        tile_tops = T.alloc_fragment((loads, warps), T.float32)
-        tile_weights = T.alloc_fragment((loads, warps), T.float32)
-        in_lines = T.reshape(logits, (loads, warps, width))
-        for tile in T.serial(tiles):
-            load(Logits, row, tile, logits)
-            # Within a warp, so that none waits for another one before the next tile.
-            T.reduce_max(in_lines, tile_tops, dim=2)
-            for u, w, i in T.Parallel(loads, warps, width):
-                inside = ((tile * loads + u) * warps + w) * width + i < vocabulary
-                in_lines[u, w, i] = T.if_then_else(
-                    inside and in_lines[u, w, i] >= low,
-                    weight_of(in_lines[u, w, i], tile_tops[u, w]),
-                    0,
-                )
-            T.reduce_sum(in_lines, tile_weights, dim=2)
-            for u, w in T.Parallel(loads, warps):
-                line = (tile * loads + u) * warps + w
-                tops[line // LANES, line % LANES] = tile_tops[u, w]
-                weights[line // LANES, line % LANES] = tile_weights[u, w]
-
-    @T.macro
-    def sum_up(of_lines, top, until):
-        """The lines' weights become those beside the `top` of them all, and each the sum of its
-        group up to it; `until` becomes that of the groups."""
-        tops, weights = of_lines
-        largest = T.alloc_fragment((groups,), T.float32)
-        T.reduce_max(tops, largest, dim=1)
-        T.reduce_max(largest, top, dim=0)
-        for g, i in T.Parallel(groups, LANES):
-            weights[g, i] = weights[g, i] * weight_of(tops[g, i], top[0])
-        T.cumsum(weights, dim=1)
-        for g in T.Parallel(groups):
-            until[g] = weights[g, LANES - 1]
-        T.cumsum(until, dim=0)
-
-    @T.macro
-    def draw(Logits, row, low, uniform, of_lines, top, until, Token):
-        """The token, of sums of weights from `low` on."""
-        weights = of_lines[1]
-        first = T.alloc_shared((1,), T.int32)
-        last = T.alloc_shared((1,), T.int32)
-        line_weights = T.alloc_shared((1, width), T.float32)
-        target = uniform * until[groups - 1]
-        for i in T.Parallel(1):
-            first[i] = 2147483647
-            last[i] = 0
-        # The first line at which the sum exceeds the target, or the last one that adds to it.
-        for g, i in T.Parallel(groups, LANES):
-            before = T.if_then_else(g > 0, until[T.max(g - 1, 0)], 0)
-            if weights[g, i] > T.if_then_else(i > 0, weights[g, T.max(i - 1, 0)], 0):
-                T.atomic_max(last[0], g * LANES + i)
-                if before + weights[g, i] > target:
-                    T.atomic_min(first[0], g * LANES + i)
-        line = T.alloc_var(T.int32, init=T.min(first[0], last[0]))
-        before = T.alloc_var(T.float32, init=0.0)
-        if line >= LANES:
-            before = until[line // LANES - 1]
-        if line % LANES > 0:
-            before += weights[line // LANES, line % LANES - 1]
-        for i in T.Parallel(1):
-            first[i] = 2147483647
-            last[i] = 0
-        for i in T.Parallel(width):
-            at = line * width + i
-            line_weights[0, i] = 0
-            if at < vocabulary and Logits[row, at] >= low:
-                line_weights[0, i] = weight_of(Logits[row, at], top[0])
-        for i in T.Parallel(width):
-            if line_weights[0, i] > 0:
-                T.atomic_max(last[0], line * width + i)
-        T.cumsum(line_weights, dim=1)
-        for i in T.Parallel(width):
-            adds = line_weights[0, i] > T.if_then_else(i > 0, line_weights[0, T.max(i - 1, 0)], 0)
-            if adds and before + line_weights[0, i] > target:
-                T.atomic_min(first[0], line * width + i)
-        Token[row] = T.min(first[0], last[0])
-
-    @T.macro
-    def by_passes(Logits, row, k, p, uniform, Token, logits, state):
-        """Any row."""
-        weight = T.alloc_fragment((PIVOTS, block), T.float32)
-        number = T.alloc_fragment((PIVOTS, block), T.int32)
-        line_tops = T.alloc_shared((groups, LANES), T.float32)
-        line_weights = T.alloc_shared((groups, LANES), T.float32)
-        of_lines = (line_tops, line_weights)
-        top = T.alloc_shared((1,), T.float32)
-        until = T.alloc_shared((groups,), T.float32)
-        T.fill(line_tops, -T.infinity(T.float32))
-        T.clear(line_weights)
-
-        low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
-        weigh(Logits, row, number_of(low), logits, of_lines)
-        sum_up(of_lines, top, until)
-        high = ordered(top[0]) + T.uint32(1)
-        source = (Logits, row, top[0], logits, weight, number)
-        if k < vocabulary:
-            threshold(measure_row, source, k, False, low, high, 0, state)
-            weigh(Logits, row, number_of(low), logits, of_lines)
-            sum_up(of_lines, top, until)
-        # All weights together are all of them, however sums are rounded.
-        if p < 1:
-            wanted = p * until[groups - 1]
-            threshold(measure_row, source, wanted, True, low, high, 0, state)
-            weigh(Logits, row, number_of(low), logits, of_lines)
-            sum_up(of_lines, top, until)
-        draw(Logits, row, number_of(low), uniform, of_lines, top, until, Token)
-
-    @T.macro
-    def by_comparison(listed, size, top, k, p, uniform, row, Token):
-        """Of a list of logits that has the `k` largest and those equal to the last of them. Each
-        thread compares some with a part of the list."""
-        values, places = listed
-        # In the order of the vocabulary, so that sums do not depend on the order in which threads
-        # found the logits.
-        value = T.alloc_shared((ranked,), T.float32)
-        place = T.alloc_shared((ranked,), T.int32)
-        weight = T.alloc_shared((ranked,), T.float32)
-        larger = T.alloc_shared((ranked,), T.float32)  # the sum of larger weights, of k logits
-        prefix = T.alloc_shared((lines, LANES), T.float32)
-        line_sums = T.alloc_shared((lines,), T.float32)
-        first = T.alloc_shared((2,), T.int32)
-        number = T.alloc_fragment((apiece, PARTS), T.int32)
-        rank = T.alloc_fragment((apiece,), T.int32)
-        above = T.alloc_fragment((apiece, PARTS), T.float32)
-        sum_above = T.alloc_fragment((apiece,), T.float32)
-        total = T.alloc_shared((1,), T.float32)
-        of_all = T.alloc_fragment((ranked,), T.float32)
-
-        T.fill(value, -T.infinity(T.float32))
-        rounds = T.ceildiv(size, PARTS * VECTOR)
-        for step in T.serial(T.ceildiv(size, apiece)):
-            T.clear(number)
-            for n in T.serial(rounds):
-                for v in T.unroll(VECTOR, explicit=True):
-                    for i, part in T.Parallel(apiece, PARTS):
-                        other = (n * PARTS + part) * VECTOR + v
-                        if places[other] < places[step * apiece + i]:
-                            number[i, part] += 1
-            T.reduce_sum(number, rank, dim=1)
-            for i in T.Parallel(apiece):
-                if step * apiece + i < size:
-                    value[rank[i]] = values[step * apiece + i]
-                    place[rank[i]] = places[step * apiece + i]
-        for j in T.Parallel(ranked, coalesced_width=1):
-            weight[j] = T.if_then_else(j < size, weight_of(value[j], top), 0)
-            larger[j] = T.infinity(T.float32)
-        for step in T.serial(T.ceildiv(size, apiece)):
-            T.clear(number)
-            T.clear(above)
-            for n in T.serial(rounds):
-                for v in T.unroll(VECTOR, explicit=True):
-                    for i, part in T.Parallel(apiece, PARTS):
-                        other = (n * PARTS + part) * VECTOR + v
-                        is_larger = value[other] > value[step * apiece + i]
-                        number[i, part] += T.cast(is_larger, T.int32)
-                        # All weights are loaded, in vectors.
-                        above[i, part] += T.cast(is_larger, T.float32) * weight[other]
-            T.reduce_sum(number, rank, dim=1)
-            T.reduce_sum(above, sum_above, dim=1)
-            for i in T.Parallel(apiece):
-                if step * apiece + i < size and rank[i] < k:
-                    larger[step * apiece + i] = sum_above[i]
-        for j in T.Parallel(ranked, coalesced_width=1):
-            of_all[j] = T.if_then_else(larger[j] < T.infinity(T.float32), weight[j], 0)
-        T.reduce_sum(of_all, total, dim=0)
-        # All weights together are all of them, however sums are rounded.
-        enough = T.if_then_else(p < 1, T.max(p * total[0], 1e-30), T.max_value(T.float32))
-        for j in T.Parallel(ranked, coalesced_width=1):
-            weight[j] = T.if_then_else(larger[j] < enough, weight[j], 0)
-            prefix[j // LANES, j % LANES] = weight[j]
-        T.cumsum(prefix, dim=1)
-        for i in T.Parallel(lines):
-            line_sums[i] = prefix[i, LANES - 1]
-        T.cumsum(line_sums, dim=0)
-        for i in T.Parallel(2):
-            first[i] = T.if_then_else(i == 0, ranked, 0)
-        # The first one that exceeds the target, or the last one that adds to the sum.
-        for j in T.Parallel(ranked, coalesced_width=1):
-            if weight[j] > 0:
-                before = T.if_then_else(j < LANES, 0, line_sums[T.max(j // LANES - 1, 0)])
-                T.atomic_max(first[1], j)
-                if before + prefix[j // LANES, j % LANES] > uniform * line_sums[lines - 1]:
-                    T.atomic_min(first[0], j)
-        Token[row] = place[T.min(first[0], first[1])]
 
     @T.prim_func
     def main(
@@ -346,18 +438,14 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
                 {list_pivots: make_fully_replicated_layout_fragment(list_pivots, threads)}
             )
             number = T.alloc_fragment((LIST_PIVOTS, threads), T.int32)
-            # A part is what a thread has of a tile.
             maxima = T.alloc_fragment((tiles, threads), T.float32)
             of_tile = T.alloc_fragment((block,), T.float32)
             of_thread = T.alloc_fragment((threads,), T.float32)
             smallest = T.alloc_shared((1,), T.float32)
             largest = T.alloc_shared((1,), T.float32)
-            # By their first vectors.
             parts = T.alloc_shared((tiles * threads,), T.int32)
             found = T.alloc_shared((2,), T.int32)
-            # Those of the parts that are read once more.
             vectors = T.alloc_fragment((loads, threads), T.int32)
-            # How many logits a thread lists, and the place of the next one.
             listing = T.alloc_fragment((threads,), T.int32)
             values = T.alloc_shared((ranked,), T.float32)
             places = T.alloc_shared((ranked,), T.int32)
@@ -366,14 +454,7 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
             k, p, uniform = T.min(K[row], vocabulary), P[row], Uniform[row]
             done = T.alloc_var(T.bool, init=False)
             if k <= ranked // 2:
-                for tile in T.unroll(tiles, explicit=True):
-                    load(Logits, row, tile, logits)
-                    T.reduce_max(logits, of_tile, dim=0)
-                    for i in T.Parallel(threads):
-                        maxima[tile, i] = T.max(
-                            T.max(of_tile[i * VECTOR], of_tile[i * VECTOR + 1]),
-                            T.max(of_tile[i * VECTOR + 2], of_tile[i * VECTOR + 3]),
-                        )
+                find_maxima(Logits, row, logits, of_tile, maxima)
                 T.reduce_max(maxima, of_thread, dim=0)
                 T.reduce_min(of_thread, smallest, dim=0)
                 T.reduce_max(of_thread, largest, dim=0)
@@ -389,42 +470,11 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
                 T.fill(places, vocabulary)  # where the list has ended, behind all others
                 # -inf is also what stands behind the end of the row.
                 lowest = T.max(number_of(floor), -T.max_value(T.float32))
-                for tile, i in T.Parallel(tiles, threads):
-                    if maxima[tile, i] >= lowest:
-                        at = T.atomic_add(found[0], 1, return_prev=True)
-                        parts[at] = tile * loads * threads + i
-                # The logits from there on are in these parts: `loads` vectors each, read once more.
-                for step in T.serial(T.ceildiv(found[0], threads)):
-                    for u, i in T.Parallel(loads, threads):
-                        n = (step * loads + u) * (threads // loads) + i // loads
-                        vector = T.if_then_else(n < found[0], parts[n], most)
-                        vectors[u, i] = vector + i % loads * threads
-                    for u, j in T.Parallel(loads, block):
-                        vector = T.max(vectors[u, j // VECTOR], 0)
-                        at = vector * VECTOR + j % VECTOR
-                        # In vectors, if the row has no part of one.
-                        inside = at < vocabulary if vocabulary % VECTOR else vector < whole
-                        logits[u, j] = T.if_then_else(
-                            inside, Logits[row, at], -T.infinity(T.float32)
-                        )
-                    T.clear(listing)
-                    for u, v in itertools.product(range(loads), range(VECTOR)):
-                        for i in T.Parallel(threads):
-                            if logits[u, i * VECTOR + v] >= lowest:
-                                listing[i] += 1
-                    for i in T.Parallel(threads):
-                        listing[i] = T.atomic_add(found[1], listing[i], return_prev=True)
-                    for u, v in itertools.product(range(loads), range(VECTOR)):
-                        for i in T.Parallel(threads):
-                            if logits[u, i * VECTOR + v] >= lowest and listing[i] < ranked:
-                                # Places differ, so that stores need no order: no barriers.
-                                logit, at = logits[u, i * VECTOR + v], vectors[u, i] * VECTOR + v
-                                T.atomic_store(values[listing[i]], logit, memory_order="relaxed")
-                                T.atomic_store(places[listing[i]], at, memory_order="relaxed")
-                                listing[i] += 1
+                list_parts(maxima, lowest, loads, parts, found)
+                listed = (values, places)
+                list_logits(Logits, row, lowest, parts, found, logits, vectors, listing, listed)
                 if found[1] >= k and found[1] <= ranked:
-                    listed = (values, places)
-                    by_comparison(listed, found[1], largest[0], k, p, uniform, row, Token)
+                    by_comparison(listed, found[1], apiece, largest[0], k, p, uniform, row, Token)
                     done = True
             if not done:
                 by_passes(Logits, row, k, p, uniform, Token, logits, state)

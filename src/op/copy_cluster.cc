@@ -72,11 +72,8 @@ class CopyClusterOperator : public TileOperator {
   bool by_one_thread_;
 };
 
-std::unique_ptr<TileOperator> MakeCopyCluster(const CallNode* call, const Span& span) {
-  return std::make_unique<CopyClusterOperator>(call, span);
-}
-
-OperatorRegistration registration("tl.tileop.copy_cluster", "tl.copy_cluster", MakeCopyCluster);
+OperatorRegistration registration("tl.tileop.copy_cluster", "tl.copy_cluster",
+                                  MakeOperator<CopyClusterOperator>);
 
 }  // namespace
 }  // namespace tl

@@ -43,11 +43,7 @@ class FetchTileOperator : public TileOperator {
   bool elected_;
 };
 
-std::unique_ptr<TileOperator> MakeFetchTile(const CallNode* call, const Span& span) {
-  return std::make_unique<FetchTileOperator>(call, span);
-}
-
-OperatorRegistration registration(kFetchTile, "tl.fetch_tile", MakeFetchTile);
+OperatorRegistration registration(kFetchTile, "tl.fetch_tile", MakeOperator<FetchTileOperator>);
 
 }  // namespace
 }  // namespace tl

@@ -136,7 +136,7 @@ Staging PlanStaging(const TileRegion& region, const Fragment& placed, const Span
     s.nest.extents.push_back(shape[lead + d]);
     s.element.Set(lead + d, s.nest.vars[d]);
   }
-  const FragmentAccess read{region.buffer, s.element, false, {}, {}};
+  const FragmentAccess read{region.buffer, s.element, false};
   s.layout = LayoutFromFragment(s.nest, read, placed);
   return s;
 }

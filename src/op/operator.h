@@ -166,6 +166,12 @@ class TileOperator {
 
 using OperatorFactory = std::unique_ptr<TileOperator> (*)(const CallNode* call, const Span& span);
 
+/*! The factory of a class that reads the call itself. */
+template <typename Operator>
+std::unique_ptr<TileOperator> MakeOperator(const CallNode* call, const Span& span) {
+  return std::make_unique<Operator>(call, span);
+}
+
 /*! Adds the op `name`, which prints as `T.<printed>(..)`, and how its calls become operators. */
 class OperatorRegistration {
  public:

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "../layout/annotation.h"
+#include "../layout/index_box.h"
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../target/access_width.h"
@@ -93,16 +94,15 @@ class FragmentAccessCollector : public StmtExprVisitor {
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     varying_.push_back(op->loop_var);
-    const std::optional<int64_t> end = EndOf(op);
-    if (end) {
-      vars_.push_back(op->loop_var);
-      extents_.push_back(*end);
-    }
-    Under(RunsAlike(op) ? std::vector<Expr>() : std::vector<Expr>{op->min, op->extent}, op);
-    if (end) {
-      vars_.pop_back();
-      extents_.pop_back();
-    }
+    const std::optional<Axis> own = AxisOf(op);
+    const std::optional<Axis> axis = own ? own : Around(op);
+    if (axis) axes_.push_back(*axis);
+    if (!own) unknown_.push_back(op->loop_var);
+    std::vector<Expr> bounds;
+    if (!own) bounds = {op->min, op->extent, op->step.value_or(MakeInt(1))};
+    Under(bounds, op);
+    if (!own) unknown_.pop_back();
+    if (axis) axes_.pop_back();
   }
   void Visit_(const BufferStoreNode* op) final {
     span_ = op->span;
@@ -133,19 +133,20 @@ class FragmentAccessCollector : public StmtExprVisitor {
     span_ = op->span;
     Default(op);
   }
-  static bool RunsAlike(const ForNode* op) { return AsInt(op->extent) && IsConst(op->min, 0); }
-  /*! What the loop's variable stays below, which is never negative; nullopt where no such number is
-   * known. The bounds may be those of a triangle. */
-  std::optional<int64_t> EndOf(const ForNode* op) const {
-    if (RunsAlike(op)) return AsInt(op->extent);
+  /*! An interval of numbers from 0 that has all iterations of a loop whose bounds are none;
+   * nullopt where none is known. The bounds may be those of a triangle. */
+  std::optional<Axis> Around(const ForNode* op) const {
     Analyzer analyzer;
     for (size_t k = 0; k < nest_.vars.size(); ++k) {
       if (const auto extent = AsInt(nest_.extents[k])) analyzer.BindConst(nest_.vars[k], *extent);
     }
-    for (size_t k = 0; k < vars_.size(); ++k) analyzer.BindConst(vars_[k], extents_[k]);
+    for (const Axis& a : axes_) {
+      analyzer.Bind(a.var, MakeInt(a.var->dtype(), a.min), MakeInt(a.var->dtype(), a.extent));
+    }
     const int64_t end = analyzer.ConstBound(analyzer.Simplify(op->min + op->extent)).max;
     const bool is_known = analyzer.ConstBound(op->min).min >= 0 && end <= kMostRegisters;
-    return is_known ? std::optional(end) : std::nullopt;
+    if (!is_known) return std::nullopt;
+    return Axis{op->loop_var, 0, std::max<int64_t>(0, end)};
   }
   /*! What decides whether and how often the children run. */
   void Under(const std::vector<Expr>& conditions, const StmtNode* op) {
@@ -158,11 +159,24 @@ class FragmentAccessCollector : public StmtExprVisitor {
     const auto is_uniform = [&](const Expr& e) {
       return UniformityCheck(op->indices, varying_, effects_)(e);
     };
+    // Not all values of such a variable are an iteration.
+    const auto names_alike = [&](const Var& v) {
+      return is_uniform(v) || std::none_of(op->indices.begin(), op->indices.end(),
+                                           [&](const Expr& e) { return Uses(e, v); });
+    };
     return !effects_.jumps && is_uniform(bound_.Mutate(op->value)) &&
-           std::all_of(conditions_.begin(), conditions_.end(), is_uniform);
+           std::all_of(conditions_.begin(), conditions_.end(), is_uniform) &&
+           std::all_of(unknown_.begin(), unknown_.end(), names_alike);
   }
   void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
-    found.push_back({buffer, indices, is_write, vars_, extents_, span_});
+    FragmentAccess access{buffer, indices, is_write};
+    for (const Axis& a : axes_) {
+      access.inner_vars.push_back(a.var);
+      access.inner_mins.push_back(a.min);
+      access.inner_extents.push_back(a.extent);
+    }
+    access.span = span_;
+    found.push_back(std::move(access));
   }
   /*! A loop whose bounds are not numbers runs over registers of a thread, of which there are fewer.
    */
@@ -174,9 +188,23 @@ class FragmentAccessCollector : public StmtExprVisitor {
   std::vector<Var> varying_;
   std::vector<Expr> conditions_;
   Span span_;
-  Array<Var> vars_;
-  std::vector<int64_t> extents_;
+  /*! Of the loops around. */
+  std::vector<Axis> axes_;
+  /*! The variables of those whose bounds are no numbers. */
+  std::vector<Var> unknown_;
 };
+
+/*! The indices by inner variables that begin at 0. */
+Array<Expr> IndicesFromZero(const FragmentAccess& access) {
+  Substituter shift;
+  for (size_t k = 0; k < access.inner_vars.size(); ++k) {
+    const Var& v = access.inner_vars[k];
+    if (access.inner_mins[k]) shift.map[v.get()] = v + MakeInt(v->dtype(), access.inner_mins[k]);
+  }
+  if (shift.map.empty()) return access.indices;
+  Analyzer analyzer;
+  return access.indices.Map([&](const Expr& e) { return analyzer.Simplify(shift.Mutate(e)); });
+}
 
 /*! Loop variables of the nest and of the inner loops around an access. */
 Array<Var> AllVars(const ParallelNest& nest, const FragmentAccess& access) {
@@ -307,9 +335,12 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   const std::vector<int64_t> extents = StaticExtents(nest);
   // The usual case, an iteration has the element of its own number: one function, with one table.
   if (AreIteration(access.indices, nest) && fragment->Shape() == extents) return fragment;
-  Substituter at_zero;
-  for (const Var& v : access.inner_vars) at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
-  const Array<Expr> indices = access.indices.Map([&](Expr e) { return at_zero.Mutate(e); });
+  Substituter first;
+  for (size_t k = 0; k < access.inner_vars.size(); ++k) {
+    const Var& v = access.inner_vars[k];
+    first.map[v.get()] = MakeInt(v->dtype(), access.inner_mins[k]);
+  }
+  const Array<Expr> indices = access.indices.Map([&](Expr e) { return first.Mutate(e); });
   // The neighbours that name one element are neighbours in its thread's registers.
   Array<Expr> names = indices;
   Expr index = fragment->MapIndex(indices)[0];
@@ -362,9 +393,9 @@ std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentA
   AccessPattern p;
   p.loop_used.resize(nest.vars.size(), false);
   std::vector<bool> inner_used(access.inner_vars.size(), false);
-  auto match = [&](const Array<Var>& vars, size_t d, std::vector<bool>* used,
+  const Array<Expr> from_zero = IndicesFromZero(access);
+  auto match = [&](const Array<Var>& vars, const Expr& index, std::vector<bool>* used,
                    auto fits) -> std::optional<size_t> {
-    const Expr index = WithoutBlock(access.indices[d], nest);
     for (size_t k = 0; k < vars.size(); ++k) {
       if (!vars[k].same_as(index) || (*used)[k] || !fits(k)) continue;
       (*used)[k] = true;
@@ -385,12 +416,20 @@ std::optional<AccessPattern> PatternOf(const ParallelNest& nest, const FragmentA
       p.divisors[d] = shared->divisor;
       continue;
     }
-    p.loop_of_dim.push_back(match(nest.vars, d, &p.loop_used, [&](size_t k) {
+    const Expr index = WithoutBlock(access.indices[d], nest);
+    p.loop_of_dim.push_back(match(nest.vars, index, &p.loop_used, [&](size_t k) {
       const int64_t runs = ToInt(nest.extents[k]);
       return runs == extent || (access.in_blocks[d] && extent % runs == 0);
     }));
-    p.inner_of_dim.push_back(match(access.inner_vars, d, &inner_used,
-                                   [&](size_t k) { return access.inner_extents[k] == extent; }));
+    // The first elements may be those of no iteration.
+    std::optional<size_t> inner = match(access.inner_vars, index, &inner_used, [&](size_t k) {
+      return access.inner_mins[k] >= 0 && access.inner_mins[k] + access.inner_extents[k] == extent;
+    });
+    if (!inner) {
+      inner = match(access.inner_vars, from_zero[d], &inner_used,
+                    [&](size_t k) { return access.inner_extents[k] == extent; });
+    }
+    p.inner_of_dim.push_back(inner);
     if (p.loop_of_dim[d]) p.blocks[d] = extent / ToInt(nest.extents[*p.loop_of_dim[d]]);
     const bool unit = IsConst(type->shape[d], 1) && IsConst(access.indices[d], 0);
     if (!p.loop_of_dim[d] && !p.inner_of_dim[d] && !unit) return std::nullopt;
@@ -474,7 +513,7 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   if (same_number && fragment->replicate == loop_layout->replicate && IsSame(runs, holds))
     return true;
   const SharedTable indices =
-      same_number ? nullptr : EvaluateOverBox(access.indices, vars, extents);
+      same_number ? nullptr : EvaluateOverBox(IndicesFromZero(access), vars, extents);
   const size_t rank = shape.size(), points = Product(extents);
   // The threads that write an element, where its iterations may share that.
   const bool shares = access.is_write && access.is_uniform && fragment->replicate > 1;

@@ -38,9 +38,10 @@ struct FragmentAccess {
   Var buffer;
   Array<Expr> indices;
   bool is_write;
-  /*! Serial loops of the body around the access: one thread runs all their iterations. */
-  Array<Var> inner_vars;
-  std::vector<int64_t> inner_extents;
+  /*! Serial loops of the body around the access: one thread runs all their iterations. Of a loop
+   * whose bounds are no numbers, an interval that has its iterations. */
+  Array<Var> inner_vars = {};
+  std::vector<int64_t> inner_mins = {}, inner_extents = {};
   /*! The statement that it is part of. */
   Span span = {};
   /*! A write whose condition and value are the same in all iterations that name the element: these
@@ -69,8 +70,8 @@ bool AreIteration(const Array<Expr>& indices, const ParallelNest& nest);
 bool IsIndexedByNest(const ParallelNest& nest, const FragmentAccess& access);
 
 /*! Iterations follow the elements of one accessed fragment: layout = fragment o access, inner loops
- * at 0. Iterations that share an element by an index v // n have neighbouring registers of its
- * thread; nullopt where others share one. */
+ * at their first iteration. Iterations that share an element by an index v // n have neighbouring
+ * registers of its thread; nullopt where others share one. */
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            const Fragment& fragment);
 /*! Vectors of `width` iterations, dealt to threads round robin in row-major order. */

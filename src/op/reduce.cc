@@ -50,7 +50,7 @@ Array<Expr> ToIndices(const Array<Var>& vars) {
 /*! Whether each thread that `wanted` gives an element has it as `held`. */
 bool IsHeldBy(const Fragment& held, const Fragment& wanted) {
   const ParallelNest nest = NestOverShape(wanted->Shape(), Span());
-  return IsCompatible(nest, {Var(), ToIndices(nest.vars), false, {}, {}}, held, wanted);
+  return IsCompatible(nest, {Var(), ToIndices(nest.vars), false}, held, wanted);
 }
 
 /*! Emits a reduction from fragment to fragment. */
@@ -186,7 +186,7 @@ class FragmentReduce {
     Expr row = MakeInt(0);
     for (size_t d = 0; d < nest.vars.size(); ++d) row = row * nest.extents[d] + nest.vars[d];
     const Array<Expr> at = flat ? Array<Expr>{row} : element;
-    if (IsCompatible(nest, {partial, at, false, {}, {}}, held, target_)) {
+    if (IsCompatible(nest, {partial, at, false}, held, target_)) {
       nest.body = Deliver(element, LoadOf(partial, at));
       return LowerNest(nest, target_, ctx);
     }

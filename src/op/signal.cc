@@ -131,14 +131,9 @@ class SyncRanksOperator : public TileOperator {
   bool by_one_thread_;
 };
 
-template <typename Operator>
-std::unique_ptr<TileOperator> Make(const CallNode* call, const Span& span) {
-  return std::make_unique<Operator>(call, span);
-}
-
-OperatorRegistration signal(kSignalOp, "tl.signal", Make<SignalOperator>);
-OperatorRegistration wait(kSignalWaitOp, "tl.signal_wait_until", Make<SignalWaitOperator>);
-OperatorRegistration sync(kSyncRanksOp, "tl.sync_ranks", Make<SyncRanksOperator>);
+OperatorRegistration signal(kSignalOp, "tl.signal", MakeOperator<SignalOperator>);
+OperatorRegistration wait(kSignalWaitOp, "tl.signal_wait_until", MakeOperator<SignalWaitOperator>);
+OperatorRegistration sync(kSyncRanksOp, "tl.sync_ranks", MakeOperator<SyncRanksOperator>);
 
 }  // namespace
 }  // namespace tl

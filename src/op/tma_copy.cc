@@ -167,11 +167,7 @@ class TmaCopyOperator : public TileOperator {
   TmaIssue issue_;
 };
 
-std::unique_ptr<TileOperator> MakeTmaCopy(const CallNode* call, const Span& span) {
-  return std::make_unique<TmaCopyOperator>(call, span);
-}
-
-OperatorRegistration registration(kTmaCopy, "tl.tma_copy", MakeTmaCopy);
+OperatorRegistration registration(kTmaCopy, "tl.tma_copy", MakeOperator<TmaCopyOperator>);
 
 }  // namespace
 

@@ -115,11 +115,7 @@ class TmaIm2colOperator : public TileOperator {
   TmaIssue issue_;
 };
 
-std::unique_ptr<TileOperator> MakeTmaIm2col(const CallNode* call, const Span& span) {
-  return std::make_unique<TmaIm2colOperator>(call, span);
-}
-
-OperatorRegistration registration(kTmaIm2col, "tl.tma_im2col", MakeTmaIm2col);
+OperatorRegistration registration(kTmaIm2col, "tl.tma_im2col", MakeOperator<TmaIm2colOperator>);
 
 }  // namespace
 

@@ -34,11 +34,7 @@ class WgmmaWait : public TileOperator {
   std::vector<Var> accumulators_;
 };
 
-std::unique_ptr<TileOperator> MakeWait(const CallNode* call, const Span& span) {
-  return std::make_unique<WgmmaWait>(call, span);
-}
-
-OperatorRegistration wait(kWgmmaWait, "tl.wgmma_wait", MakeWait);
+OperatorRegistration wait(kWgmmaWait, "tl.wgmma_wait", MakeOperator<WgmmaWait>);
 
 }  // namespace
 

@@ -7,26 +7,26 @@ import tilelang
 import tilelang.language as T
 
 
-def matmul(m, n, k, stages=3, threads=128, **operands):
+def matmul(m, n, k, stages=3, threads=128, block=128):
     @T.prim_func
     def main(
         A: T.Tensor((m, k), "float16"),
         B: T.Tensor((k, n), "float16"),
         C: T.Tensor((m, n), "float16"),
     ):
-        with T.Kernel(T.ceildiv(n, 128), T.ceildiv(m, 128), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared((128, 32), "float16")
-            B_shared = T.alloc_shared((32, 128), "float16")
-            C_local = T.alloc_fragment((128, 128), "float32")
+        with T.Kernel(T.ceildiv(n, block), T.ceildiv(m, block), threads=threads) as (bx, by):
+            A_shared = T.alloc_shared((block, 32), "float16")
+            B_shared = T.alloc_shared((32, block), "float16")
+            C_local = T.alloc_fragment((block, block), "float32")
             T.use_swizzle(10)
             T.clear(C_local)
             for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=stages):
-                T.copy(A[by * 128, ko * 32], A_shared)
-                T.copy(B[ko * 32, bx * 128], B_shared)
+                T.copy(A[by * block, ko * 32], A_shared)
+                T.copy(B[ko * 32, bx * block], B_shared)
                 T.gemm(A_shared, B_shared, C_local)
-            for i, j in T.Parallel(128, 128):
+            for i, j in T.Parallel(block, block):
                 C_local[i, j] = T.max(C_local[i, j], 0)
-            T.copy(C_local, C[by * 128, bx * 128])
+            T.copy(C_local, C[by * block, bx * block])
 
     return main
 
@@ -62,28 +62,8 @@ def test_every_number_of_threads(threads):
 
 
 def test_one_kernel_for_every_shape():
-    m, n, k = T.dynamic("m, n, k")
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((m, k), "float16"),
-        B: T.Tensor((k, n), "float16"),
-        C: T.Tensor((m, n), "float16"),
-    ):
-        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=128) as (bx, by):
-            A_shared = T.alloc_shared((64, 32), "float16")
-            B_shared = T.alloc_shared((32, 64), "float16")
-            C_local = T.alloc_fragment((64, 64), "float32")
-            T.clear(C_local)
-            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=3):
-                T.copy(A[by * 64, ko * 32], A_shared)
-                T.copy(B[ko * 32, bx * 64], B_shared)
-                T.gemm(A_shared, B_shared, C_local)
-            for i, j in T.Parallel(64, 64):
-                C_local[i, j] = T.max(C_local[i, j], 0)
-            T.copy(C_local, C[by * 64, bx * 64])
-
-    kernel = tilelang.compile(main, out_idx=-1)
+    program = matmul(*T.dynamic("m, n, k"), block=64)
+    kernel = tilelang.compile(program, out_idx=-1)
     for size in ((64, 64, 64), (100, 70, 33), (65, 128, 65), (3, 200, 97), (2, 2, 161), (1, 1, 1)):
         check(kernel, *size)
 

@@ -33,7 +33,7 @@ from tilelang.carver.cost import (
 )
 from tilelang.carver.template.base import element_bytes
 
-COLUMNS = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+COLUMNS = tuple(range(16, 257, 16))
 ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
 """Of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
 MMA_ROWS = ((16, 64), (32, 64), (64, 128), (128, 128), (128, 256))
@@ -42,7 +42,9 @@ PANELS = (4, 8, 16)
 STAGES = 8
 """At most, since more change nothing."""
 STAGING_BYTES = 64
-"""Of a row of a part of the result: less is no swizzle of TMA's that is worth it."""
+"""Of which a row of a part of the result is a multiple, for a swizzle of TMA's that is worth it."""
+CHUNK_BYTES = 16
+"""Of which rows may also be an odd number: then eight rows lie in different banks as they are."""
 BARRIER_BYTES = 1024
 """For mbarriers and what is fetched. Assumed."""
 ROW_BYTES = 16
@@ -69,6 +71,9 @@ BESIDE_ACCUMULATORS = 40
 EDGE_CLOCKS = 400
 """Of a tile, between its last product and the next tile's first: barriers, instructions that
 convert and store. Assumed."""
+STORE_WAIT_CLOCKS = 500
+"""Until TMA has read a part of a result, besides its bytes, where the next part takes its place.
+Assumed."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
 """Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
 L2_HALF = 0.5
@@ -108,12 +113,14 @@ class Schedule:
         blocks: of the grid, all of which run at the same time.
         panel: rows of tiles that are taken together.
         parts: in which a tile of the result is stored.
+        results: parts that shared memory has room for: of two, one is filled while the other one is
+            stored.
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
         cluster: blocks beside each other that load what they have in common once; suggested where
             rows of operands lie across lines of L2. Else L2 serves neighbours' requests as well
-            ("2026-11-20" in docs/measurements.md).
+            (docs/measurements.md, "Products of matrices").
         padded: whether operands are copied first, to rows of whole lines of L2.
         wide: whether the result is stored with such rows first, and copied.
         by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
@@ -131,6 +138,7 @@ class Schedule:
     blocks: int
     panel: int = 8
     parts: int = 1
+    results: int = 2
     swap: bool = False
     split: int = 1
     shared_tiles: int = 0
@@ -155,6 +163,16 @@ class Schedule:
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
         padded = (", padded" if self.padded else "") + (", wide" if self.wide else "")
         return text + (", swapped" if self.swap else "") + clusters + padded
+
+
+@dataclass(frozen=True)
+class Staging:
+    """What shared memory has room for: `stages` of operands, and `results` of the `parts` of a
+    tile's result."""
+
+    stages: int
+    parts: int
+    results: int
 
 
 def schedules_of(
@@ -190,8 +208,8 @@ def _ranked(
     for swap in (False, True) if M <= SWAPPED_ROWS else (False,):
         rows, columns = (N, M) if swap else (M, N)
         product = Product(rows, columns, K, in_dtype, width, result)
-        for tiling, parts in _tilings(arch, product, swap):
-            found += _shared_out(arch, product, tiling, parts, swap)
+        for tiling, staging in _tilings(arch, product, swap):
+            found += _shared_out(arch, product, tiling, staging, swap)
         if K * width % ROW_BYTES:
             found += _padded(arch, product, swap)
     if N * result % ROW_BYTES:
@@ -208,8 +226,8 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     elements = (product.m + product.n) * (product.k + wide.k)
     bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
     copies = elements * product.operand / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
-    for tiling, parts in _tilings(arch, wide, swap):
-        for schedule in _shared_out(arch, wide, tiling, parts, swap):
+    for tiling, staging in _tilings(arch, wide, swap):
+        for schedule in _shared_out(arch, wide, tiling, staging, swap):
             yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
 
 
@@ -259,7 +277,7 @@ def _way(product: Product) -> float:
     return WORD_COPY_BYTES_PER_CLOCK if row % 4 == 0 else ELEMENTS_PER_CLOCK * product.operand
 
 
-def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling, int]]:
+def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling, Staging]]:
     """Tiles with as many stages as there is room for, and the parts in which they are stored."""
     by_groups = arch.has_warp_groups
     for m, threads in ROWS if by_groups else MMA_ROWS:
@@ -271,13 +289,15 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
             depths = (128, 256) if m + n <= 128 else (128,)
             for depth in depths:
                 k = int(depth / product.operand)
-                stages, parts = _stages(arch, product, m, n, k, swap)
-                if product.k * product.operand % 4:
-                    # Threads load elements and wait for them: more stages only unroll more copies.
-                    stages = min(stages, 2)
-                tiling = Tiling(m, n, k, stages, threads, 1, by_groups)
-                if stages >= 2 and _fits(arch, tiling):
-                    yield _in_panels(arch, product, tiling), parts
+                for staging in _stagings(arch, product, m, n, k, swap):
+                    stages = staging.stages
+                    if product.k * product.operand % 4:
+                        # Threads load elements and wait for them: more stages only unroll more
+                        # copies.
+                        stages = min(stages, 2)
+                    tiling = Tiling(m, n, k, stages, threads, 1, by_groups)
+                    if stages >= 2 and _fits(arch, tiling):
+                        yield _in_panels(arch, product, tiling), staging
 
 
 def _fits(arch: CUDA, tiling: Tiling) -> bool:
@@ -291,19 +311,33 @@ def _fits(arch: CUDA, tiling: Tiling) -> bool:
     return registers(arch, tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
 
 
-def _stages(arch: CUDA, product: Product, m: int, n: int, k: int, swap: bool) -> tuple[int, int]:
-    """As many stages as fit, and the fewest parts of the result that leave room for them."""
+def _parts(n: int, result: float, swap: bool) -> list[int]:
+    """In which a tile of `n` columns may be stored: swizzled ones first, the fewest first."""
+    found = [1]
+    for parts in range(2, 1 if swap else n // 16 + 1):
+        row = n // parts * result
+        if n % parts == 0 and (row % STAGING_BYTES == 0 or row % (2 * CHUNK_BYTES) == CHUNK_BYTES):
+            found.append(parts)
+    return sorted(found, key=lambda parts: parts > 1 and n // parts * result % STAGING_BYTES > 0)
+
+
+def _stagings(
+    arch: CUDA, product: Product, m: int, n: int, k: int, swap: bool
+) -> Iterator[Staging]:
+    """As many stages as fit, and the first parts of the result that leave room for them; the same
+    with one part at a time, where that leaves room for more."""
     room = arch.smem_cap - BARRIER_BYTES
-    best = (0, 1)
-    for parts in (1, *range(2, n // 16 + 1)):
-        row = n // parts * product.result
-        if parts > 1 and (swap or n % parts or row % STAGING_BYTES):
-            continue
-        staging = min(parts, 2) * m * row
-        stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
-        if stages > best[0]:
-            best = stages, parts
-    return best
+    most = 0
+    for results in (2, 1):
+        best = Staging(most, 1, results)
+        for parts in _parts(n, product.result, swap):
+            staging = min(parts, results) * m * n // parts * product.result
+            stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
+            if stages > best.stages:
+                best = Staging(stages, parts, results)
+        if best.stages > most:
+            yield best
+        most = best.stages
 
 
 def _in_panels(arch: CUDA, product: Product, tiling: Tiling) -> Tiling:
@@ -316,11 +350,12 @@ def _in_panels(arch: CUDA, product: Product, tiling: Tiling) -> Tiling:
 
 
 def _shared_out(
-    arch: CUDA, product: Product, tiling: Tiling, parts: int, swap: bool
+    arch: CUDA, product: Product, tiling: Tiling, staging: Staging, swap: bool
 ) -> Iterator[Schedule]:
     """The ways to share out the tiles of a tiling."""
     sms = arch.speeds.sms
-    tiles = math.ceil(product.m / tiling.m) * math.ceil(product.n / tiling.n)
+    rows, columns = math.ceil(product.m / tiling.m), math.ceil(product.n / tiling.n)
+    tiles = rows * columns
     steps = math.ceil(product.k / tiling.k)
     ways = [(1, 0)]
     splits = [n for n in range(2, sms // tiles + 1) if math.ceil(steps / n) >= MIN_STEPS]
@@ -332,19 +367,26 @@ def _shared_out(
         ways.append((1, left))
     every = [(split, False, shared, 1) for split, shared in ways]
     every += [(n, True, 0, 1) for n in splits]
-    if _lies_across_lines(product) and arch.has_clusters and not swap:
-        every.append((1, False, 0, 2))
+    if _lies_across_lines(product) and arch.has_clusters:
+        most = sms // (2 * rows * -(-columns // 2))
+        every += [
+            (split, apart, 0, 2)
+            for split, apart, shared, _ in every
+            if not shared and split <= max(most, 1)
+        ]
     for split, apart, shared, cluster in every:
-        blocks = min(sms, tiles * split) if not shared else sms
+        across = -(-columns // cluster) * cluster
+        blocks = min(sms // cluster * cluster, rows * across * split) if not shared else sms
         schedule = Schedule(
             tiling.m,
             tiling.n,
             tiling.k,
             tiling.stages,
             tiling.threads,
-            -(-blocks // cluster) * cluster,
+            blocks,
             tiling.panel,
-            parts,
+            staging.parts,
+            staging.results,
             swap,
             split,
             shared,
@@ -370,7 +412,7 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     way, from_l2, busy = _way(product), L2_BYTES_PER_CLOCK, min(sms, tiles * split)
-    received = way
+    received, once = way, 1.0
     if _lies_across_lines(product):
         from_l2 = ACROSS_LINES_BYTES_PER_CLOCK
         # Blocks of a cluster receive rows of A that one of them loads.
@@ -382,6 +424,9 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     # next tile's loads run beside it.
     stored = tiling.m * tiling.n * product.result
     store = EDGE_CLOCKS + 2 * stored / SHARED_BYTES_PER_CLOCK * (COLUMN_STORES if swap else 1)
+    if schedule.results == 1:
+        waits = schedule.parts - 1
+        store += waits * (STORE_WAIT_CLOCKS + stored / schedule.parts / L2_PORT_BYTES_PER_CLOCK)
 
     def part(count: int, of_step: float, share: float = 1.0) -> float:
         """Steps and the store of a tile, by a share of the multiprocessors."""
@@ -391,7 +436,7 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     if split > 1:
         # Blocks of different shares want different steps: L2 serves each by itself. Of 328 x 832 x
         # 26752, three splits received 35 to 42 bytes a clock on an H200.
-        step = step_clocks(arch, product, tiling, way=min(way, from_l2 / busy))
+        step = step_clocks(arch, product, tiling, way=min(way, from_l2 / busy * once))
         # Who is last of two has its own share, else it reads all of them in their order.
         ends, sharers = 1, split if split > 2 else 1
         clocks = part(math.ceil(steps / split), step, busy / sms)

@@ -81,7 +81,8 @@ class PassConfigKey(str, Enum):
     TIR_SIMPLIFY = "tirx.StmtSimplify"
     """Options of TVM's simplifier, a dict. Default {}."""
     TIR_DISABLE_VECTORIZE = "tirx.disable_vectorize"
-    """Every access is of one element. Default False."""
+    """Every access is of one element; elements of fewer than 4 bytes then have no cp.async. Default
+    False."""
     TIR_DISABLE_CSE = "tirx.disable_cse_tir"
     TIR_DISABLE_STORAGE_REWRITE = "tirx.disable_storage_rewrite"
     TIR_USE_ASYNC_COPY = "tirx.use_async_copy"

@@ -19,8 +19,9 @@
  *   within w lanes.
  * - Conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison), or
  *   they are comparisons that hold in all lanes if they hold in the first or the last one. The
- *   code of the latter is `if (they hold) vector else scalar loop`: the tail of an array in
- *   memory is scalar.
+ *   code of the latter is `if (they hold) vector else loop`, where the loop has the widest vectors
+ *   that no condition cuts: the tail of an array in memory is scalar, or, of rows of even length,
+ *   pairs.
  * - A loop in the body runs alike in all lanes, and the body stores to no element that depends on
  *   its variable: each iteration is one of vectors, such as a term of a sum.
  * - The body has no jump, and no call that is not elementwise. Atomic additions may stand as
@@ -579,14 +580,20 @@ class LoopVectorizer : public AnalyzingMutator {
     n->kind = extent ? ForKind::kUnrolled : ForKind::kSerial;
     if (IsOfWholeRegisters(loop->body)) return Paired(loop);
     if (!extent || loop->step || !enabled_) return loop;
-    for (int lanes = kMaxLanes; lanes > 1; lanes /= 2) {
-      if (*extent % lanes != 0) continue;
-      if (std::optional<Stmt> vectorized = TryLanes(loop, *extent, lanes)) return *vectorized;
-    }
-    return loop;
+    return Widest(loop, *extent, kMaxLanes, true).value_or(loop);
   }
 
  private:
+  /*! The loop with the most lanes that are legal; nullopt where one lane alone is. `may_branch`: a
+   * condition may cut a vector. */
+  std::optional<Stmt> Widest(const For& loop, int64_t extent, int most_lanes, bool may_branch) {
+    for (int lanes = most_lanes; lanes > 1; lanes /= 2) {
+      if (extent % lanes != 0) continue;
+      if (auto vectorized = TryLanes(loop, extent, lanes, may_branch)) return vectorized;
+    }
+    return std::nullopt;
+  }
+
   /*! An unrolled loop, by pairs of float32 where it computes with them and the target does. */
   Stmt Paired(const For& loop) {
     constexpr int kPair = 2;
@@ -595,10 +602,10 @@ class LoopVectorizer : public AnalyzingMutator {
     if (!packs || !extent || *extent % kPair != 0 || loop->step || !ComputesFloat32(loop->body)) {
       return loop;
     }
-    return TryLanes(loop, *extent, kPair).value_or(loop);
+    return TryLanes(loop, *extent, kPair, true).value_or(loop);
   }
 
-  std::optional<Stmt> TryLanes(const For& loop, int64_t extent, int lanes) {
+  std::optional<Stmt> TryLanes(const For& loop, int64_t extent, int lanes, bool may_branch) {
     const Var& v = loop->loop_var;
     const DLDataType type = v->dtype();
     const Var lane = MakeVar(std::string(v->name) + "_lane", type);
@@ -612,13 +619,14 @@ class LoopVectorizer : public AnalyzingMutator {
     const Stmt scalar = inliner.Mutate(loop->body);
     VectorBody vector(&analyzer_, views_, target_, lane, lanes);
     std::optional<Stmt> body = vector.Vectorize(scalar);
-    if (!body) return std::nullopt;
+    if (!body || (vector.assumption.defined() && !may_branch)) return std::nullopt;
     if (vector.assumption.defined()) {
+      const For tail = MakeFor(lane, MakeInt(type, lanes), ForKind::kUnrolled, scalar, loop->span,
+                               loop->annotations);
       auto both = make_object<IfThenElseNode>();
       both->condition = vector.assumption;
       both->then_case = *body;
-      both->else_case = Stmt(MakeFor(lane, MakeInt(type, lanes), ForKind::kUnrolled, scalar,
-                                     loop->span, loop->annotations));
+      both->else_case = Widest(tail, lanes, lanes / 2, false).value_or(tail);
       both->span = loop->span;
       body = IfThenElse(both);
     }

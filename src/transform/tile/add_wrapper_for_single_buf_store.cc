@@ -30,11 +30,7 @@ class BeforeContinues : public StmtExprMutator {
 
  protected:
   using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const SeqStmtNode* op) final {
-    std::vector<Stmt> out;
-    for (const Stmt& s : op->seq) out.push_back(Mutate(s));
-    return MakeSeq(out);
-  }
+  Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
   Stmt Mutate_(const ContinueNode* op) final { return MakeSeq({statement_, GetRef<Stmt>(op)}); }
   Stmt Mutate_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
@@ -63,11 +59,7 @@ class Wrapper : public StmtExprMutator {
     variables_.clear();
     return block;
   }
-  Stmt Mutate_(const SeqStmtNode* op) final {
-    std::vector<Stmt> out;
-    for (const Stmt& s : op->seq) out.push_back(Mutate(s));
-    return MakeSeq(out);
-  }
+  Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel) return GetRef<Stmt>(op);
     For loop = Default<Stmt>(op).as_or_throw<For>();

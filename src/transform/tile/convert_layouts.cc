@@ -287,11 +287,7 @@ class Converter : public StmtExprMutator {
     tiles_.clear();
     return block;
   }
-  Stmt Mutate_(const SeqStmtNode* op) final {
-    std::vector<Stmt> out;
-    for (const Stmt& s : op->seq) out.push_back(Mutate(s));
-    return MakeSeq(out);
-  }
+  Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
   Stmt Mutate_(const ForNode* op) final {
     if (auto staged = Convert(op)) return *staged;
     std::vector<Stmt> out;

@@ -245,7 +245,10 @@ class CopySelector : public Selector {
                      const TileRegion& dst, const Stmt& s) const {
     if (row.queue == AsyncQueue::kTmaLoad) return loads_.WhyNotTma(call, MayHaveSlots(call));
     if (row.in_lane_order) return WhyNotLdsLoads(row, call, src, dst, ThreadsOf(s).threads);
-    if (row.queue == AsyncQueue::kCpAsync) return WhyNotCpAsync(call, src, dst);
+    if (row.queue == AsyncQueue::kCpAsync) {
+      const std::string why = WhyNotCpAsync(call, src, dst);
+      return why.empty() ? WhyTooNarrow(dst) : why;
+    }
     if (row.queue == AsyncQueue::kTmaStore) return WhyNotStore(call, dst.buffer);
     if (row.name == kByRegisters) return WhyNotRegisters(call, src, dst);
     return WhyNotMatrices(row.name, src, dst, target_, ThreadsOf(s).threads);
@@ -271,6 +274,14 @@ class CopySelector : public Selector {
     if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
     const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
     return t == u ? "" : "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
+  }
+
+  /*! VectorizeLoop, which gives cp.async its bytes, may be off. */
+  static std::string WhyTooNarrow(const TileRegion& dst) {
+    const int bits = BufferOf(dst.buffer)->dtype->dtype.bits;
+    if (bits >= kCpAsyncBytes * 8 || !PassConfigFlag("tirx.disable_vectorize", false)) return "";
+    return "tirx.disable_vectorize is True, which leaves " + std::to_string(bits) +
+           " bits at a time";
   }
 
   int64_t LdsBytes(const CallNode* call, const CopyInstruction& row) const {

@@ -11,6 +11,7 @@
  */
 #include <algorithm>
 
+#include "../../layout/index_box.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -62,9 +63,8 @@ class Unroller : public StmtExprMutator {
   /*! The copies of all iterations of a loop that makes nothing else. */
   std::optional<std::vector<Stmt>> CopiesOf(const ForNode* loop) const {
     const bool serial = loop->kind == ForKind::kSerial || loop->kind == ForKind::kUnrolled;
-    const auto min = AsInt(loop->min), extent = AsInt(loop->extent);
-    const auto step = loop->step ? AsInt(*loop->step) : 1;
-    if (!serial || !min || !extent || !step || *extent > kMostPieces) return std::nullopt;
+    const std::optional<Axis> axis = AxisOf(loop);
+    if (!serial || !axis || axis->extent > kMostPieces) return std::nullopt;
     const InlinedBody inlined = InlineBindings(FlatSeq(loop->body), views_);
     if (inlined.fixed.defined()) return std::nullopt;
     std::vector<Stmt> once;
@@ -74,13 +74,13 @@ class Unroller : public StmtExprMutator {
       if (!copies) return std::nullopt;
       once.insert(once.end(), copies->begin(), copies->end());
     }
-    if (once.empty() || int64_t(once.size()) * *extent > kMostPieces) return std::nullopt;
+    if (once.empty() || int64_t(once.size()) * axis->extent > kMostPieces) return std::nullopt;
     std::vector<Stmt> out;
-    for (int64_t k = 0; k < *extent; ++k) {
+    for (int64_t k = 0; k < axis->extent; ++k) {
       for (const Stmt& s : once) {
         // The same copy again is no piece. The variable of one iteration is a constant by now.
-        if (!IsTileLoad(s) || (*extent > 1 && !Uses(s, loop->loop_var))) return std::nullopt;
-        const Expr at = MakeInt(loop->loop_var->dtype(), *min + k * *step);
+        if (!IsTileLoad(s) || (axis->extent > 1 && !Uses(s, loop->loop_var))) return std::nullopt;
+        const Expr at = MakeInt(loop->loop_var->dtype(), axis->min + k);
         out.push_back(Substitute(s, loop->loop_var, at));
       }
     }

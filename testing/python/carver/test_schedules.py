@@ -55,6 +55,15 @@ def test_the_last_wave_is_full_or_shared():
     assert schedule.shared_tiles or waves(schedule, 5120, 5120) % 1 > 0.8
 
 
+@pytest.mark.parametrize("size", [2056, 4104])
+def test_widths_fill_waves(size):
+    """192 x 176 makes one wave of 2056 x 2056, and four of 4104 x 4104."""
+    schedule = best(size, size, size)
+    assert (schedule.block_M, schedule.block_N) == (192, 176)
+    # A result of 66 KB leaves room for three stages, half of it for four.
+    assert (schedule.stages, schedule.parts, schedule.results) == (4, 2, 1)
+
+
 def test_who_adds_shares_up_does_so_behind_the_loads():
     """32 x 8192 x 8192 on an H200: 128 blocks of whole tiles take 44 us; two that share each of
     larger tiles 46, four 49."""
@@ -88,6 +97,10 @@ def test_clusters_load_what_lies_across_lines_of_l2():
     # Threads load what TMA does not take, and older chips have no clusters.
     assert not any(s.cluster > 1 and not s.padded for s in schedules_of(512, 512, 515, arch=H200))
     sm_80 = CUDA("cuda -arch=sm_80")
+    # Shares of K are loaded so, too: a row of 300 x 4096 x 8200 has few tiles.
+    assert any(s.cluster > 1 and s.split > 1 for s in schedules_of(300, 4096, 8200, arch=H200))
+    streams = [s for s in schedules_of(2056, 999, 1000, arch=H200) if s.shared_tiles]
+    assert {s.cluster for s in streams} == {1}
     assert not any(s.cluster > 1 for s in schedules_of(6328, 6328, 6328, arch=sm_80))
 
 
@@ -96,8 +109,12 @@ def test_clusters_load_what_lies_across_lines_of_l2():
 )
 def test_what_is_considered_fits(size):
     for s in schedules_of(*size, arch=H200):
-        assert s.stages * (s.block_M + s.block_N) * s.block_K * 2 < H200.smem_cap
-        assert s.block_N % (16 * s.parts) == 0
+        operands = s.stages * (s.block_M + s.block_N) * s.block_K * 2
+        width = s.block_N // s.parts
+        results = min(s.parts, s.results) * s.block_M * width * 2
+        assert operands + results < H200.smem_cap
+        assert s.block_N % s.parts == 0
+        assert s.parts == 1 or width % 32 == 0 or width % 16 == 8
         assert s.blocks <= SMS
         assert s.split * s.shared_tiles == 0 or s.split == 1
         assert s.block_M * s.block_N // s.threads <= 200

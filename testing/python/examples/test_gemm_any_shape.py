@@ -51,7 +51,21 @@ def example():
             {"swap": True, "split": 3, "apart": True, "block_N": 32, "blocks": 9},
             id="apart, swapped",
         ),
+        pytest.param(
+            (100, 328, 520),
+            {"split": 2, "cluster": 2, "block_M": 64, "block_N": 64, "threads": 128, "blocks": 8},
+            id="clusters that split K",
+        ),
+        pytest.param(
+            (30, 328, 520),
+            {"swap": True, "split": 3, "apart": True, "cluster": 2, "block_N": 16, "blocks": 18},
+            id="clusters, apart, swapped",
+        ),
         pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
+        # Rows of 88 columns are no multiple of 64 bytes.
+        pytest.param(
+            (200, 328, 200), {"block_N": 176, "parts": 2, "results": 1}, id="one part at a time"
+        ),
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),
         pytest.param((40, 131, 200), {"wide": True}, id="a wide result"),

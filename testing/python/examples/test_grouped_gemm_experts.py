@@ -39,3 +39,16 @@ def test_rows_are_those_of_their_groups(example, monkeypatch, device, sizes):
     wanted = example.reference(*tensors)
     for x, y in zip(found.split(sizes), wanted.split(sizes), strict=True):
         assert (x - y).norm() <= 1e-2 * y.norm()
+
+
+@pytest.mark.parametrize(
+    ("program", "tile"),
+    [
+        ("grouped_matmul", {"num_stages": 3}),
+        ("grouped_matmul_fp8", {"num_stages": 2, "parts": 1}),
+    ],
+)
+def test_tiles_of_the_readme_fit_on_sm_89(example, monkeypatch, program, tile):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_89")
+    kernel = getattr(example, program)(4, 4096, 4096, 2000, **tile)
+    assert all(usage.spill_stores == 0 for usage in kernel.resource_usage.values())

@@ -55,3 +55,12 @@ def test_a_compiled_kernel_takes_other_counts(example, device, fp8):
         assert len(found) == sum(counts)
         wanted = example.reference(*tensors)
         assert (found - wanted).norm() <= 1e-2 * wanted.norm()
+
+
+@FP8
+def test_tiles_of_the_readme_fit_on_sm_89(example, monkeypatch, fp8):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_89")
+    program = example.masked_matmul_fp8 if fp8 else example.masked_matmul
+    tile = {"num_stages": 2, "parts": 1} if fp8 else {"num_stages": 3}
+    kernel = program(4, 512, 4096, 4096, **tile)
+    assert all(usage.spill_stores == 0 for usage in kernel.resource_usage.values())

@@ -11,42 +11,9 @@ from tilelang.emulator import schedule
 from tilelang.hip.compile import compile_code_object
 
 TARGET = "hip -mcpu=gfx950"
+BY_COLUMNS = {"trans_a": True, "trans_b": False}
+BLOCK = (64, 64, 64)
 BITS = {"float16": 16, "bfloat16": 16, "int8": 8, "float8_e4m3fn": 8}
-
-
-def gemm(m, n, k, dtype, accumulator, trans_a, trans_b, block=(64, 64, 64), stages=2, threads=256):
-    """op(A) @ op(B), of tiles of `block`."""
-    rows, columns, depth = block
-    of_a, of_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
-    tile_a = (depth, rows) if trans_a else (rows, depth)
-    tile_b = (columns, depth) if trans_b else (depth, columns)
-
-    @T.prim_func
-    def main(A: T.Tensor(of_a, dtype), B: T.Tensor(of_b, dtype), C: T.Tensor((m, n), accumulator)):
-        with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared(tile_a, dtype)
-            B_shared = T.alloc_shared(tile_b, dtype)
-            C_local = T.alloc_fragment((rows, columns), accumulator)
-            T.clear(C_local)
-            for ko in T.Pipelined(T.ceildiv(k, depth), num_stages=stages):
-                if trans_a:
-                    T.copy(A[ko * depth, by * rows], A_shared)
-                else:
-                    T.copy(A[by * rows, ko * depth], A_shared)
-                if trans_b:
-                    T.copy(B[bx * columns, ko * depth], B_shared)
-                else:
-                    T.copy(B[ko * depth, bx * columns], B_shared)
-                T.gemm(A_shared, B_shared, C_local, trans_a, trans_b)
-            T.copy(C_local, C[by * rows, bx * columns])
-
-    return main
-
-
-def numbers(shape, dtype):
-    if dtype == "int8":
-        return torch.randint(-128, 128, shape, dtype=torch.int8)
-    return torch.randn(shape).to(getattr(torch, dtype))
 
 
 @pytest.mark.parametrize(
@@ -60,10 +27,12 @@ def numbers(shape, dtype):
         ("float8_e4m3fn", "float32", (16, 32, 128)),  # of 16 x 16 x 128
     ],
 )
-def test_gemm(dtype, accumulator, block):
+def test_gemm(gemm, numbers, dtype, accumulator, block):
     """A of a TN product and B of an NN one, with parts of tiles behind the end of C."""
     m, n, k = block[0] + 16, block[1] + 8, 2 * block[2]
-    program = gemm(m, n, k, dtype, accumulator, True, False, block, threads=128)
+    program = gemm(
+        m, n, k, dtype=dtype, accumulator=accumulator, block=block, threads=128, **BY_COLUMNS
+    )
     kernel = tilelang.compile(program, out_idx=-1, target=TARGET)
     source = kernel.get_kernel_source()
     assert "tl::mfma<" in source
@@ -78,16 +47,16 @@ def test_gemm(dtype, accumulator, block):
             torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=rtol, atol=1e2 * rtol)
 
 
-def test_k_major_operands_are_read_in_vectors():
-    program = gemm(64, 64, 64, "float16", "float32", False, True)
+def test_k_major_operands_are_read_in_vectors(gemm):
+    program = gemm(64, 64, 64, block=BLOCK)
     source = tilelang.lower(program, target=TARGET).kernel_source
     assert "ds_read_tr" not in source
     assert "tl::load<half_t, 8>(A_shared" in source
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
-def test_other_chips_have_none(arch):
-    program = gemm(64, 64, 64, "float16", "float32", True, False)
+def test_other_chips_have_none(gemm, arch):
+    program = gemm(64, 64, 64, block=BLOCK, **BY_COLUMNS)
     assert "ds_read_tr" not in tilelang.lower(program, target=f"hip -mcpu={arch}").kernel_source
 
 
@@ -191,9 +160,16 @@ def innermost(assembly):
 
 
 @pytest.mark.parametrize(("dtype", "accumulator"), [("float16", "float32"), ("int8", "int32")])
-def test_assembly(dtype, accumulator):
+def test_assembly(gemm, dtype, accumulator):
     """The reads are instructions, of which LLVM knows that they read no tile that is on its way."""
-    program = gemm(4096, 4096, 4096, dtype, accumulator, True, False, (128, 128, 64), 3)
+    program = gemm(
+        *[4096] * 3,
+        dtype=dtype,
+        accumulator=accumulator,
+        block=(128, 128, 64),
+        stages=3,
+        **BY_COLUMNS,
+    )
     kernel = tilelang.compile(program, out_idx=-1, target=TARGET)
     code = compile_code_object(kernel.get_kernel_source(), "gfx950", ["main_kernel"])
     (usage,) = code.resource_usage.values()

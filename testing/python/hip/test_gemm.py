@@ -8,39 +8,6 @@ import tilelang.language as T
 from tilelang.hip.compile import compile_code_object
 
 
-def gemm(m, n, k, dtype, accumulator, threads=256, stages=2, transpose_B=True):
-    of_b = (n, k) if transpose_B else (k, n)
-    block = (64, 64, 32)
-    tile_b = (block[1], block[2]) if transpose_B else (block[2], block[1])
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((m, k), dtype), B: T.Tensor(of_b, dtype), C: T.Tensor((m, n), accumulator)
-    ):
-        with T.Kernel(T.ceildiv(n, block[1]), T.ceildiv(m, block[0]), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared((block[0], block[2]), dtype)
-            B_shared = T.alloc_shared(tile_b, dtype)
-            C_local = T.alloc_fragment((block[0], block[1]), accumulator)
-            T.clear(C_local)
-            for ko in T.Pipelined(T.ceildiv(k, block[2]), num_stages=stages):
-                T.copy(A[by * block[0], ko * block[2]], A_shared)
-                if transpose_B:
-                    T.copy(B[bx * block[1], ko * block[2]], B_shared)
-                else:
-                    T.copy(B[ko * block[2], bx * block[1]], B_shared)
-                T.gemm(A_shared, B_shared, C_local, transpose_B=transpose_B)
-            T.copy(C_local, C[by * block[0], bx * block[1]])
-
-    return main
-
-
-def numbers(shape, dtype):
-    if dtype == "int8":
-        return torch.randint(-128, 128, shape, dtype=torch.int8)
-    wanted = getattr(torch, dtype)
-    return torch.randn(shape).to(wanted) if dtype != "float64" else torch.randn(shape).double()
-
-
 @pytest.mark.parametrize(
     ("arch", "dtype", "accumulator", "instruction"),
     [
@@ -55,9 +22,9 @@ def numbers(shape, dtype):
         ("gfx950", "float8_e5m2", "float32", "mfma<32, 32, 16, fp8_e5_t, float>"),
     ],
 )
-def test_gemm_by_mfma(arch, dtype, accumulator, instruction):
+def test_gemm_by_mfma(gemm, numbers, arch, dtype, accumulator, instruction):
     m, n, k = 96, 80, 64  # with a part of a tile behind the end of C
-    program = gemm(m, n, k, dtype, accumulator)
+    program = gemm(m, n, k, dtype=dtype, accumulator=accumulator)
     kernel = tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
     assert instruction in kernel.get_kernel_source()
     a, b = numbers((m, k), dtype), numbers((n, k), dtype)
@@ -75,13 +42,13 @@ def test_gemm_by_mfma(arch, dtype, accumulator, instruction):
         ("gfx950", "float8_e5m2fnuz", "float8_e5m2"),
     ],
 )
-def test_8_bit_floats_of_the_other_family_are_refused(arch, dtype, wanted):
+def test_8_bit_floats_of_the_other_family_are_refused(gemm, arch, dtype, wanted):
     message = (
-        rf"test_gemm.py:\d+: T\.gemm: found operands of {dtype}, which no matrix instruction of "
+        rf"conftest.py:\d+: T\.gemm: found operands of {dtype}, which no matrix instruction of "
         rf"{arch} multiplies, wanted {wanted}; allocate the tiles with it, so that copies cast"
     )
     with pytest.raises(ValueError, match=message):
-        tilelang.lower(gemm(64, 64, 64, dtype, "float32"), target=f"hip -mcpu={arch}")
+        tilelang.lower(gemm(64, 64, 64, dtype=dtype), target=f"hip -mcpu={arch}")
 
 
 def test_tiles_of_the_own_family_repair_it():
@@ -111,9 +78,9 @@ def test_tiles_of_the_own_family_repair_it():
 
 
 @pytest.mark.parametrize(("stages", "transpose_B"), [(0, False), (3, True), (3, False)])
-def test_gemm_of_other_forms(stages, transpose_B):
+def test_gemm_of_other_forms(gemm, numbers, stages, transpose_B):
     m, n, k = 64, 64, 128
-    program = gemm(m, n, k, "float16", "float32", 128, stages, transpose_B)
+    program = gemm(m, n, k, trans_b=transpose_B, stages=stages, threads=128)
     kernel = tilelang.compile(program, out_idx=-1, target="hip -mcpu=gfx942")
     a, b = numbers((m, k), "float16"), numbers((n, k) if transpose_B else (k, n), "float16")
     wanted = a.float() @ (b.float().T if transpose_B else b.float())
@@ -166,8 +133,8 @@ def test_a_sum_goes_into_the_next_product_as_it_is():
         ("gfx950", "v_mfma_f32_32x32x16_f16"),
     ],
 )
-def test_gemm_is_compiled_to_mfma_without_spills(arch, instruction):
-    lowered = tilelang.lower(gemm(512, 512, 512, "float16", "float32"), target=f"hip -mcpu={arch}")
+def test_gemm_is_compiled_to_mfma_without_spills(gemm, arch, instruction):
+    lowered = tilelang.lower(gemm(512, 512, 512), target=f"hip -mcpu={arch}")
     code = compile_code_object(lowered.kernel_source, arch, ["main_kernel"])
     (usage,) = code.resource_usage.values()
     assert (usage.spill_stores, usage.stack) == (0, 0)

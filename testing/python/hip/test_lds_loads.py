@@ -11,7 +11,7 @@ from tilelang.emulator import schedule
 from tilelang.engine.lower import lower
 from tilelang.engine.observers import observing
 from tilelang.hip.compile import compile_code_object
-from tilelang.layout import Layout, make_swizzled_layout
+from tilelang.layout import Layout
 from tilelang.utils.target import determine_target
 
 # gfx950 loads 16 bytes of a lane; the others load 4, where the program asks for it.
@@ -22,46 +22,6 @@ def compiled(program, arch="gfx950"):
     return tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
 
 
-def product(stages, k=160, planes=1, asked=None, annotate=False):
-    """The sum of A[p] @ B.T over the planes of A, by tiles of 64 x 32 of each."""
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((planes, 60, k), "float16"),
-        B: T.Tensor((64, k), "float16"),
-        C: T.Tensor((60, 64), "float32"),
-    ):
-        with T.Kernel(1, threads=128):
-            A_shared = T.alloc_shared((planes, 64, 32), "float16")
-            B_shared = T.alloc_shared((64, 32), "float16")
-            F = T.alloc_fragment((64, 64), "float32")
-            if annotate:
-                T.annotate_layout({B_shared: make_swizzled_layout(B_shared)})
-            T.clear(F)
-            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=stages):
-                T.copy(A[0, 0, ko * 32], A_shared, prefer_instruction=asked)
-                T.copy(B[0, ko * 32], B_shared, prefer_instruction=asked)
-                for p in range(planes):
-                    T.gemm(A_shared[p, :, :], B_shared, F, transpose_B=True)
-            T.copy(F, C[0, 0])
-
-    return main
-
-
-def checked(kernel, inputs, wanted, seeds=5):
-    for seed in range(seeds):
-        with schedule(seed=seed):
-            torch.testing.assert_close(kernel(*inputs), wanted, rtol=1e-3, atol=1e-2)
-
-
-def plan_of(program, arch="gfx950"):
-    target = determine_target(f"hip -mcpu={arch}", return_object=True)
-    (function,) = lower(program, target=target).device_mod.functions.values()
-    (entry,) = function.attrs["tl.pipelines"]
-    versions = {str(name): int(count) for name, count in entry["versions"].items()}
-    return list(entry["stage"]), list(entry["order"]), versions
-
-
 @pytest.mark.parametrize(
     ("stages", "plan"),
     [
@@ -70,8 +30,8 @@ def plan_of(program, arch="gfx950"):
     ],
 )
 @pytest.mark.parametrize(("arch", "asked"), ARCHS.items())
-def test_plans_are_those_of_asynchronous_copies(stages, plan, arch, asked):
-    assert plan_of(product(stages, asked=asked), arch) == plan
+def test_plans_are_those_of_asynchronous_copies(product, plan_of, stages, plan, arch, asked):
+    assert plan_of(product(stages, 160, asked=asked), arch) == plan
 
 
 def statements(source):
@@ -79,15 +39,15 @@ def statements(source):
     return re.findall(r"tl::(buffer_load_lds\w*<\d+>|wait_vmcnt<\d+>|mfma|sync_threads)", source)
 
 
-def test_waits_count_the_loads_of_a_step():
+def test_waits_count_the_loads_of_a_step(product):
     """A step has two loads of A and two of B a thread. The last tile's may be on their way."""
-    source = compiled(product(3, k=128)).get_kernel_source()
+    source = compiled(product(3, 128)).get_kernel_source()
     assert re.findall(r"tl::(wait_vmcnt<\d+>|mfma)", source) == [
         "wait_vmcnt<4>",
         "mfma",
         "wait_vmcnt<0>",
     ]
-    dwords = compiled(product(3, k=128, asked="cp_async"), "gfx942").get_kernel_source()
+    dwords = compiled(product(3, 128, asked="cp_async"), "gfx942").get_kernel_source()
     assert "tl::wait_vmcnt<16>()" in dwords
     assert "cp_async" not in source + dwords
 
@@ -145,7 +105,7 @@ def test_places_follow_the_lanes_and_elements_the_swizzle(arch, asked, columns):
 
 @pytest.mark.parametrize("stages", [1, 2, 3])
 @pytest.mark.parametrize("k", [32, 64, 104, 160])
-def test_product(stages, k):
+def test_product(product, checked, stages, k):
     a, b = torch.randn(1, 60, k).half(), torch.randn(64, k).half()
     kernel = compiled(product(stages, k))
     assert "buffer_load_lds" in kernel.get_kernel_source()
@@ -154,7 +114,7 @@ def test_product(stages, k):
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize("stages", [2, 3])
-def test_product_by_dwords(stages, arch):
+def test_product_by_dwords(product, checked, stages, arch):
     a, b = torch.randn(1, 60, 104).half(), torch.randn(64, 104).half()
     kernel = compiled(product(stages, 104, asked="cp_async"), arch)
     assert "buffer_load_lds_if<4>" in kernel.get_kernel_source()
@@ -162,7 +122,7 @@ def test_product_by_dwords(stages, arch):
 
 
 @pytest.mark.parametrize(("stages", "annotate"), [(2, False), (3, True)])
-def test_product_of_tiles_with_three_dimensions(stages, annotate):
+def test_product_of_tiles_with_three_dimensions(product, checked, stages, annotate):
     a, b = torch.randn(2, 60, 128).half(), torch.randn(64, 128).half()
     kernel = compiled(product(stages, 128, 2, annotate=annotate))
     assert "buffer_load_lds<16>(A_shared" in kernel.get_kernel_source().replace("_if", "")
@@ -295,7 +255,7 @@ def test_refused_where_it_is_asked_for(why):
         compiled(loading("cp_async", **REJECTED[why]))
 
 
-def test_elements_of_four_bits():
+def test_elements_of_four_bits(checked):
     @T.prim_func
     def main(A: T.Tensor((64, 256), "float4_e2m1fn"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128):
@@ -318,7 +278,7 @@ def test_elements_of_four_bits():
 
 
 @pytest.mark.parametrize(("arch", "asked"), ARCHS.items())
-def test_assembly_waits_where_the_program_does(arch, asked):
+def test_assembly_waits_where_the_program_does(product, arch, asked):
     """LLVM waits for all loads in front of reads of LDS that it cannot tell from them."""
     kernel = compiled(product(3, 4096, asked=asked), arch)
     assembly = compile_code_object(kernel.get_kernel_source(), arch, ["main_kernel"]).assembly
@@ -333,14 +293,14 @@ def test_assembly_waits_where_the_program_does(arch, asked):
     assert "ds_write" not in loop
 
 
-def test_explanation():
-    text = compiled(product(3)).explain()
+def test_explanation(product):
+    text = compiled(product(3, 160)).explain()
     assert "buffer_load_lds of 16 bytes" in text
 
 
 @pytest.mark.parametrize("arch", ["gfx942"])
-def test_dwords_are_for_who_asks(arch):
-    assert "buffer_load_lds" not in compiled(product(2), arch).get_kernel_source()
+def test_dwords_are_for_who_asks(product, arch):
+    assert "buffer_load_lds" not in compiled(product(2, 160), arch).get_kernel_source()
 
 
 @T.prim_func
@@ -357,7 +317,7 @@ def by_hand(A: T.Tensor((4, 128), "float32"), B: T.Tensor((4, 128), "float32")):
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx950"])
-def test_copies_that_the_program_waits_for(arch):
+def test_copies_that_the_program_waits_for(checked, arch):
     kernel = tilelang.compile(by_hand, out_idx=-1, target=f"hip -mcpu={arch}")
     assert "tl::wait_vmcnt<1>()" in kernel.get_kernel_source()
     a = torch.randn(4, 128)

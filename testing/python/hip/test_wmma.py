@@ -13,38 +13,6 @@ from tilelang.hip.compile import compile_code_object
 TARGET = "hip -mcpu=gfx1100"
 
 
-def gemm(m, n, k, dtype, accumulator, trans_a=False, trans_b=True, threads=128):
-    of_a, of_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
-    tile_a, tile_b = (32, 64) if trans_a else (64, 32), (64, 32) if trans_b else (32, 64)
-
-    @T.prim_func
-    def main(A: T.Tensor(of_a, dtype), B: T.Tensor(of_b, dtype), C: T.Tensor((m, n), accumulator)):
-        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared(tile_a, dtype)
-            B_shared = T.alloc_shared(tile_b, dtype)
-            C_local = T.alloc_fragment((64, 64), accumulator)
-            T.clear(C_local)
-            for ko in T.Pipelined(T.ceildiv(k, 32), num_stages=2):
-                if trans_a:
-                    T.copy(A[ko * 32, by * 64], A_shared)
-                else:
-                    T.copy(A[by * 64, ko * 32], A_shared)
-                if trans_b:
-                    T.copy(B[bx * 64, ko * 32], B_shared)
-                else:
-                    T.copy(B[ko * 32, bx * 64], B_shared)
-                T.gemm(A_shared, B_shared, C_local, trans_a, trans_b)
-            T.copy(C_local, C[by * 64, bx * 64])
-
-    return main
-
-
-def numbers(shape, dtype):
-    if dtype == "int8":
-        return torch.randint(-128, 128, shape, dtype=torch.int8)
-    return torch.randn(shape).to(getattr(torch, dtype))
-
-
 @pytest.mark.parametrize(
     ("dtype", "accumulator", "trans_a", "trans_b", "device_type"),
     [
@@ -53,9 +21,18 @@ def numbers(shape, dtype):
         ("int8", "int32", False, True, "int8_t, int"),
     ],
 )
-def test_gemm(dtype, accumulator, trans_a, trans_b, device_type):
+def test_gemm(gemm, numbers, dtype, accumulator, trans_a, trans_b, device_type):
     m, n, k = 80, 72, 64  # with a part of a tile behind the end of C
-    program = gemm(m, n, k, dtype, accumulator, trans_a, trans_b)
+    program = gemm(
+        m,
+        n,
+        k,
+        dtype=dtype,
+        accumulator=accumulator,
+        trans_a=trans_a,
+        trans_b=trans_b,
+        threads=128,
+    )
     kernel = tilelang.compile(program, out_idx=-1, target=TARGET)
     assert f"tl::wmma<16, 16, 16, {device_type}>(C_local" in kernel.get_kernel_source()
     a = numbers((k, m) if trans_a else (m, k), dtype)
@@ -108,8 +85,8 @@ def test_operands_in_registers():
             torch.testing.assert_close(kernel(q, k, v), wanted, rtol=1e-2, atol=0.2)
 
 
-def test_it_is_compiled_without_spills():
-    program = gemm(512, 512, 512, "float16", "float32")
+def test_it_is_compiled_without_spills(gemm):
+    program = gemm(512, 512, 512, threads=128)
     source = tilelang.lower(program, target=TARGET).kernel_source
     code = compile_code_object(source, "gfx1100", ["main_kernel"])
     (usage,) = code.resource_usage.values()

@@ -1,5 +1,9 @@
 """Who loads a tile, and what stays out of the way of those who do."""
 
+import pytest
+import tvm_ffi
+from tvm import ir
+
 import tilelang.language as T
 
 SIZE = 64
@@ -91,3 +95,58 @@ def test_initialisation_of_the_consumer_stays_out_of_the_producer(build, integer
     a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)
     rows = a.new_tensor(range(SIZE)).double()[:, None]
     kernel.check(a, b, wanted=a.double() @ b.double().T + rows)
+
+
+COLUMNS = 250
+"""Rows end two elements behind the last 16 bytes of one."""
+
+
+def gemm_of_strided_rows(options):
+    """C of A (64, 250) and B (64, 250), where a row of A begins at a multiple of 16 bytes."""
+
+    @T.prim_func
+    def main(
+        A: T.StridedTensor((SIZE, COLUMNS), (4 * COLUMNS, 1), "float16"),
+        B: T.Tensor((SIZE, 256), "float16"),
+        C: T.Tensor((SIZE, SIZE), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((SIZE, SIZE), "float16")
+            W = T.alloc_shared((SIZE, SIZE), "float16")
+            F = T.alloc_fragment((SIZE, SIZE), "float32")
+            T.clear(F)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * SIZE], S, **options)
+                T.copy(B[0, k * SIZE], W)
+                T.gemm(S, W, F, transpose_B=True)
+            T.copy(F, C)
+
+    return main
+
+
+@pytest.mark.parametrize("options", [{"disable_tma": True}, {"prefer_instruction": "cp_async"}])
+def test_rows_that_cut_16_bytes_are_by_cp_async_of_fewer(build, integers, options):
+    kernel = build(gemm_of_strided_rows(options))
+    assert kernel.fills == ["cp.async", "tma"]
+    assert bytes_of_copies(kernel) == {16, 4}
+    rows, b = integers(SIZE, 4 * COLUMNS), integers(SIZE, 256)
+    a = rows[:, :COLUMNS]
+    kernel.check(a, b, wanted=a.double() @ b[:, :COLUMNS].double().T)
+
+
+def bytes_of_copies(kernel):
+    found = set()
+
+    def call(node):
+        if node.op.name.startswith("tl.cp_async_gs"):
+            found.add(int(node.args[0]))
+
+    tvm_ffi.structural_walk(kernel.function.body, [(ir.Call, call)])
+    return found
+
+
+def test_without_vectors_no_copy_of_narrow_elements_is_cp_async(build, integers):
+    kernel = build(gemm(by_tma, by_cp_async, stages=2), {"tirx.disable_vectorize": True})
+    assert kernel.fills == ["tma", "threads"]
+    a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)
+    kernel.check(a, b, wanted=a.double() @ b.double().T)

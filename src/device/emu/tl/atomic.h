@@ -19,26 +19,9 @@ namespace emu {
 // What a program with this header computes may depend on the order of its blocks.
 inline const bool atomics_order_blocks = ordered_blocks = true;
 
-template <unsigned bytes>
-struct BitsOf;
-template <>
-struct BitsOf<1> {
-  using type = uint8_t;
-};
-template <>
-struct BitsOf<2> {
-  using type = uint16_t;
-};
-template <>
-struct BitsOf<4> {
-  using type = uint32_t;
-};
-template <>
-struct BitsOf<8> {
-  using type = uint64_t;
-};
 template <typename T>
-using Bits = typename BitsOf<sizeof(T)>::type;
+using Bits = typename detail::UnsignedOf<sizeof(T)>::type;
+
 constexpr bool acquires(MemoryOrder order) {
   return plain(order) != MemoryOrder::relaxed && plain(order) != MemoryOrder::release;
 }

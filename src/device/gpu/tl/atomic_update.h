@@ -10,19 +10,7 @@ namespace tl {
 namespace detail {
 
 template <int bytes>
-struct AtomicWord;
-template <>
-struct AtomicWord<2> {
-  using type = uint16_t;
-};
-template <>
-struct AtomicWord<4> {
-  using type = uint32_t;
-};
-template <>
-struct AtomicWord<8> {
-  using type = uint64_t;
-};
+using AtomicWord = UnsignedOf<bytes>;
 
 }  // namespace detail
 }  // namespace tl

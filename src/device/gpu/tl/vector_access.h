@@ -13,19 +13,7 @@ namespace tl {
 namespace detail {
 
 template <int bytes>
-struct Word;
-template <>
-struct Word<1> {
-  using type = uint8_t;
-};
-template <>
-struct Word<2> {
-  using type = uint16_t;
-};
-template <>
-struct Word<4> {
-  using type = uint32_t;
-};
+struct Word : UnsignedOf<bytes> {};
 template <>
 struct Word<8> {
   using type = uint2;

@@ -16,6 +16,26 @@ TL_DEVICE To bit_cast(const From& from) {
 
 namespace detail {
 
+/*! The unsigned integer of so many bytes. */
+template <int bytes>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<1> {
+  using type = uint8_t;
+};
+template <>
+struct UnsignedOf<2> {
+  using type = uint16_t;
+};
+template <>
+struct UnsignedOf<4> {
+  using type = uint32_t;
+};
+template <>
+struct UnsignedOf<8> {
+  using type = uint64_t;
+};
+
 // A 16-bit float has no direct conversion from double or integers on every chip, and going through
 // float rounds twice. Rounding to odd on the way keeps the sticky bit, so that the second rounding
 // is the only one: S. Boldo, G. Melquiond, "When double rounding is odd", 2005.

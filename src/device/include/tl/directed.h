@@ -11,31 +11,16 @@
 namespace tl {
 namespace detail {
 
-template <int bytes>
-struct BitsOf;
-template <>
-struct BitsOf<1> {
-  using Type = uint8_t;
-};
-template <>
-struct BitsOf<2> {
-  using Type = uint16_t;
-};
-template <>
-struct BitsOf<4> {
-  using Type = uint32_t;
-};
-
 // The neighbour of a number away from zero (by 1) or towards it (by -1): sign and magnitude.
 template <typename T>
 TL_DEVICE T neighbour(T x, int by) {
-  using Bits = typename BitsOf<sizeof(T)>::Type;
+  using Bits = typename UnsignedOf<sizeof(T)>::type;
   return bit_cast<T>(Bits(bit_cast<Bits>(x) + by));
 }
 
 template <typename T>
 TL_DEVICE bool is_negative(T x) {
-  using Bits = typename BitsOf<sizeof(T)>::Type;
+  using Bits = typename UnsignedOf<sizeof(T)>::type;
   return bit_cast<Bits>(x) >> (8 * sizeof(T) - 1);
 }
 

@@ -227,16 +227,27 @@ def test_condition_uniform_by_alignment(vectorize):
     )
 
 
-@pytest.mark.parametrize(("scale", "alignment"), [(1, 8), (4, 8), (8, 2)])
-def test_condition_that_cuts_a_vector_leaves_a_scalar_tail(vectorize, scale, alignment):
-    bound = "n" if scale == 1 else f"n * {scale}"
-    assert vectorize(guarded(scale, alignment)) == (
-        f"if c * {alignment} + 7 < {bound}:\n"
+def test_condition_that_cuts_a_vector_leaves_a_scalar_tail(vectorize):
+    assert vectorize(guarded(1, 8)) == (
+        "if c * 8 + 7 < n:\n"
         "    L[0:8] = A[T.Ramp(c * 8, 1, 8)]\n"
         "else:\n"
         "    for e_lane in T.unroll(8):\n"
-        f"        L[e_lane] = T.if_then_else(c * {alignment} + e_lane < {bound}, "
-        "A[c * 8 + e_lane], T.float16(0.0))"
+        "        L[e_lane] = T.if_then_else(c * 8 + e_lane < n, A[c * 8 + e_lane], T.float16(0.0))"
+    )
+
+
+@pytest.mark.parametrize(("scale", "alignment", "lanes"), [(4, 8, 4), (8, 2, 2), (6, 8, 2)])
+def test_tail_has_the_vectors_that_its_condition_does_not_cut(vectorize, scale, alignment, lanes):
+    assert vectorize(guarded(scale, alignment)) == (
+        f"if c * {alignment} + 7 < n * {scale}:\n"
+        "    L[0:8] = A[T.Ramp(c * 8, 1, 8)]\n"
+        "else:\n"
+        f"    for e_lane in T.unroll({8 // lanes}):\n"
+        f"        L[e_lane * {lanes}:e_lane * {lanes} + {lanes}] = "
+        f"T.if_then_else(c * {alignment} + e_lane * {lanes} < n * {scale}, "
+        f"A[T.Ramp(c * 8 + e_lane * {lanes}, 1, {lanes})], "
+        f"T.Broadcast(T.float16(0.0), {lanes}))"
     )
 
 

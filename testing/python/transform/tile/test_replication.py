@@ -119,3 +119,45 @@ def test_replicas_write_memory_once():
     a, s, c = torch.randn(32, 64), torch.randn(32), torch.zeros(32)
     tilelang.compile(main, execution_backend="emulate")(a, s, c)
     assert torch.equal(c, s)
+
+
+def ones_by_turns(bounds):
+    """G, which all threads hold, is written in iterations (i, j) that name element i + j, by n."""
+
+    @T.prim_func
+    def main(n: T.int32, B: T.Tensor((32, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            G = T.alloc_fragment((4,), "float32")
+            F = T.alloc_fragment((32, 4), "float32")
+            T.annotate_layout(
+                {
+                    G: T.Fragment((4,), forward_fn=lambda i, r: (r, i), replicate=32),
+                    F: T.Fragment((32, 4), lambda i, j: (i, j)),
+                }
+            )
+            T.fill(G, 0)
+            for i in T.Parallel(32, loop_layout=T.Fragment((32,), lambda i: (i, 0))):
+                for j in T.serial(*bounds(n)):
+                    G[(i + j) % 4] = 1.0
+            for i, j in T.Parallel(32, 4):
+                F[i, j] = G[j]
+            T.copy(F, B)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [lambda n: (1, 4), lambda n: (3, 5), lambda n: (0, T.min(n, 4)), lambda n: (T.max(n, 0), 4)],
+)
+def test_loop_that_leaves_out_elements_writes_them_in_some_threads_alone(bounds):
+    """A thread would keep the old value of the element that no iteration of its own names."""
+    with pytest.raises(ValueError, match="a write of G that runs in some of the threads"):
+        tilelang.compile(ones_by_turns(bounds), out_idx=-1, execution_backend="emulate")
+
+
+@pytest.mark.parametrize("first", [-2, 0, 1, 2])
+def test_loop_that_names_all_elements_writes_them_in_all_threads(first):
+    main = ones_by_turns(lambda n: (first, first + 4))
+    kernel = tilelang.compile(main, out_idx=-1, execution_backend="emulate")
+    assert torch.equal(kernel(0), torch.ones(32, 4))
