@@ -19,7 +19,7 @@ HIGH = T.uint32(2**16)
 
 
 @tilelang.jit(out_idx=[-1])
-def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=2):
+def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=1):
     """Scores (queries, length) in float32: the sum over the heads of Weights (queries, heads) times
     relu(Q[query, head] . K[row]) of Q (queries, heads, dim) and K (length, dim), times the row's
     scale, (length,); queries' scales belong to the weights. Query i sees the rows up to i + length
@@ -42,7 +42,8 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             weight = T.alloc_shared((positions, heads), T.float32)
             scale = T.alloc_shared((block_N,), T.float32)
             # The products of all positions have these rows as their first operand: read once from
-            # shared memory, whose bandwidth two operands of 64 columns take up.
+            # shared memory, whose bandwidth two operands of 64 columns take up, and whose one stage
+            # is free for the next tile from then on.
             rows = T.alloc_fragment((block_N, dim), dtype)
             row_scale = T.alloc_fragment((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
@@ -118,7 +119,7 @@ def find_digit(counts, wanted, found):
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
+def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. A sample of the scores tells a number that at least k reach,
     by its upper 11 bits; one pass lists those that do, up to `listed`. If they turn out to be too
@@ -266,7 +267,8 @@ def top_k(k, threads=256, loads=3, listed=4096, rooms=5):
         Scores: T.Tensor((queries, length), T.float32), Chosen: T.Tensor((queries, k), T.int32)
     ):
         with T.Kernel(queries, threads=threads) as query:
-            T.annotate_min_blocks_per_sm(rooms)
+            # 48 registers: what a tile loads is in flight together, and five blocks have room.
+            T.annotate_min_blocks_per_sm(1280 // threads)
             keys = T.alloc_fragment((loads, warps, width), T.uint32)
             counts = T.alloc_shared((threads, each), T.int32)
             found = T.alloc_shared((3,), T.int32)
