@@ -44,8 +44,9 @@ class EffectsReader : public StmtExprVisitor {
     if (name.rfind("tirx.call_extern", 0) == 0) Tell(ThreadScope::kGrid);
     effects.jumps |= name == "tirx.ret" || name == kThreadReturn;
     if (e) {
-      Tell(e->StartsAsync() ? std::max(e->tells, ThreadScope::kLanes) : e->tells);
-      effects.arrives |= e->tells >= ThreadScope::kBlock && e->meets == ThreadScope::kThread;
+      const ThreadScope tells = IsRelaxed(op) ? ThreadScope::kThread : e->tells;
+      Tell(e->StartsAsync() ? std::max(tells, ThreadScope::kLanes) : tells);
+      effects.arrives |= tells >= ThreadScope::kBlock && e->meets == ThreadScope::kThread;
     }
     for (const PointerAccess& p : PointerAccesses(op)) Add(p.buffer, Writes(p.access));
     for (const Expr& arg : op->args) {
@@ -110,6 +111,12 @@ class EffectsReader : public StmtExprVisitor {
     if (known_.emplace(memory.get(), writes).second) {
       effects.accesses.push_back({memory, std::nullopt, writes});
     }
+  }
+  /*! An atomic operation that by itself is no release (PTX ISA, Release and Acquire Patterns). A
+   * fence in front of it makes it one, and is what tells. */
+  static bool IsRelaxed(const CallNode* op) {
+    const auto* order = op->args.empty() ? nullptr : op->args[0].as<StringImmNode>();
+    return order && std::string(order->value).rfind("tl::relaxed", 0) == 0;
   }
   void Tell(ThreadScope scope) { effects.tells = std::max(effects.tells, scope); }
 

@@ -91,6 +91,13 @@ class CopyOperator : public TileOperator {
     if (!choice.Is(kByThreads) && !choice.Has(kByCpAsync)) {
       ThrowBug(span, "T.copy", "found a copy without an instruction");
     }
+    const std::string why = choice.WhyNot(kByTma);
+    if (why.find(kTouchedElsewhere) != std::string::npos) {
+      scope->Note(span, "T.copy " + std::string(src_.buffer->name) + " to " +
+                            std::string(dst_.buffer->name) +
+                            ": by the threads, not by TMA: found " + why +
+                            ", wanted stores by T.copy alone");
+    }
     return nest_->Lower(scope);
   }
 

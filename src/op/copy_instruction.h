@@ -97,6 +97,9 @@ CopyChoice FirstOf(const CopyChoice& candidates, bool has_async_owner,
                    const std::function<std::string(const std::string&)>& why_not);
 /*! Why a load is not made by what no pass lets threads wait for. */
 inline constexpr const char* kUnwaited = "no pass lets threads wait for it";
+/*! Why TMA makes no store to a tensor that other statements of the kernel touch, behind its name.
+ */
+inline constexpr const char* kTouchedElsewhere = ", which the kernel also touches in another way";
 /*! The choice of a copy that a pass makes of its own, for threads, between these buffers. */
 CopyChoice ChoiceOfThreads(const Var& src, const Var& dst);
 

@@ -63,12 +63,15 @@ struct Name {
 class TensorOwners {
  public:
   TensorOwners(const AccessPair& pair, const std::vector<Var>& opaque,
-               SharedConflict::Between between, Analyzer* analyzer, bool enumerates_loops)
+               SharedConflict::Between between, Analyzer* analyzer, int64_t most_iterations)
       : pair_(pair),
         opaque_(opaque),
         between_(between),
         analyzer_(analyzer),
-        enumerates_loops_(enumerates_loops) {}
+        most_iterations_(most_iterations) {}
+
+  /*! Of the loops that were enumerated, where that was too many points; 0 where it was not. */
+  int64_t LongestOfTooMany() const { return has_too_many_ ? longest_ : 0; }
 
   bool EachElementHasOneOwner() {
     const std::optional<std::vector<Axis>> threads = ThreadAxes(pair_.a.node);
@@ -76,10 +79,8 @@ class TensorOwners {
     threads_ = *threads;
     for (const SyncNode* loop : pair_.same) AddAxis(loop, &same_);
     std::vector<Axis> a_free = pair_.a.inner, b_free = pair_.b.inner;
-    if (enumerates_loops_) {
-      for (const SyncNode* loop : pair_.a_free) AddAxis(loop, &a_free);
-      for (const SyncNode* loop : pair_.b_free) AddAxis(loop, &b_free);
-    }
+    for (const SyncNode* loop : pair_.a_free) AddFreeAxis(loop, &a_free);
+    for (const SyncNode* loop : pair_.b_free) AddFreeAxis(loop, &b_free);
     NameElements(a_free, b_free);
     std::unordered_map<uint64_t, int> owners;
     const auto note = [&](uint64_t element, int by) {
@@ -101,6 +102,14 @@ class TensorOwners {
     if (!range) return;
     axes->push_back(range->axis);
     conditions_.insert(conditions_.end(), range->conditions.begin(), range->conditions.end());
+  }
+
+  /*! Of a loop that is enumerated: the variable of a longer one is an unknown number. */
+  void AddFreeAxis(const SyncNode* loop, std::vector<Axis>* axes) {
+    const std::optional<LoopRange> range = RangeOf(loop, analyzer_);
+    if (!range || range->axis.extent > most_iterations_) return;
+    longest_ = std::max(longest_, range->axis.extent);
+    AddAxis(loop, axes);
   }
 
   void NameElements(const std::vector<Axis>& a_free, const std::vector<Axis>& b_free) {
@@ -183,7 +192,7 @@ class TensorOwners {
    * says so. */
   template <typename Visit>
   bool Enumerate(const SharedAccess& access, const std::vector<Axis>& free,
-                 const std::vector<Name>& names, const Visit& visit) const {
+                 const std::vector<Name>& names, const Visit& visit) {
     std::vector<Axis> axes = threads_;
     for (const Axis& axis : same_) {
       if (IsUsed(a_names_, axis) || IsUsed(b_names_, axis)) axes.push_back(axis);
@@ -193,7 +202,8 @@ class TensorOwners {
       if (IsUsed(names, axis)) axes.push_back(axis);
     }
     IndexBox box(std::move(axes));
-    if (box.Points() > kMaxPoints) return false;
+    has_too_many_ = box.Points() > kMaxPoints;
+    if (has_too_many_) return false;
     std::vector<std::vector<std::pair<IntProgram, int64_t>>> programs(names.size());
     for (size_t i = 0; i < names.size(); ++i) {
       for (const Term& t : names[i].known) {
@@ -247,7 +257,9 @@ class TensorOwners {
   const std::vector<Var>& opaque_;
   const SharedConflict::Between between_;
   Analyzer* analyzer_;
-  const bool enumerates_loops_;
+  const int64_t most_iterations_;
+  int64_t longest_ = 0;
+  bool has_too_many_ = false;
   std::vector<std::pair<Expr, bool>> conditions_;  // of loops' variables
   std::vector<Axis> threads_, same_;
   std::vector<Name> a_names_, b_names_;
@@ -257,9 +269,14 @@ class TensorOwners {
 
 bool EachTensorElementHasOneOwner(const AccessPair& pair, const std::vector<Var>& opaque,
                                   SharedConflict::Between between, Analyzer* analyzer) {
-  // Loops of many iterations are unknown numbers in the second attempt.
-  return TensorOwners(pair, opaque, between, analyzer, true).EachElementHasOneOwner() ||
-         TensorOwners(pair, opaque, between, analyzer, false).EachElementHasOneOwner();
+  // All loops are enumerated. Where that is too much, the longest are unknown numbers.
+  int64_t most = INT64_MAX;
+  do {
+    TensorOwners owners(pair, opaque, between, analyzer, most);
+    if (owners.EachElementHasOneOwner()) return true;
+    most = owners.LongestOfTooMany() - 1;
+  } while (most >= 0);
+  return false;
 }
 
 }  // namespace tl

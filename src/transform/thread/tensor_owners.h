@@ -3,7 +3,8 @@
  * often symbols, so that its elements cannot be numbered as those of shared memory are. What is the
  * same for both accesses (the block's place, a common loop) is left out of each index; of the rest,
  * what threads and constant loops decide is evaluated, and what remains, times its factor, is taken
- * for any multiple of that: `t * 128 + thread`, t unknown, is named by `thread` modulo 128.
+ * for any multiple of that: `t * 128 + thread`, t unknown, is named by `thread` modulo 128. Where
+ * the loops of one access have too many points, the longest are unknown, too.
  */
 #pragma once
 #include "access_pair.h"

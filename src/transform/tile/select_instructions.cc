@@ -336,7 +336,7 @@ class CopySelector : public Selector {
     const std::string why = WhyNotTmaAsked(call);
     if (!why.empty()) return why;
     if (traffic_.StoresTo(tensor).by_copies_only) return "";
-    return std::string(tensor->name) + ", which the kernel also touches in another way";
+    return std::string(tensor->name) + kTouchedElsewhere;
   }
 
   /*! The choice that the program makes, if it makes one. */

@@ -276,3 +276,22 @@ def test_a_gather_that_runs_ahead_says_by_what():
     # 512 halves, four for each of 128 threads.
     assert "cp.async of 8 bytes, a group for each step" in text
     assert "by the threads: cp.async" not in text
+
+
+@pytest.mark.parametrize("also", [True, False])
+def test_a_store_that_another_statement_keeps_from_tma_says_so(also):
+    @T.prim_func
+    def main(C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            T.fill(S, 1)
+            T.copy(S, C)
+            if also:
+                for i in T.Parallel(64):
+                    C[i, 0] = 0
+
+    text = tilelang.compile(main, target="cuda -arch=sm_90a").explain()
+    why = (
+        "S to C: by the threads, not by TMA: found C, which the kernel also touches in another way"
+    )
+    assert (why in text) is also

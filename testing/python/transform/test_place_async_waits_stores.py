@@ -120,6 +120,11 @@ def fill_other(S, U, flag):
 
 @T.macro
 def signal(S, U, flag):
+    T.atomic_add(flag[0], 1, memory_order="release")
+
+
+@T.macro
+def count(S, U, flag):
     T.atomic_add(flag[0], 1)
 
 
@@ -129,6 +134,8 @@ def signal(S, U, flag):
         (nothing, True, ["store", "store", READ]),
         (refill, True, ["store", READ, "barrier", "fill S", "store", READ]),
         (signal, True, ["store", WRITTEN, "signal", "store", READ]),
+        # A relaxed operation is no release: nobody may count on the tile.
+        (count, True, ["store", "signal", "store", READ]),
         # The second tile may have the bytes of the first.
         (fill_other, False, ["store", READ, "barrier", "fill U"]),
     ],
@@ -202,8 +209,10 @@ def test_tiles_of_several_ranges_are_waited_for_at_once():
     assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
 
 
-@pytest.mark.parametrize(("signals", "end"), [(False, READ), (True, WRITTEN)])
-def test_the_end_of_a_range_waits_for_what_others_may_count_on(signals, end):
+@pytest.mark.parametrize(
+    ("order", "end"), [(None, READ), ("relaxed", READ), ("release", WRITTEN), ("seq_cst", WRITTEN)]
+)
+def test_the_end_of_a_range_waits_for_what_others_may_count_on(order, end):
     @T.prim_func
     def main(C: T.Tensor((4, 64, 64), "float16"), flag: T.Tensor((1,), "int32")):
         with T.Kernel(1, threads=256):
@@ -212,9 +221,9 @@ def test_the_end_of_a_range_waits_for_what_others_may_count_on(signals, end):
                 for w in T.serial(4):
                     T.fill(S, w)
                     T.copy(S, C[w, :, :])
-            if signals:
+            if order is not None:
                 T.sync_threads()
-                T.atomic_add(flag[0], 1)
+                T.atomic_add(flag[0], 1, memory_order=order)
 
     kernel, found = events(main)
     body = found[found.index("loop") :]

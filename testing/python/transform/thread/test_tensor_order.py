@@ -264,6 +264,28 @@ def test_only_elements_of_several_threads_need_a_barrier(barriers, first, second
     assert barriers(indexed(first, second, loop="range(n)")) == count
 
 
+@pytest.mark.parametrize(
+    ("written", "read", "count"),
+    [("tx * 4 + p", "tx * 4 + 3 - p", 0), ("tx * 4 + p", "tx * 4 + 4 - p", 1)],
+)
+def test_a_loop_too_long_to_go_over_leaves_the_short_one_its_iterations(
+    barriers, written, read, count
+):
+    source = f"""
+@S.prim_func(s_tir=True)
+def func(A: S.Buffer((65536 * 512 + 512,), "float32"), B: S.Buffer((128,), "float32")):
+    tx = S.launch_thread("threadIdx.x", 128)
+    with S.sblock("tilelang_root"):
+        for k in range(65536):
+            for p in range(4):
+                A[k * 512 + {written}] = S.float32(1)
+        for k in range(65536):
+            for p in range(4):
+                B[tx] = A[k * 512 + {read}]
+"""
+    assert barriers(tvm.script.from_source(source, extra_vars={"S": S})) == count
+
+
 @pytest.mark.parametrize(("written_in", "count"), [("front", 0), ("the loop", 1)])
 def test_a_variable_that_keeps_its_value_is_no_matter(barriers, written_in, count):
     source = f"""
