@@ -81,7 +81,7 @@ def chunk_scan_backward() -> Program:
             kernels[0](dt, a, decays)
             kernels[1](x, decays, b, first, states)
             kernels[2](d_y, decays, c, d_last, behind)
-            kernels[3](x, dt, a, b, c, d_y, decays, states, behind, d_x, d_dt, *sums)
+            kernels[3](x, a, b, c, d_y, decays, states, behind, d_x, d_dt, *sums)
             return [d_x, d_dt, *sums]
 
         def reference():
