@@ -37,14 +37,12 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from chunk_scan import CHUNK, STATE, WIDTH, chunk_decays, inputs, reference
+from chunk_scan import CHUNK, FAST_MATH, STATE, WIDTH, chunk_decays, inputs, reference
 
 import tilelang
 import tilelang.language as T
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
-# Of half precision nothing shows by what a quick exponential is less precise.
-FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
 
 def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
