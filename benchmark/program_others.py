@@ -104,7 +104,7 @@ def chunk_scan_backward() -> Program:
             compiled(own.chunk_decays, heads),
             compiled(own.chunk_states, heads, False, **sizes),
             compiled(own.chunk_states, heads, True, **sizes),
-            compiled(own.gradients, heads, 16, **sizes),
+            compiled(own.gradients, heads, 32, **sizes),
         ],
         case,
         {"length": 139},

@@ -230,7 +230,7 @@ def time_gradients(first, A, given, whole, sums, last, of_dt, dA):
         of_dt[i, k] = x_z[k, i] + A[first + k] * d_log[k, i]
 
 
-def gradients(heads, group, chunk=CHUNK, d_state=STATE, width=WIDTH, depth=3):
+def gradients(heads, group, chunk=CHUNK, d_state=STATE, width=WIDTH, depth=2):
     """dX and d_dt; dA, dB and dC are added to those arguments, in float32. States and Behind are
     those of `chunk_states`. A block has a chunk of `group` heads, which has to divide them."""
     assert heads % group == 0
