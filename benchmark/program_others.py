@@ -81,7 +81,7 @@ def chunk_scan_backward() -> Program:
             kernels[0](dt, a, decays)
             kernels[1](x, decays, b, first, states)
             kernels[2](d_y, decays, c, d_last, behind)
-            kernels[3](x, dt, a, b, c, d_y, decays, states, behind, d_x, d_dt, *sums)
+            kernels[3](x, a, b, c, d_y, decays, states, behind, d_x, d_dt, *sums)
             return [d_x, d_dt, *sums]
 
         def reference():
@@ -104,7 +104,7 @@ def chunk_scan_backward() -> Program:
             compiled(own.chunk_decays, heads),
             compiled(own.chunk_states, heads, False, **sizes),
             compiled(own.chunk_states, heads, True, **sizes),
-            compiled(own.gradients, heads, 16, **sizes),
+            compiled(own.gradients, heads, 32, **sizes),
         ],
         case,
         {"length": 139},

@@ -14,6 +14,8 @@ import tilelang.language as T
 
 CHUNK, STATE, WIDTH = 64, 32, 64
 LOG2_E = math.log2(math.e)
+# Of half precision nothing shows by what a quick exponential is less precise.
+FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
 
 @T.macro
@@ -119,8 +121,7 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH):
         Y: T.Tensor((length, heads, width), "float16"),
         Last: T.Tensor((heads, d_state, width), "float32"),
     ):
-        # Of half precision nothing shows by what a quick exponential is less precise.
-        T.annotate_pass_configs({tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
+        T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=128) as h:
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)

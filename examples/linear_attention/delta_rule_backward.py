@@ -108,6 +108,126 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
     return main
 
 
+@T.macro
+def find_updates(loaded, d_state_shared, weights, tile, right):
+    # R, by P in `weights`.
+    q, k, d_out, inverse, gates = loaded
+    chunk, d_value = right.shape
+    scores = T.alloc_fragment((chunk, chunk), "float32")
+    total = gates[0, chunk - 1]
+    T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        decay = T.exp(gates[0, i] - gates[0, j])
+        scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
+    T.copy(scores, weights)
+    T.gemm(k, d_state_shared, right, clear_accum=True)
+    for i, d in T.Parallel(chunk, d_value):
+        right[i, d] *= T.exp(total - gates[0, i])
+    update_gradients(weights, d_out, inverse, tile, right)
+
+
+@T.macro
+def find_slopes(d_out, right, updates, gates, weights, slopes, scaled_slopes):
+    # dP in `weights`, dA, and beta dA.
+    chunk = weights.shape[0]
+    scores = T.alloc_fragment((chunk, chunk), "float32")
+    d_system = T.alloc_fragment((chunk, chunk), "float32")
+    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
+    T.gemm(right, updates, d_system, transpose_B=True, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        decay = T.exp(gates[0, i] - gates[0, j])
+        scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
+        d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
+    T.copy(scores, weights)
+    T.copy(d_system, slopes)
+    for i, j in T.Parallel(chunk, chunk):
+        d_system[i, j] *= gates[1, i]
+    T.copy(d_system, scaled_slopes)
+
+
+@T.macro
+def sum_states(state, d_state, gates, d_last):
+    # What both states give to dG[last].
+    d_channel = T.alloc_fragment((state.shape[0],), "float32")
+    product = T.alloc_fragment(state.shape, "float32")
+    for i, d in T.Parallel(*state.shape):
+        product[i, d] = state[i, d] * d_state[i, d]
+    T.reduce_sum(product, d_channel, dim=1)
+    T.reduce_sum(d_channel, d_last, dim=0)
+    d_last[0] *= T.exp(gates[0, gates.shape[1] - 1])
+
+
+@T.macro
+def sum_gates(d_row, d_last, target):
+    # A gate is in all G behind it.
+    d_log_decay = T.alloc_shared(d_row.shape, "float32")
+    T.copy(d_row, d_log_decay)
+    T.cumsum(d_log_decay, dim=0, reverse=True)
+    for i in T.Parallel(*d_row.shape):
+        d_log_decay[i] += d_last[0]
+    T.copy(d_log_decay, target)
+
+
+@T.macro
+def sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last):
+    # Of `column` what comes from the state behind the chunk, and its part of dG[last].
+    (chunk, d_key), total = k.shape, gates[0, gates.shape[1] - 1]
+    d_gates = T.alloc_fragment((chunk, d_key), "float32")
+    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(chunk, d_key):
+        column[i, d] *= T.exp(total - gates[0, i])
+    for i, d in T.Parallel(chunk, d_key):
+        d_gates[i, d] = k[i, d] * column[i, d]
+    T.reduce_sum(d_gates, d_row, dim=1)
+    T.reduce_sum(d_row, d_last, dim=0, clear=False)
+
+
+@T.macro
+def of_queries(loaded, weights, tile, query, column, d_state, d_row):
+    # dq, its parts of dG, of `column` and of the state's gradient, by exp(G) dO in `tile`.
+    q, k, d_out, gates, state = loaded
+    (chunk, d_key), total = q.shape, gates[0, gates.shape[1] - 1]
+    scaled = tile[:, : d_out.shape[1]]
+    d_gates = T.alloc_fragment((chunk, d_key), "float32")
+    for i, d in T.Parallel(*d_out.shape):
+        tile[i, d] = d_out[i, d] * T.exp(gates[0, i])
+    for i, d in T.Parallel(*state.shape):
+        d_state[i, d] *= T.exp(total)
+    T.gemm(scaled, state, query, transpose_B=True, clear_accum=True)
+    T.gemm(weights, k, query)
+    T.gemm(q, scaled, d_state, transpose_A=True)
+    T.gemm(weights, q, column, transpose_A=True)
+    for i, d in T.Parallel(chunk, d_key):
+        d_gates[i, d] = q[i, d] * query[i, d]
+    T.reduce_sum(d_gates, d_row, dim=1)
+
+
+@T.macro
+def of_keys(loaded, slopes, right_shared, column, d_state, d_row, d_beta):
+    # dk in `column`, and the parts of dG, dbeta and the state's gradient, by R.
+    k, gates, state = loaded
+    (chunk, d_key), d_value = k.shape, state.shape[1]
+    scaled = right_shared[:, :d_value]
+    row = T.alloc_fragment((chunk, d_key), "float32")
+    d_gates = T.alloc_fragment((chunk, d_key), "float32")
+    for i, d in T.Parallel(chunk, d_value):
+        right_shared[i, d] = -right_shared[i, d] * T.exp(gates[0, i])
+    T.gemm(scaled, state, row, transpose_B=True, clear_accum=True)
+    T.gemm(slopes[1], k, row)
+    T.gemm(slopes[2], k, column, transpose_A=True)
+    for i, d in T.Parallel(chunk, d_value):
+        right_shared[i, d] = right_shared[i, d] * gates[1, i]
+    T.gemm(k, scaled, d_state, transpose_A=True)
+    for i, d in T.Parallel(chunk, d_key):
+        d_gates[i, d] = k[i, d] * (gates[1, i] * row[i, d] - column[i, d])
+    for i, d in T.Parallel(chunk, d_key):
+        column[i, d] += gates[1, i] * row[i, d]
+    T.reduce_sum(d_gates, d_row, dim=1, clear=False)
+    for i, d in T.Parallel(chunk, d_key):
+        row[i, d] *= k[i, d]
+    T.reduce_sum(row, d_beta, dim=1, clear=False)
+
+
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
     """dQ, dK, dV, the gate's gradient and beta's: a block has a head, from its last chunk on, and
     the state's gradient in registers."""
@@ -135,8 +255,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
+            q, k = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "qk"]
             v = T.alloc_shared((chunk, d_value), "bfloat16")
             d_out = T.alloc_shared((chunk, d_value), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -146,27 +265,16 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             updates = T.alloc_shared((chunk, d_value), "bfloat16")
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
             # P, then dP; dA; beta dA.
-            weights = T.alloc_shared((chunk, chunk), "bfloat16")
-            slopes = T.alloc_shared((chunk, chunk), "bfloat16")
-            scaled_slopes = T.alloc_shared((chunk, chunk), "bfloat16")
+            slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(3)]
+            weights = slopes[0]
             # Operands of products and, on the way to memory, results.
-            tile = T.alloc_shared((chunk, width), "bfloat16")
-            right_shared = T.alloc_shared((chunk, width), "bfloat16")
+            tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
             d_last_shared = T.alloc_shared((1,), "float32")
-            d_log_decay = T.alloc_shared((chunk,), "float32")
             d_state = T.alloc_fragment((d_key, d_value), "float32")
-            of_states = T.alloc_fragment((d_key, d_value), "float32")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            d_system = T.alloc_fragment((chunk, chunk), "float32")
             right = T.alloc_fragment((chunk, d_value), "float32")
             product = T.alloc_fragment((chunk, d_value), "float32")
-            query = T.alloc_fragment((chunk, d_key), "float32")
-            row = T.alloc_fragment((chunk, d_key), "float32")
-            column = T.alloc_fragment((chunk, d_key), "float32")
-            d_gates = T.alloc_fragment((chunk, d_key), "float32")
-            d_beta = T.alloc_fragment((chunk,), "float32")
-            d_row = T.alloc_fragment((chunk,), "float32")
-            d_channel = T.alloc_fragment((d_key,), "float32")
+            query, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(2)]
+            d_beta, d_row = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             d_last = T.alloc_fragment((1,), "float32")
             T.clear(d_state)
             for step in T.Pipelined(chunks, num_stages=1):
@@ -180,18 +288,10 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.copy(V[rows, h, :], v)
                 T.copy(Updates[n, h, :, :], updates)
                 T.copy(State[n, h, :, :], state)
-                total = gates[0, chunk - 1]
 
                 T.copy(d_state, d_state_shared)
-                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    decay = T.exp(gates[0, i] - gates[0, j])
-                    scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-                T.copy(scores, weights)
-                T.gemm(k, d_state_shared, right, clear_accum=True)
-                for i, d in T.Parallel(chunk, d_value):
-                    right[i, d] *= T.exp(total - gates[0, i])
-                update_gradients(weights, d_out, inverse, tile[:, values], right)
+                loaded = q, k, d_out, inverse, gates
+                find_updates(loaded, d_state_shared, weights, tile[:, values], right)
                 T.copy(right, right_shared[:, values])
                 for i, d in T.Parallel(chunk, d_value):
                     product[i, d] = right[i, d] * v[i, d]
@@ -199,78 +299,17 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.reduce_sum(product, d_beta, dim=1)
                 store(right, tile[:, values], dV[rows, h, :])
 
-                # What both states give to dG[last].
-                for i, d in T.Parallel(d_key, d_value):
-                    of_states[i, d] = state[i, d] * d_state[i, d]
-                T.reduce_sum(of_states, d_channel, dim=1)
-                T.reduce_sum(d_channel, d_last, dim=0)
-                d_last[0] *= T.exp(total)
-
-                # dP and dA.
-                T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-                T.gemm(
-                    right_shared[:, values], updates, d_system, transpose_B=True, clear_accum=True
-                )
-                for i, j in T.Parallel(chunk, chunk):
-                    decay = T.exp(gates[0, i] - gates[0, j])
-                    scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-                    d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
-                T.copy(scores, weights)
-                T.copy(d_system, slopes)
-                for i, j in T.Parallel(chunk, chunk):
-                    d_system[i, j] *= gates[1, i]
-                T.copy(d_system, scaled_slopes)
-
-                # The updates' part of dG[last], kept U dS'^T.
-                T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-                for i, d in T.Parallel(chunk, d_key):
-                    column[i, d] *= T.exp(total - gates[0, i])
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] = k[i, d] * column[i, d]
-                T.reduce_sum(d_gates, d_row, dim=1)
-                T.reduce_sum(d_row, d_last, dim=0, clear=False)
+                sum_states(state, d_state, gates, d_last)
+                find_slopes(d_out, right_shared[:, values], updates, gates, *slopes)
+                sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last)
                 T.copy(d_last, d_last_shared)
-
-                # dq, and its part of the state's gradient.
-                for i, d in T.Parallel(chunk, d_value):
-                    tile[i, d] = d_out[i, d] * T.exp(gates[0, i])
-                for i, d in T.Parallel(d_key, d_value):
-                    d_state[i, d] *= T.exp(total)
-                T.gemm(tile[:, values], state, query, transpose_B=True, clear_accum=True)
-                T.gemm(weights, k, query)
-                T.gemm(q, tile[:, values], d_state, transpose_A=True)
-                T.gemm(weights, q, column, transpose_A=True)
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] = q[i, d] * query[i, d]
-                T.reduce_sum(d_gates, d_row, dim=1)
+                loaded = q, k, d_out, gates, state
+                of_queries(loaded, weights, tile, query, column, d_state, d_row)
                 store(query, tile[:, keys], dQ[rows, h, :])
-
-                # dk, of a row and of a column.
-                for i, d in T.Parallel(chunk, d_value):
-                    right_shared[i, d] = -right_shared[i, d] * T.exp(gates[0, i])
-                T.gemm(right_shared[:, values], state, row, transpose_B=True, clear_accum=True)
-                T.gemm(slopes, k, row)
-                T.gemm(scaled_slopes, k, column, transpose_A=True)
-                for i, d in T.Parallel(chunk, d_value):
-                    right_shared[i, d] = right_shared[i, d] * gates[1, i]
-                T.gemm(k, right_shared[:, values], d_state, transpose_A=True)
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] = k[i, d] * (gates[1, i] * row[i, d] - column[i, d])
-                for i, d in T.Parallel(chunk, d_key):
-                    column[i, d] += gates[1, i] * row[i, d]
-                T.reduce_sum(d_gates, d_row, dim=1, clear=False)
-                for i, d in T.Parallel(chunk, d_key):
-                    row[i, d] *= k[i, d]
-                T.reduce_sum(row, d_beta, dim=1, clear=False)
+                of_keys((k, gates, state), slopes, right_shared, column, d_state, d_row, d_beta)
                 store(column, right_shared[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
-
-                # A gate is in all G behind it.
-                T.copy(d_row, d_log_decay)
-                T.cumsum(d_log_decay, dim=0, reverse=True)
-                for i in T.Parallel(chunk):
-                    d_log_decay[i] += d_last_shared[0]
-                T.copy(d_log_decay, dGate[rows, h])
+                sum_gates(d_row, d_last_shared, dGate[rows, h])
 
     return main
 

@@ -92,6 +92,78 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
     return main
 
 
+@T.macro
+def find_updates(loaded, d_state_shared, weights, tile, right):
+    # R, by P in `weights`.
+    q, k_column, d_out, inverse = loaded
+    chunk = q.shape[0]
+    scores = T.alloc_fragment((chunk, chunk), "float32")
+    T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
+    T.gemm(k_column, d_state_shared, right, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+    T.copy(scores, weights)
+    update_gradients(weights, d_out, inverse, tile, right)
+
+
+@T.macro
+def find_slopes(d_out, right_shared, behind, weights, slopes, column):
+    # dP in `weights`, dA, and of `column` what comes from the state behind the chunk.
+    (updates, d_state_shared), chunk = behind, d_out.shape[0]
+    scores = T.alloc_fragment((chunk, chunk), "float32")
+    d_system = T.alloc_fragment((chunk, chunk), "float32")
+    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
+    T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+        slopes[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
+
+
+@T.macro
+def of_queries(loaded, weights, query, column, d_state, d_last, d_gates):
+    # dq, its parts of dG, of `column` and of the state's gradient.
+    q, k_column, factor, d_out, state = loaded
+    chunk, d_key = q.shape
+    d_query = T.alloc_fragment((chunk, d_key), "float32")
+    T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
+    T.gemm(weights, k_column, query)
+    T.gemm(q, d_out, d_state, transpose_A=True)
+    T.gemm(weights, q, column, transpose_A=True)
+    for i, d in T.Parallel(chunk, d_key):
+        # The sums of gates begin at the last row.
+        last = T.if_then_else(i == chunk - 1, d_last[d], 0)
+        d_query[i, d] = q[i, d] * query[i, d] + last
+        query[i, d] *= factor[i, d]
+    T.copy(d_query, d_gates)
+
+
+@T.macro
+def of_keys(loaded, slopes, right_shared, row, column, d_state):
+    # `row`, and the rest of `column` and of the state's gradient.
+    k_row, k_column, beta, state = loaded
+    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+    T.gemm(slopes, k_column, row)
+    for i, j in T.Parallel(*slopes.shape):
+        slopes[i, j] *= beta[i]
+    for i, d in T.Parallel(*right_shared.shape):
+        right_shared[i, d] *= beta[i]
+    T.gemm(slopes, k_row, column, transpose_A=True)
+    T.gemm(k_row, right_shared, d_state, transpose_A=True)
+
+
+@T.macro
+def end_states(state, d_state, decay, d_last):
+    # This state and its gradient are S' and dS' of the chunk before.
+    d_channel = T.alloc_fragment(d_last.shape, "float32")
+    of_states = T.alloc_fragment(state.shape, "float32")
+    for i, d in T.Parallel(*state.shape):
+        of_states[i, d] = state[i, d] * d_state[i, d]
+    decay_rows(d_state, decay, 0)
+    T.reduce_sum(of_states, d_channel, dim=1)
+    T.copy(d_channel, d_last)
+
+
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
     """dQ, dK, dV, the gates' gradients and beta's: a block has a head, from its last chunk on, and
     the state's gradient in registers."""
@@ -119,10 +191,9 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
-            factor = T.alloc_shared((chunk, d_key), "bfloat16")
+            q, k_row, k_column, factor = [
+                T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(4)
+            ]
             d_out = T.alloc_shared((chunk, d_value), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
@@ -131,31 +202,22 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             updates = T.alloc_shared((chunk, d_value), "bfloat16")
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
             # P, then dP; dA, then beta dA.
-            weights = T.alloc_shared((chunk, chunk), "bfloat16")
-            slopes = T.alloc_shared((chunk, chunk), "bfloat16")
+            weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile = T.alloc_shared((chunk, width), "bfloat16")
             right_shared = T.alloc_shared((chunk, d_value), "bfloat16")
             v = T.alloc_fragment((chunk, d_value), "bfloat16")
             d_state = T.alloc_fragment((d_key, d_value), "float32")
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            d_system = T.alloc_fragment((chunk, chunk), "float32")
             right = T.alloc_fragment((chunk, d_value), "float32")
             product = T.alloc_fragment((chunk, d_value), "float32")
-            query = T.alloc_fragment((chunk, d_key), "float32")
-            row = T.alloc_fragment((chunk, d_key), "float32")
-            column = T.alloc_fragment((chunk, d_key), "float32")
-            d_query = T.alloc_fragment((chunk, d_key), "float32")
+            query, row, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(3)]
             d_beta = T.alloc_fragment((chunk,), "float32")
-            d_channel = T.alloc_fragment((d_key,), "float32")
-            of_states = T.alloc_fragment((d_key, d_value), "float32")
             d_last = T.alloc_shared((d_key,), "float32")
             d_gates = T.alloc_shared((chunk, d_key), "float32")
             # Rows of a fragment and channels of a sum both reach all banks.
             T.annotate_layout({d_gates: tilelang.layout.make_swizzled_layout(d_gates)})
             T.clear(d_state)
-            T.clear(d_channel)
-            T.copy(d_channel, d_last)
+            T.clear(d_last)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
@@ -173,12 +235,8 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
 
                 decay_rows(d_state, decay, 1)
                 T.copy(d_state, d_state_shared)
-                T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
-                T.gemm(k_column, d_state_shared, right, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                T.copy(scores, weights)
-                update_gradients(weights, d_out, inverse, tile[:, values], right)
+                loaded = q, k_column, d_out, inverse
+                find_updates(loaded, d_state_shared, weights, tile[:, values], right)
                 for i, d in T.Parallel(chunk, d_value):
                     product[i, d] = right[i, d] * v[i, d]
                     right_shared[i, d] = -right[i, d]
@@ -186,43 +244,15 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.reduce_sum(product, d_beta, dim=1)
                 store(right, tile[:, values], dV[rows, h, :])
 
-                # dP and dA, and of `column` what comes from the state behind the chunk.
-                T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-                T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
-                T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                    slopes[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
-
-                # dq.
-                T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
-                T.gemm(weights, k_column, query)
-                T.gemm(q, d_out, d_state, transpose_A=True)
-                T.gemm(weights, q, column, transpose_A=True)
-                for i, d in T.Parallel(chunk, d_key):
-                    # The sums of gates begin at the last row.
-                    last = T.if_then_else(i == chunk - 1, d_last[d], 0)
-                    d_query[i, d] = q[i, d] * query[i, d] + last
-                    query[i, d] *= factor[i, d]
-                T.copy(d_query, d_gates)
+                behind = updates, d_state_shared
+                find_slopes(d_out, right_shared, behind, weights, slopes, column)
+                loaded = q, k_column, factor, d_out, state
+                of_queries(loaded, weights, query, column, d_state, d_last, d_gates)
                 store(query, tile[:, keys], dQ[rows, h, :])
 
-                # dk, of a row and of a column.
-                T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
-                T.gemm(slopes, k_column, row)
-                for i, j in T.Parallel(chunk, chunk):
-                    slopes[i, j] *= beta[i]
-                for i, d in T.Parallel(chunk, d_value):
-                    right_shared[i, d] *= beta[i]
-                T.gemm(slopes, k_row, column, transpose_A=True)
-                T.gemm(k_row, right_shared, d_state, transpose_A=True)
-
-                # This state and its gradient are S' and dS' of the chunk before.
-                for i, d in T.Parallel(d_key, d_value):
-                    of_states[i, d] = state[i, d] * d_state[i, d]
-                decay_rows(d_state, decay, 0)
-                T.reduce_sum(of_states, d_channel, dim=1)
-                T.copy(d_channel, d_last)
+                loaded = k_row, k_column, beta, state
+                of_keys(loaded, slopes, right_shared, row, column, d_state)
+                end_states(state, d_state, decay, d_last)
 
                 # A gate is in all G behind it.
                 for i, d in T.Parallel(chunk, d_key):
