@@ -7,6 +7,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -77,44 +78,67 @@ class Walk:
 
 
 @T.macro
-def mask(walk, weights, tile, begin):
-    """Put 0 where row i does not see key j of the ring."""
-    rows = walk.rows
-    for c in T.unroll(walk.chunks, explicit=True):
-        for age in T.unroll(walk.chunks, explicit=True):
-            behind = age * rows - walk.window  # of its keys, row 0 misses those up to this one
-            if age == 0 or behind + rows > 0:
-                if c == walk.chunk(tile - age):
-                    for i, j in T.Parallel(TILE, rows):
-                        position = i // walk.packed
-                        sees = j <= position if age == 0 else j > position + behind
-                        if age >= walk.seen:
-                            sees = False
-                        weights[i, c * rows + j] = T.if_then_else(
-                            sees, weights[i, c * rows + j], 0
-                        )
-    if begin + (tile - walk.seen + 1) * rows < 0:
-        # Tiles before the sequence's first one.
-        for i, j in T.Parallel(TILE, walk.keys):
-            age = walk.chunk(tile % walk.chunks - j // rows)
-            weights[i, j] = T.if_then_else(age * rows <= begin + tile * rows, weights[i, j], 0)
+def at_chunk(chunk, chunks, body):
+    """body(c) of the c in `chunks` that is `chunk`, found by bisection: registers have no address,
+    so that each has code of its own."""
+    middle = len(chunks) // 2
+    if middle == 0:
+        body(chunks[0])
+    else:
+        if chunk < chunks[middle]:
+            at_chunk(chunk, chunks[:middle], body)
+        else:
+            at_chunk(chunk, chunks[middle:], body)
 
 
 @T.macro
-def retire(walk, sums, staged, gradient, tile, factor):
+def mask_by(walk, weights, newest):
+    """Put 0 where row i does not see key j of the ring, whose newest keys are in that chunk."""
+    rows = walk.rows
+    for age in T.unroll(walk.chunks, explicit=True):
+        column = (newest - age) % walk.chunks * rows
+        behind = age * rows - walk.window  # of its keys, row 0 misses those up to this one
+        if age >= walk.seen:
+            for i, j in T.Parallel(TILE, rows):
+                weights[i, column + j] = 0
+        elif age == 0 or behind + rows > 0:
+            for i, j in T.Parallel(TILE, rows):
+                position = i // walk.packed
+                sees = j <= position if age == 0 else j > position + behind
+                weights[i, column + j] = T.if_then_else(sees, weights[i, column + j], 0)
+
+
+@T.macro
+def mask(walk, weights, tile, chunks, begin):
+    """Put 0 where a row of the tile does not see a key of the ring."""
+    at_chunk(tile % walk.chunks, chunks, partial(mask_by, walk, weights))
+    if begin + (tile - walk.seen + 1) * walk.rows < 0:
+        # Tiles before the sequence's first one.
+        for i, j in T.Parallel(TILE, walk.keys):
+            first = begin + (tile - walk.chunk(tile % walk.chunks - j // walk.rows)) * walk.rows
+            weights[i, j] = T.if_then_else(first >= 0, weights[i, j], 0)
+
+
+@T.macro
+def take(walk, sums, staged, factor, newest):
+    """Move the sums of two chunks, up to that one, to `staged`."""
+    for h in T.unroll(2, explicit=True):
+        column = (newest - 1 + h) % walk.chunks * walk.rows
+        for i, j in T.Parallel(sums.shape[0], walk.rows):
+            staged[h * walk.rows + j, i] = sums[i, column + j] * factor
+        for i, j in T.Parallel(sums.shape[0], walk.rows):
+            sums[i, column + j] = 0
+
+
+@T.macro
+def retire(walk, sums, staged, gradient, tile, chunks, factor):
     """Store and clear the sums of the keys that `tile` and the one before it overwrite."""
-    rows, old = walk.rows, tile - walk.chunks
-    for c in T.unroll(walk.chunks, explicit=True):
-        for h in T.unroll(2, explicit=True):
-            if c == walk.chunk(tile - 1 + h):
-                for i, j in T.Parallel(sums.shape[0], rows):
-                    staged[h * rows + j, i] = sums[i, c * rows + j] * factor
-                for i, j in T.Parallel(sums.shape[0], rows):
-                    sums[i, c * rows + j] = 0
+    at_chunk(tile % walk.chunks, chunks, partial(take, walk, sums, staged, factor))
+    old = tile - walk.chunks
     if old >= 0 and old < walk.tiles:
-        T.copy(staged[rows:, :], gradient(old))
+        T.copy(staged[walk.rows :, :], gradient(old))
     if old >= 1:
-        T.copy(staged[:rows, :], gradient(old - 1))
+        T.copy(staged[: walk.rows, :], gradient(old - 1))
 
 
 @T.macro
@@ -159,11 +183,11 @@ def load(walk, of_tile, shared):
 
 
 @T.macro
-def weigh(walk, scores, log_sum, weights, tile, begin, scale):
+def weigh(walk, scores, log_sum, weights, tile, chunks, begin, scale):
     """Weights of the scores."""
     for i, j in T.Parallel(TILE, walk.keys):
         scores[i, j] = T.exp2(scores[i, j] * scale - log_sum[i])
-    mask(walk, scores, tile, begin)
+    mask(walk, scores, tile, chunks, begin)
     T.copy(scores, weights)
 
 
@@ -184,6 +208,8 @@ def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
     """What group h does with every other tile: the weights P = exp(Q K^T - LogSum), the slopes
     dS = P * (dO V^T - Delta) and dQ = dS K. The first group adds up dV = P^T dO, the other one
     dK = dS^T Q: of its tile and of the one before, which is the other group's."""
+    # Where the keys of this group's tiles are in the ring.
+    chunks = list(range(h, walk.chunks, 2) if walk.chunks % 2 == 0 else range(walk.chunks))
     keys, dim, dtype = walk.keys, shared.K.shape[1], shared.K.dtype
     scale = LOG2_E / dim**0.5
     Q, dO = (T.reshape(x, (4, TILE, dim)) for x in (shared.Q, shared.dO))
@@ -223,9 +249,9 @@ def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
         if tile < walk.tiles:
             for i in T.Parallel(TILE):
                 sink_sum[i] -= T.exp2(sinks[i] - log_sum[i]) * delta[i]
-        retire(walk, sums, shared.sums[h], gradient, tile, factor)
+        retire(walk, sums, shared.sums[h], gradient, tile, chunks, factor)
         T.wait_wgmma(0)
-        weigh(walk, scores, log_sum, weights, tile, begin, scale)
+        weigh(walk, scores, log_sum, weights, tile, chunks, begin, scale)
         if h == 1:
             T.producer_acquire(made)
         T.copy(weights, shared.weights[h])
@@ -267,7 +293,7 @@ def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
         T.consumer_wait("weights")
         T.consumer_release("weights")
         T.consumer_release("tile")
-        retire(walk, sums, shared.sums[h], gradient, 2 * walk.pairs, factor)
+        retire(walk, sums, shared.sums[h], gradient, 2 * walk.pairs, chunks, factor)
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
