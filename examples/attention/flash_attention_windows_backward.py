@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -60,9 +61,9 @@ class Walk:
     def of(heads, key_heads, length, window, ranges):
         packed = heads // key_heads
         rows = TILE // packed
-        seen = -(-(window - 1) // rows) + 1
+        seen = math.ceil((window - 1) / rows) + 1
         chunks = next(c for c in range(seen + 1, seen + 18) if c * rows % 16 == 0)
-        tiles = -(-(-(-length // rows)) // ranges)
+        tiles = math.ceil(length / (rows * ranges))
         return Walk(packed, rows, seen, chunks, window, tiles + tiles % 2)
 
     @property
@@ -172,10 +173,9 @@ def load(walk, of_tile, shared):
             fill(f"out{h}", out, of_tile.Out(tile), shared.Out[h])
             T.producer_commit(f"out{h}")
             T.producer_acquire("ring")
-            if h == 0:
-                if pair == 0:
-                    T.copy(of_tile.K(1 - walk.chunks, walk.chunks - 1), shared.K[rows:, :])
-                    T.copy(of_tile.V(1 - walk.chunks, walk.chunks - 1), shared.V[rows:, :])
+            if h == 0 and pair == 0:
+                T.copy(of_tile.K(1 - walk.chunks, walk.chunks - 1), shared.K[rows:, :])
+                T.copy(of_tile.V(1 - walk.chunks, walk.chunks - 1), shared.V[rows:, :])
             first = tile % walk.chunks * rows
             T.copy(new[0], shared.K[first : first + rows, :])
             T.copy(new[1], shared.V[first : first + rows, :])
@@ -231,8 +231,8 @@ def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
     before = T.alloc_var("int32", T.consumer_wait("tile"))
     if h == 1:
         T.consumer_release("tile")
+        # Weights of the tile before the block's first one are 0.
         T.producer_acquire("weights")
-        T.clear(shared.weights[1])
         T.producer_commit("weights")
     for pair in T.serial(walk.pairs):
         tile = 2 * pair + h
@@ -242,7 +242,9 @@ def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
             T.consumer_release("ring")
         own = T.consumer_wait("tile")
         T.consumer_wait("ring")
-        T.wgmma_gemm(Q[own, :, :], shared.K, scores, transpose_B=True, policy=ROWS, clear_accum=True)
+        T.wgmma_gemm(
+            Q[own, :, :], shared.K, scores, transpose_B=True, policy=ROWS, clear_accum=True
+        )
         T.consumer_wait(f"out{h}")
         row_values(walk, shared, h, own, product, delta, log_sum)
         T.consumer_release(f"out{h}")
@@ -356,6 +358,8 @@ def gradients(batch, heads, length, dim, window, key_heads=None, dtype=T.float16
                     for name, x in (("K", K), ("V", V), ("dK", dK), ("dV", dV))
                 },
             )
+            T.clear(shared.weights[1])
+            T.sync_threads()
             with T.ws_role("load"):
                 load(walk, of_tile, shared)
             for h, role in enumerate(("values", "keys")):
@@ -372,6 +376,11 @@ def gradients(batch, heads, length, dim, window, key_heads=None, dtype=T.float16
     return main
 
 
+def ranges_of(batch, key_heads):
+    """How many blocks share a sequence, so that each multiprocessor has one."""
+    return max(processors() // (batch * key_heads), 1)
+
+
 def backward(tensors, out, log_sum, d_out, window):
     """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
     q, k, v, sinks = tensors
@@ -379,8 +388,8 @@ def backward(tensors, out, log_sum, d_out, window):
     key_heads = k.shape[2]
     if padded(length) > length:
         log_sum = torch.nn.functional.pad(log_sum, (0, padded(length) - length))
-    ranges = max(processors() // (batch * key_heads), 1)
-    kernel = gradients(batch, heads, length, dim, window, key_heads, ranges=ranges)
+    sizes = (batch, heads, length, dim, window, key_heads)
+    kernel = gradients(*sizes, ranges=ranges_of(batch, key_heads))
     d_q, d_k, d_v, parts = kernel(q, k, v, out, d_out, log_sum, sinks)
     # Row i of a tile is head i % (heads // key_heads) of its group.
     d_sinks = parts.view(2, batch, key_heads, -1, heads // key_heads).sum((0, 1, 3))
