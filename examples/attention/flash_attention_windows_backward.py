@@ -20,18 +20,18 @@ import tilelang
 import tilelang.language as T
 
 ROWS = T.GemmWarpPolicy.FullRow
-# Rows of a tile: few positions of all heads that share keys. Two groups of warps take tiles in
-# turn; one adds up dV of all tiles, the other dK, each transposed, (dim, keys).
+# Rows of a tile: few positions of all heads that share keys. A step has two tiles, one for each of
+# two groups of warps; one adds up dV of both, the other dK, each transposed, (dim, keys).
 TILE = 64
 # Keys of the ring at most: a group has scores and slopes of a tile and its sums in registers.
 MOST_KEYS = 144
 
 
 def schedule():
-    """Threads that load, and two groups that take tiles in turn. "tile" has Q, dO and LogSum, and
-    "out" a group's Out; "ring" is the keys and values of a tile that is new in the ring. What both
-    groups need are the weights of the second one's tiles and the slopes of the first one's."""
-    depths = {"tile": 4, "out0": 1, "out1": 1, "ring": 2, "weights": 1, "slopes": 1}
+    """Threads that load, and two groups. "tiles" has Q, dO and LogSum of a step, and "out0" and
+    "out1" a group's Out; "ring" has the keys and values. Both groups need the weights of the second
+    one's tile and the slopes of the first one's."""
+    depths = {"tiles": 2, "out0": 1, "out1": 1, "ring": 1, "weights": 1, "slopes": 1}
     return T.WSSchedule(
         num_warps=12,
         roles={
@@ -45,37 +45,32 @@ def schedule():
 
 @dataclass(frozen=True)
 class Walk:
-    """How a block goes along its part of a sequence, in tiles of `rows` positions. The keys of tile
-    t are in chunk t % chunks of the ring. A tile sees the keys of `seen` tiles, its own the newest;
-    the next tile's keys overwrite a chunk that it does not see."""
+    """How a block goes along its part of a sequence: `rows` positions a tile, `new` a step. The
+    keys of step s are in chunk s % chunks of the ring, which has all keys that the step sees."""
 
     packed: int
     rows: int
-    seen: int
+    new: int
     chunks: int
     window: int
-    tiles: int
-    """Tiles whose keys and queries are the block's; of queries behind them it needs the windows."""
+    steps: int
+    """Steps whose keys and queries are the block's. Behind them are queries that see its keys."""
 
     @staticmethod
     def of(heads, key_heads, length, window, ranges):
         packed = heads // key_heads
         rows = TILE // packed
-        seen = math.ceil((window - 1) / rows) + 1
-        chunks = next(c for c in range(seen + 1, seen + 18) if c * rows % 16 == 0)
-        tiles = math.ceil(length / (rows * ranges))
-        return Walk(packed, rows, seen, chunks, window, tiles + tiles % 2)
+        new = 2 * rows
+        chunks = math.ceil((window - 1) / new) + 1
+        return Walk(packed, rows, new, chunks, window, math.ceil(length / (new * ranges)))
 
     @property
     def keys(self):
-        return self.chunks * self.rows
+        return self.chunks * self.new
 
     @property
-    def pairs(self):
-        return (self.tiles + self.seen) // 2 + 1
-
-    def chunk(self, tile):
-        return (tile + self.chunks) % self.chunks
+    def all_steps(self):
+        return self.steps + self.chunks - 1
 
 
 @T.macro
@@ -93,53 +88,46 @@ def at_chunk(chunk, chunks, body):
 
 
 @T.macro
-def mask_by(walk, weights, newest):
+def mask_by(walk, weights, h, newest):
     """Put 0 where row i does not see key j of the ring, whose newest keys are in that chunk."""
-    rows = walk.rows
     for age in T.unroll(walk.chunks, explicit=True):
-        column = (newest - age) % walk.chunks * rows
-        behind = age * rows - walk.window  # of its keys, row 0 misses those up to this one
-        if age >= walk.seen:
-            for i, j in T.Parallel(TILE, rows):
-                weights[i, column + j] = 0
-        elif age == 0 or behind + rows > 0:
-            for i, j in T.Parallel(TILE, rows):
-                position = i // walk.packed
+        column = (newest - age) % walk.chunks * walk.new
+        behind = age * walk.new - walk.window  # the step's first position misses keys up to it
+        if age == 0 or behind + walk.new > 0:
+            for i, j in T.Parallel(TILE, walk.new):
+                position = h * walk.rows + i // walk.packed
                 sees = j <= position if age == 0 else j > position + behind
                 weights[i, column + j] = T.if_then_else(sees, weights[i, column + j], 0)
 
 
 @T.macro
-def mask(walk, weights, tile, chunks, begin):
+def mask(walk, weights, h, step, begin):
     """Put 0 where a row of the tile does not see a key of the ring."""
-    at_chunk(tile % walk.chunks, chunks, partial(mask_by, walk, weights))
-    if begin + (tile - walk.seen + 1) * walk.rows < 0:
-        # Tiles before the sequence's first one.
+    chunks = list(range(walk.chunks))
+    at_chunk(step % walk.chunks, chunks, partial(mask_by, walk, weights, h))
+    if begin + (step - walk.chunks + 1) * walk.new < 0:
+        # Steps before the sequence's first one.
         for i, j in T.Parallel(TILE, walk.keys):
-            first = begin + (tile - walk.chunk(tile % walk.chunks - j // walk.rows)) * walk.rows
-            weights[i, j] = T.if_then_else(first >= 0, weights[i, j], 0)
+            age = (step % walk.chunks - j // walk.new + walk.chunks) % walk.chunks
+            weights[i, j] = T.if_then_else(begin + (step - age) * walk.new >= 0, weights[i, j], 0)
 
 
 @T.macro
-def take(walk, sums, staged, factor, newest):
-    """Move the sums of two chunks, up to that one, to `staged`."""
-    for h in T.unroll(2, explicit=True):
-        column = (newest - 1 + h) % walk.chunks * walk.rows
-        for i, j in T.Parallel(sums.shape[0], walk.rows):
-            staged[h * walk.rows + j, i] = sums[i, column + j] * factor
-        for i, j in T.Parallel(sums.shape[0], walk.rows):
-            sums[i, column + j] = 0
+def take(walk, sums, staged, factor, chunk):
+    """Move the sums of a chunk to `staged`."""
+    for i, j in T.Parallel(sums.shape[0], walk.new):
+        staged[j, i] = sums[i, chunk * walk.new + j] * factor
+    for i, j in T.Parallel(sums.shape[0], walk.new):
+        sums[i, chunk * walk.new + j] = 0
 
 
 @T.macro
-def retire(walk, sums, staged, gradient, tile, chunks, factor):
-    """Store and clear the sums of the keys that `tile` and the one before it overwrite."""
-    at_chunk(tile % walk.chunks, chunks, partial(take, walk, sums, staged, factor))
-    old = tile - walk.chunks
-    if old >= 0 and old < walk.tiles:
-        T.copy(staged[walk.rows :, :], gradient(old))
-    if old >= 1:
-        T.copy(staged[: walk.rows, :], gradient(old - 1))
+def retire(walk, sums, staged, gradient, step, factor):
+    """Store and clear the sums of the keys that those of `step` overwrite."""
+    chunks = list(range(walk.chunks))
+    at_chunk(step % walk.chunks, chunks, partial(take, walk, sums, staged, factor))
+    if step >= walk.chunks:
+        T.copy(staged, gradient(step - walk.chunks))
 
 
 @T.macro
@@ -149,45 +137,38 @@ def fill(pipeline, version, source, tile):
 
 
 @T.macro
-def load(walk, of_tile, shared):
-    """What the threads that load do. `of_tile` has, for each tensor, a function that returns the
-    part of a number of tiles from a first one on."""
-    rows = walk.rows
-    new = [T.alloc_fragment((rows, x.shape[1]), x.dtype) for x in (shared.K, shared.V)]
-    # Of the tile before the block's first one, which is multiplied by weights of 0.
-    version = T.producer_acquire("tile")
-    fill("tile", version, of_tile.Q(-1), shared.Q[version, :, :, :])
-    fill("tile", version, of_tile.dO(-1), shared.dO[version, :, :, :])
-    T.producer_commit("tile")
-    for pair in T.serial(walk.pairs):
+def load(walk, of_step, shared):
+    """What the threads that load do. `of_step` has, for each tensor, a function that returns the
+    part of a number of steps from a first one on."""
+    new = [T.alloc_fragment((walk.new, x.shape[1]), x.dtype) for x in (shared.K, shared.V)]
+    for step in T.serial(walk.all_steps):
+        T.copy(of_step.K(step), new[0])
+        T.copy(of_step.V(step), new[1])
+        version = T.producer_acquire("tiles")
+        fill("tiles", version, of_step.Q(step), shared.Q[version, :, :, :])
+        fill("tiles", version, of_step.dO(step), shared.dO[version, :, :, :])
+        fill("tiles", version, of_step.LogSum(step), shared.log_sum[version, :, :])
+        T.producer_commit("tiles")
         for h in T.unroll(2, explicit=True):
-            tile = 2 * pair + h
-            T.copy(of_tile.K(tile), new[0])
-            T.copy(of_tile.V(tile), new[1])
-            version = T.producer_acquire("tile")
-            fill("tile", version, of_tile.Q(tile), shared.Q[version, :, :, :])
-            fill("tile", version, of_tile.dO(tile), shared.dO[version, :, :, :])
-            fill("tile", version, of_tile.LogSum(tile), shared.log_sum[version, :, :])
-            T.producer_commit("tile")
             out = T.producer_acquire(f"out{h}")
-            fill(f"out{h}", out, of_tile.Out(tile), shared.Out[h])
+            fill(f"out{h}", out, of_step.Out(step, h), shared.Out[h])
             T.producer_commit(f"out{h}")
-            T.producer_acquire("ring")
-            if h == 0 and pair == 0:
-                T.copy(of_tile.K(1 - walk.chunks, walk.chunks - 1), shared.K[rows:, :])
-                T.copy(of_tile.V(1 - walk.chunks, walk.chunks - 1), shared.V[rows:, :])
-            first = tile % walk.chunks * rows
-            T.copy(new[0], shared.K[first : first + rows, :])
-            T.copy(new[1], shared.V[first : first + rows, :])
-            T.producer_commit("ring")
+        T.producer_acquire("ring")
+        if step == 0:
+            T.copy(of_step.K(1 - walk.chunks, walk.chunks - 1), shared.K[walk.new :, :])
+            T.copy(of_step.V(1 - walk.chunks, walk.chunks - 1), shared.V[walk.new :, :])
+        first = step % walk.chunks * walk.new
+        T.copy(new[0], shared.K[first : first + walk.new, :])
+        T.copy(new[1], shared.V[first : first + walk.new, :])
+        T.producer_commit("ring")
 
 
 @T.macro
-def weigh(walk, scores, log_sum, weights, tile, chunks, begin, scale):
+def weigh(walk, scores, log_sum, weights, h, step, begin, scale):
     """Weights of the scores."""
     for i, j in T.Parallel(TILE, walk.keys):
         scores[i, j] = T.exp2(scores[i, j] * scale - log_sum[i])
-    mask(walk, scores, tile, chunks, begin)
+    mask(walk, scores, h, step, begin)
     T.copy(scores, weights)
 
 
@@ -197,25 +178,24 @@ def row_values(walk, shared, h, version, product, delta, log_sum):
     for i, j in T.Parallel(*product.shape):
         row, head = i // walk.packed, i % walk.packed
         out = T.cast(shared.Out[h][row, head, j], T.float32)
-        product[i, j] = out * shared.dO[version, row, head, j]
+        product[i, j] = out * shared.dO[version, h * walk.rows + row, head, j]
     T.reduce_sum(product, delta, dim=1)
     for i in T.Parallel(TILE):
-        log_sum[i] = shared.log_sum[version, i % walk.packed, i // walk.packed]
+        row, head = h * walk.rows + i // walk.packed, i % walk.packed
+        log_sum[i] = shared.log_sum[version, head, row]
 
 
 @T.macro
-def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
-    """What group h does with every other tile: the weights P = exp(Q K^T - LogSum), the slopes
+def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
+    """What group h does with its tile of each step: the weights P = exp(Q K^T - LogSum), the slopes
     dS = P * (dO V^T - Delta) and dQ = dS K. The first group adds up dV = P^T dO, the other one
-    dK = dS^T Q: of its tile and of the one before, which is the other group's."""
-    # Where the keys of this group's tiles are in the ring.
-    chunks = list(range(h, walk.chunks, 2) if walk.chunks % 2 == 0 else range(walk.chunks))
+    dK = dS^T Q, of both tiles."""
     keys, dim, dtype = walk.keys, shared.K.shape[1], shared.K.dtype
     scale = LOG2_E / dim**0.5
-    Q, dO = (T.reshape(x, (4, TILE, dim)) for x in (shared.Q, shared.dO))
-    made, given = (("slopes", "weights"), ("weights", "slopes"))[h]
+    Q, dO = (T.reshape(x, (2, 2, TILE, dim)) for x in (shared.Q, shared.dO))
+    given = ("weights", "slopes")[h]
     summed, rows_of = ((shared.weights, dO), (shared.slopes, Q))[h]
-    gradient, factor = ((of_tile.dV, 1.0), (of_tile.dK, dim**-0.5))[h]
+    gradient, factor = ((of_step.dV, 1.0), (of_step.dK, dim**-0.5))[h]
     product = T.alloc_fragment((TILE, dim), T.float32)
     log_sum = T.alloc_fragment((TILE,), T.float32)
     delta = T.alloc_fragment((TILE,), T.float32)
@@ -228,74 +208,61 @@ def multiply(h, walk, of_tile, shared, begin, sinks, sink_sum):
     sums = T.alloc_fragment((dim, keys), T.float32)
     T.clear(sums)
     T.clear(sink_sum)
-    before = T.alloc_var("int32", T.consumer_wait("tile"))
-    if h == 1:
-        T.consumer_release("tile")
-        # Weights of the tile before the block's first one are 0.
-        T.producer_acquire("weights")
-        T.producer_commit("weights")
-    for pair in T.serial(walk.pairs):
-        tile = 2 * pair + h
-        if h == 1:
-            before = T.consumer_wait("tile")
-            T.consumer_wait("ring")
-            T.consumer_release("ring")
-        own = T.consumer_wait("tile")
+    for step in T.serial(walk.all_steps):
+        version = T.consumer_wait("tiles")
         T.consumer_wait("ring")
         T.wgmma_gemm(
-            Q[own, :, :], shared.K, scores, transpose_B=True, policy=ROWS, clear_accum=True
+            *(Q[version, h, :, :], shared.K, scores),
+            transpose_B=True,
+            policy=ROWS,
+            clear_accum=True,
         )
         T.consumer_wait(f"out{h}")
-        row_values(walk, shared, h, own, product, delta, log_sum)
+        row_values(walk, shared, h, version, product, delta, log_sum)
         T.consumer_release(f"out{h}")
-        if tile < walk.tiles:
+        if step < walk.steps:
             for i in T.Parallel(TILE):
                 sink_sum[i] -= T.exp2(sinks[i] - log_sum[i]) * delta[i]
-        retire(walk, sums, shared.sums[h], gradient, tile, chunks, factor)
+        retire(walk, sums, shared.sums[h], gradient, step, factor)
         T.wait_wgmma(0)
-        weigh(walk, scores, log_sum, weights, tile, chunks, begin, scale)
+        weigh(walk, scores, log_sum, weights, h, step, begin, scale)
         if h == 1:
-            T.producer_acquire(made)
+            T.producer_acquire("weights")
         T.copy(weights, shared.weights[h])
         if h == 1:
-            T.producer_commit(made)
+            T.producer_commit("weights")
         T.wgmma_gemm(
-            *(dO[own, :, :], shared.V, slopes), transpose_B=True, policy=ROWS, clear_accum=True
+            *(dO[version, h, :, :], shared.V, slopes),
+            transpose_B=True,
+            policy=ROWS,
+            clear_accum=True,
         )
-        T.consumer_wait(given)
-        T.wgmma_gemm(rows_of[before, :, :], summed[1 - h], sums, transpose_A=True, policy=ROWS)
-        T.wait_wgmma(1)
+        T.wait_wgmma(0)
         for i, j in T.Parallel(TILE, keys):
             slopes_cast[i, j] = weights[i, j] * (slopes[i, j] - delta[i])
         if h == 0:
-            T.producer_acquire(made)
+            T.producer_acquire("slopes")
         T.copy(slopes_cast, shared.slopes[h])
         if h == 0:
-            T.producer_commit(made)
+            T.producer_commit("slopes")
         T.wgmma_gemm(slopes_cast, shared.K, dQ_local, policy=ROWS, clear_accum=True)
-        T.wgmma_gemm(rows_of[own, :, :], summed[h], sums, transpose_A=True, policy=ROWS)
-        T.wait_wgmma(1)
+        T.wgmma_gemm(rows_of[version, h, :, :], summed[h], sums, transpose_A=True, policy=ROWS)
+        T.consumer_wait(given)
+        other = 1 - h
+        T.wgmma_gemm(
+            rows_of[version, other, :, :], summed[other], sums, transpose_A=True, policy=ROWS
+        )
+        T.wait_wgmma(2)
         T.consumer_release("ring")
-        if h == 0:
-            T.consumer_wait("ring")
-            T.consumer_release("ring")
-        T.consumer_release(given)
-        T.consumer_release("tile")
-        if tile < walk.tiles:
+        if step < walk.steps:
             for i, j in T.Parallel(TILE, dim):
                 dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
             T.copy(dQ_local, dQ_rows)
-            T.copy(shared.dQ[h], of_tile.dQ(tile))
+            T.copy(shared.dQ[h], of_step.dQ(step, h))
         T.wait_wgmma(0)
-        T.consumer_release("tile")
-        if h == 0:
-            before = T.consumer_wait("tile")
-    if h == 0:
-        # Weights of queries behind those that see the block's keys.
-        T.consumer_wait("weights")
-        T.consumer_release("weights")
-        T.consumer_release("tile")
-        retire(walk, sums, shared.sums[h], gradient, 2 * walk.pairs, chunks, factor)
+        T.consumer_release(given)
+        T.consumer_release("tiles")
+    retire(walk, sums, shared.sums[h], gradient, walk.all_steps, factor)
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
@@ -325,9 +292,9 @@ def gradients(batch, heads, length, dim, window, key_heads=None, dtype=T.float16
             T.annotate_ws_schedule(schedule())
             tile, keys = (walk.rows, walk.packed, dim), (walk.keys, dim)
             shared = SimpleNamespace(
-                Q=T.alloc_shared((4, *tile), dtype),
-                dO=T.alloc_shared((4, *tile), dtype),
-                log_sum=T.alloc_shared((4, walk.packed, walk.rows), T.float32),
+                Q=T.alloc_shared((2, 2 * walk.rows, walk.packed, dim), dtype),
+                dO=T.alloc_shared((2, 2 * walk.rows, walk.packed, dim), dtype),
+                log_sum=T.alloc_shared((2, walk.packed, walk.new), T.float32),
                 K=T.alloc_shared(keys, dtype),
                 V=T.alloc_shared(keys, dtype),
                 **{
@@ -337,38 +304,41 @@ def gradients(batch, heads, length, dim, window, key_heads=None, dtype=T.float16
                         ("dQ", tile),
                         ("weights", (TILE, walk.keys)),
                         ("slopes", (TILE, walk.keys)),
-                        ("sums", (2 * walk.rows, dim)),
+                        ("sums", (walk.new, dim)),
                     )
                 },
             )
-            begin, head = bx * walk.tiles * walk.rows, by * walk.packed
-
-            def positions(tile, tiles=1):
-                return slice(begin + tile * walk.rows, begin + (tile + tiles) * walk.rows)
+            begin, head = bx * walk.steps * walk.new, by * walk.packed
 
             group = slice(head, head + walk.packed)
-            of_tile = SimpleNamespace(
-                LogSum=lambda tile: LogSum[bz, group, positions(tile)],
-                **{
-                    name: lambda tile, x=x: x[bz, positions(tile), group, :]
-                    for name, x in (("Q", Q), ("dO", dO), ("Out", Out), ("dQ", dQ))
-                },
-                **{
-                    name: lambda *tiles, x=x: x[bz, positions(*tiles), by, :]
-                    for name, x in (("K", K), ("V", V), ("dK", dK), ("dV", dV))
-                },
+
+            def positions(step, steps=1):
+                return slice(begin + step * walk.new, begin + (step + steps) * walk.new)
+
+            def of_group(step, h):
+                first = begin + step * walk.new + h * walk.rows
+                return slice(first, first + walk.rows)
+
+            of_step = SimpleNamespace(
+                Q=lambda step: Q[bz, positions(step), group, :],
+                dO=lambda step: dO[bz, positions(step), group, :],
+                LogSum=lambda step: LogSum[bz, group, positions(step)],
+                Out=lambda step, h: Out[bz, of_group(step, h), group, :],
+                dQ=lambda step, h: dQ[bz, of_group(step, h), group, :],
+                K=lambda *steps: K[bz, positions(*steps), by, :],
+                V=lambda *steps: V[bz, positions(*steps), by, :],
+                dK=lambda step: dK[bz, positions(step), by, :],
+                dV=lambda step: dV[bz, positions(step), by, :],
             )
-            T.clear(shared.weights[1])
-            T.sync_threads()
             with T.ws_role("load"):
-                load(walk, of_tile, shared)
+                load(walk, of_step, shared)
             for h, role in enumerate(("values", "keys")):
                 with T.ws_role(role):
                     sinks = T.alloc_fragment((TILE,), T.float32)
                     sink_sum = T.alloc_fragment((TILE,), T.float32)
                     for i in T.Parallel(TILE):
                         sinks[i] = Sinks[head + i % walk.packed] * LOG2_E
-                    multiply(h, walk, of_tile, shared, begin, sinks, sink_sum)
+                    multiply(h, walk, of_step, shared, begin, sinks, sink_sum)
                     for i in T.Parallel(TILE):
                         dSinks[h, bz, by, bx, i] = sink_sum[i]
         return dQ, dK, dV, dSinks
