@@ -1,6 +1,7 @@
 """The gradients of attention with short windows and sinks (flash_attention_windows.py) in one
-kernel: a block goes along a sequence, and what its window covers stays on the multiprocessor, so
-that all tensors are read and written once. For Hopper. Check them against float64 autograd.
+kernel: a block goes along a sequence, and what its window covers stays on the multiprocessor:
+tensors are read and written about once, and nothing is added up atomically, so that a call repeats
+the bits of another one. For Hopper. Check them against float64 autograd.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -62,6 +63,7 @@ class Walk:
         rows = TILE // packed
         new = 2 * rows
         chunks = math.ceil((window - 1) / new) + 1
+        chunks += chunks * new % 16 != 0  # products take 16 keys at once
         return Walk(packed, rows, new, chunks, window, math.ceil(length / (new * ranges)))
 
     @property
@@ -272,8 +274,11 @@ def gradients(batch, heads, length, dim, window, key_heads=None, dtype=T.float16
     in a fixed order. Rows of LogSum have padded(length) elements."""
     key_heads = key_heads or heads
     walk = Walk.of(heads, key_heads, length, window, ranges)
-    if walk.keys > MOST_KEYS:
-        raise ValueError(f"a tile sees {walk.keys} keys, wanted at most {MOST_KEYS}")
+    if walk.keys > MOST_KEYS or dim != 64:
+        raise ValueError(
+            f"found {walk.keys} keys of a step and heads of {dim}, wanted at most {MOST_KEYS} keys "
+            "and heads of 64; flash_attention_windows.backward takes others"
+        )
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
 
     @T.prim_func
