@@ -389,6 +389,7 @@ def sampling() -> Program:
 
 def windows(backward: bool) -> Program:
     own, heads, key_heads, dim = example("flash_attention_windows"), 64, 8, 64
+    slopes = example("flash_attention_windows_backward")
 
     def case(kernels, device, batch, length, window):
         tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
@@ -402,34 +403,30 @@ def windows(backward: bool) -> Program:
             )
         out, log_sum = forward(*tensors)
 
-        def slopes():
+        def reference_slopes():
             leaves = [x.double().requires_grad_() for x in tensors]
             return torch.autograd.grad(own.reference(*leaves, window), leaves, d_out.double())
 
-        return Case(lambda: own.backward(tensors, out, log_sum, d_out, window, **tile), slopes)
+        return Case(lambda: slopes.backward(tensors, out, log_sum, d_out, window), reference_slopes)
 
-    # All keys of a window of 128 and 8 or 24 positions; two blocks on a multiprocessor, or one.
-    tile = {"block_M": 64, "block_N": 144, "threads": 128, "per_processor": 2, "tiles_ahead": 1}
+    # All keys of a window of 128 and 24 positions.
     wide = {"block_M": 192, "block_N": 160, "threads": 384, "tiles_ahead": 1}
-    tiles = {own.attention: wide}
-    if backward:
-        tiles = {own.gradient_of_queries: tile, own.gradients_of_keys: {}}
-    programs = list(tiles)
 
-    def part(program):
-        return lambda batch, length, window: program(
-            batch, heads, length, dim, window, key_heads, **tiles[program]
-        )
+    def part(batch, length, window):
+        sizes = (batch, heads, length, dim, window, key_heads)
+        if not backward:
+            return own.attention(*sizes, **wide)
+        return slopes.gradients(*sizes, ranges=slopes.ranges_of(batch, key_heads))
 
     def work(batch, length, window):
-        products, elements = (5, 6) if backward else (2, 2)
+        products, elements = (5, 4) if backward else (2, 2)
         flops = 2.0 * products * batch * heads * length * min(window, length / 2) * dim
         return flops, elements * HALF * batch * length * (heads + key_heads) * dim
 
     return Program(
         f"attention, windows and sinks{', gradients' if backward else ''}",
-        [*programs, own.gradient_of_sinks, own.backward] if backward else programs,
-        [part(program) for program in programs],
+        [slopes.gradients, slopes.backward] if backward else [own.attention],
+        [part],
         case,
         {"batch": 1, "length": 70, "window": 30},
         {"batch": 4, "length": 8192, "window": 128},
