@@ -509,9 +509,11 @@ def gemm_int8() -> Program:
 
 def sparse_mla(by_schedule: bool = False) -> Program:
     own, heads, latent, rotated = example("sparse_mla"), 128, 512, 64
-    name, program = "sparse MLA", own.sparse_mla
+    name, program = "sparse MLA", functools.partial(own.sparse_mla, block_N=128)
+    source = own.sparse_mla
     if by_schedule:
-        name, program = f"{name}, by a schedule", example("sparse_mla_pingpong").sparse_mla
+        name = f"{name}, by a schedule"
+        program = source = example("sparse_mla_pingpong").sparse_mla
 
     def case(kernels, device, queries, length, chosen):
         tensors = own.inputs(queries, length, chosen, heads, latent, rotated, device=device)
@@ -528,7 +530,7 @@ def sparse_mla(by_schedule: bool = False) -> Program:
 
     return Program(
         name,
-        [own.online_softmax, program],
+        [own.online_softmax, source],
         [lambda **_: program(heads, latent, rotated)],
         case,
         {"queries": 2, "length": 90, "chosen": 70},

@@ -16,13 +16,13 @@ import tilelang.language as T
 
 # Columns of a row that neighbouring threads gather at a time, one line of L2, so that a thread has
 # few rows and their addresses.
-PIECE = 64
+LINE = 64
 
 
 @T.macro
 def online_softmax(scores, out, row_max, row_sum, scale):
     """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
-    to."""
+    to, the pieces `out`."""
     rows, columns = scores.shape
     rescale = T.alloc_fragment((rows,), T.float32)
     tile_sum = T.alloc_fragment((rows,), T.float32)
@@ -35,65 +35,81 @@ def online_softmax(scores, out, row_max, row_sum, scale):
     T.reduce_sum(scores, tile_sum, dim=1)
     for i in T.Parallel(rows):
         row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
-    for i, j in T.Parallel(*out.shape):
-        out[i, j] = out[i, j] * rescale[i]
+    for piece in out:
+        for i, j in T.Parallel(*piece.shape):
+            piece[i, j] = piece[i, j] * rescale[i]
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def sparse_mla(heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, threads=256):
+def sparse_mla(
+    heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, pieces=4, threads=256
+):
     """softmax(Q KV^T / sqrt(latent + rotated)) KV[:, :latent] of Q (queries, heads, latent +
     rotated) over the rows of KV (length, latent + rotated) that Chosen (queries, chosen) names, -1
     where there is none, at least one for each; and log2 of each row's sum of exponentials,
     (queries, heads) in float32, from which gradients are computed. A block has a query's heads, at
-    most `block_H`, and gathers the rows for all of them."""
+    most `block_H`, and gathers the rows for all of them, in `pieces` along `latent`: each is
+    gathered again while the others are in use, so that one buffer for each will do."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
-    width, piece = latent + rotated, math.gcd(latent, PIECE)
-    scale = LOG2_E / width**0.5
+    scale, width = LOG2_E / (latent + rotated) ** 0.5, latent // pieces
+    if latent % pieces:
+        raise ValueError(f"pieces is {pieces}, wanted a divisor of latent, {latent}")
+    columns = [slice(first, first + width) for first in range(0, latent, width)]
+
+    @T.macro
+    def gather(KV, Chosen, query, tile, first, here):
+        """Columns of the rows that are named from `first` on. What is no row is zero."""
+        line = math.gcd(int(tile.shape[1]), LINE)
+        for part, j, d in T.Parallel(tile.shape[1] // line, block_N, line):
+            at = part * line + d
+            tile[j, at] = KV[Chosen[query, first + j], here.start + at]
 
     @T.prim_func
     def main(
-        Q: T.Tensor((queries, heads, width), dtype),
-        KV: T.Tensor((length, width), dtype),
+        Q: T.Tensor((queries, heads, latent + rotated), dtype),
+        KV: T.Tensor((length, latent + rotated), dtype),
         Chosen: T.Tensor((queries, chosen), T.int32),
     ):
         Output = T.empty((queries, heads, latent), dtype)
         LogSum = T.empty((queries, heads), T.float32)
         with T.Kernel(T.ceildiv(heads, block_H), queries, threads=threads) as (bx, query):
-            q = T.alloc_shared((block_H, latent), dtype)
-            q_rotated = T.alloc_shared((block_H, rotated), dtype)
-            kv = T.alloc_shared((block_N, latent), dtype)
+            q = [T.alloc_shared((block_H, width), dtype) for _ in columns]
+            q_rotated = T.alloc_fragment((block_H, rotated), dtype)
+            kv = [T.alloc_shared((block_N, width), dtype) for _ in columns]
             k_rotated = T.alloc_shared((block_N, rotated), dtype)
             weights = T.alloc_shared((block_H, block_N), dtype)
             seen = T.alloc_fragment((block_N,), T.bool)
             scores = T.alloc_fragment((block_H, block_N), T.float32)
-            out = T.alloc_fragment((block_H, latent), T.float32)
+            out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
             row_max = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
             rows = slice(bx * block_H, (bx + 1) * block_H)
-            T.copy(Q[query, rows, :latent], q)
+            for p, here in enumerate(columns):
+                T.copy(Q[query, rows, here], q[p])
+                T.clear(out[p])
             T.copy(Q[query, rows, latent:], q_rotated)
-            T.clear(out)
             T.clear(row_sum)
             T.fill(row_max, NO_KEY)
             for t in T.Pipelined(T.ceildiv(chosen, block_N), num_stages=1):
+                first = t * block_N
                 for j in T.Parallel(block_N):
-                    seen[j] = t * block_N + j < chosen and Chosen[query, t * block_N + j] >= 0
-                # What is no row is zero.
-                for part, j, d in T.Parallel(latent // piece, block_N, piece):
-                    at = part * piece + d
-                    kv[j, at] = KV[Chosen[query, t * block_N + j], at]
-                for j, d in T.Parallel(block_N, rotated):
-                    k_rotated[j, d] = KV[Chosen[query, t * block_N + j], latent + d]
-                T.gemm(q, kv, scores, transpose_B=True, policy=COLUMNS, clear_accum=True)
-                T.gemm(q_rotated, k_rotated, scores, transpose_B=True, policy=COLUMNS)
+                    seen[j] = first + j < chosen and Chosen[query, first + j] >= 0
+                gather(KV, Chosen, query, k_rotated, first, slice(latent, latent + rotated))
+                product = {"transpose_B": True, "policy": COLUMNS}
+                T.gemm(q_rotated, k_rotated, scores, clear_accum=True, **product)
+                for p, here in enumerate(columns):
+                    gather(KV, Chosen, query, kv[p], first, here)
+                    T.gemm(q[p], kv[p], scores, **product)
                 for i, j in T.Parallel(block_H, block_N):
                     scores[i, j] = T.if_then_else(seen[j], scores[i, j], NO_KEY)
                 online_softmax(scores, out, row_max, row_sum, scale)
                 T.copy(scores, weights)
-                T.gemm(weights, kv, out, policy=COLUMNS)
-            for i, d in T.Parallel(block_H, latent):
-                out[i, d] = out[i, d] / row_sum[i]
-            T.copy(out, Output[query, rows, :])
+                for values, piece in zip(kv, out, strict=True):
+                    T.gemm(weights, values, piece, policy=COLUMNS)
+            for piece, here in zip(out, columns, strict=True):
+                for i, d in T.Parallel(block_H, width):
+                    piece[i, d] = piece[i, d] / row_sum[i]
+                T.copy(piece, Output[query, rows, here])
             for i in T.Parallel(block_H):
                 row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
             T.copy(row_sum, LogSum[query, rows])

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 from mla_decode_pingpong import HEADS, TILE, attend, schedule
-from sparse_mla import LOG2_E, PIECE, check
+from sparse_mla import LINE, LOG2_E, check
 
 import tilelang
 import tilelang.language as T
@@ -36,9 +36,9 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
     @T.macro
     def gather(KV, Chosen, query, tile, first, part):
         """Columns of the rows that are named from `first` on. What is no row is zero."""
-        piece = math.gcd(int(tile.shape[1]), PIECE)
-        for p, j, d in T.Parallel(tile.shape[1] // piece, TILE, piece):
-            at = p * piece + d
+        line = math.gcd(int(tile.shape[1]), LINE)
+        for p, j, d in T.Parallel(tile.shape[1] // line, TILE, line):
+            at = p * line + d
             tile[j, at] = KV[Chosen[query, first + j], columns[part].start + at]
 
     @T.macro

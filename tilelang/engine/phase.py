@@ -82,6 +82,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.PlanSharedMemory,
         transform.ThreadSync,
         transform.AnnotateWarpGroupRegAlloc,
+        transform.HoistTableReads,
         transform.UnswitchLoops,
         transform.FlattenBuffer,
         transform.Simplify,

@@ -245,6 +245,11 @@ def HoistDivisions() -> Pass:
     return get_function("transform.HoistDivisions")()
 
 
+def HoistTableReads() -> Pass:
+    """A producer reads tables of pages before it waits for a slot, and once."""
+    return get_function("transform.HoistTableReads")()
+
+
 def HoistWarpUniformValues() -> Pass:
     """What a warp agrees on in descriptors of wgmma is asked once, at the kernel's beginning."""
     return get_function("transform.HoistWarpUniformValues")()
@@ -275,6 +280,7 @@ __all__ = [
     "CountAsyncOperations",
     "FlattenBuffer",
     "HoistDivisions",
+    "HoistTableReads",
     "HoistViews",
     "HoistWarpUniformValues",
     "IfStmtBinding",

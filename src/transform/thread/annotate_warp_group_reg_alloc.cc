@@ -13,8 +13,8 @@
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more: one
  * block's loads and epilogue then run beside the MMAs of another one. Left alone: kernels whose
- * number of warp groups is not in kUsual, and producers that move data themselves, which takes
- * registers, unless the program gives numbers.
+ * number of warp groups is not in kUsual, and those whose producers move data themselves, which
+ * takes registers, and are no fewer than the consumers, unless the program gives numbers.
  * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
  * warning. ptxas ignores a number that asks for more threads than a multiprocessor has. Beyond what
  * shared memory has room for, fewer registers do not admit more blocks. Within the limit, a role
@@ -100,6 +100,7 @@ class KernelReader : public StmtExprVisitor {
   bool sized_at_launch = false;  // and bytes that only the launch knows
 
   int64_t SharedBytes() const { return dynamic_bytes + static_bytes; }
+  int64_t OfProducer() const { return producer.moves_data ? kRegistersOfCopies : kLeastRegisters; }
   int64_t OfRoles() const { return producer.Threads() + consumer.Threads(); }
 
  protected:
@@ -202,7 +203,7 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   for (int64_t blocks = most; blocks > 1; --blocks) {
     const int64_t all = RegistersOfBlock(k.OfRoles(), blocks);
     if (k.accumulators && all / k.OfRoles() < k.accumulators + kBesideAccumulators) continue;
-    if (MostRegistersBeside(k.producer.Threads() * kLeastRegisters, k.consumer.Threads(), all) >=
+    if (MostRegistersBeside(k.producer.Threads() * k.OfProducer(), k.consumer.Threads(), all) >=
         wanted) {
       return blocks;
     }
@@ -221,12 +222,12 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
                 " warp groups that copy and " + std::to_string(groups.second) +
                 " that compute, which leave none to move");
     }
-    if (!usual || k.producer.moves_data) return std::nullopt;
+    if (!usual || (k.producer.moves_data && groups.first >= groups.second)) return std::nullopt;
   }
   Registers r;
   r.blocks = BlocksOf(k, target);
   const int64_t all = RegistersOfBlock(k.OfRoles(), r.blocks);
-  r.producer = k.producer_hint ? k.producer_hint->registers : kLeastRegisters;
+  r.producer = k.producer_hint ? k.producer_hint->registers : k.OfProducer();
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
                                : MostRegistersBeside(copying * r.producer, computing, all);
   if (r.consumer >= kLeastRegisters && copying * r.producer + computing * r.consumer <= all)

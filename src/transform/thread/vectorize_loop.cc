@@ -59,13 +59,21 @@ bool IsNothing(const Stmt& s) {
 }
 
 /*! Puts the values of integer Binds and Lets in the places of their names, so that indices can be
- * judged. */
-class IntegerInliner : public Substituter {
+ * judged, and so with elements of half a byte in registers, so that a cast of them can go by
+ * words. */
+class NameInliner : public Substituter {
+ public:
+  NameInliner(const Stmt& body, const Views& views) : views_(views) {
+    ForEachIn<BufferStoreNode>(body, [&](const BufferStoreNode* op) {
+      if (IsLocal(op->buffer)) stored_.push_back(op->buffer);
+    });
+  }
+
  protected:
   using Substituter::Mutate_;
   Stmt Mutate_(const BindNode* op) override {
     const Expr value = Mutate(op->value);
-    if (IsPureInteger(value)) {
+    if (IsPureInteger(value) || IsHalfByteThatStays(value)) {
       map[op->var.get()] = value;
       return MakeSeq({});
     }
@@ -87,6 +95,21 @@ class IntegerInliner : public Substituter {
     }
     return MakeSeq(stmts);
   }
+
+ private:
+  /*! An element of a thread's own registers to which nothing in the body stores. */
+  bool IsHalfByteThatStays(const Expr& value) const {
+    const auto* load = value.as<TensorLoadNode>();
+    if (!load || !IsSubByte(load->dtype())) return false;
+    if (!std::all_of(load->indices.begin(), load->indices.end(), IsPureInteger)) return false;
+    const Var buffer = load->source.as_or_throw<Var>();
+    return IsLocal(buffer) && std::none_of(stored_.begin(), stored_.end(), [&](const Var& v) {
+             return views_.IsSameMemory(v, buffer);
+           });
+  }
+
+  const Views& views_;
+  std::vector<Var> stored_;
 };
 
 /*! The body of a vectorised loop for `lanes` values of the lane variable, if that is legal. */
@@ -614,7 +637,7 @@ class LoopVectorizer : public AnalyzingMutator {
     analyzer_.BindConst(chunk, extent / lanes);
     const bool whole = extent == lanes;
     const Expr first = whole ? loop->min : loop->min + chunk * lanes;
-    IntegerInliner inliner;
+    NameInliner inliner(loop->body, views_);
     inliner.map[v.get()] = first + lane;
     const Stmt scalar = inliner.Mutate(loop->body);
     VectorBody vector(&analyzer_, views_, target_, lane, lanes);

@@ -1,6 +1,9 @@
+#include "../../analysis/predicated_load.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/operator.h"
+#include "../../tvm/find.h"
+#include "../../tvm/functor.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -22,6 +25,15 @@ bool IsTileLoad(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   return call && IsCopy(call) && IsGlobal(TileRegion::From(call->args[0]).buffer) &&
          IsShared(TileRegion::From(call->args[1]).buffer);
+}
+
+bool IsElementCopy(const Stmt& s) {
+  if (!s.as<ForNode>() || AsTileOp(s)) return false;
+  bool only = true;
+  ForEachIn<BufferStoreNode>(s, [&](const BufferStoreNode* store) {
+    only &= AsPredicatedLoad(store->value) && IsShared(store->buffer);
+  });
+  return only && !HasNode<EvaluateNode>(s, [](const EvaluateNode*) { return true; });
 }
 
 bool IsGemm(const Stmt& s) {

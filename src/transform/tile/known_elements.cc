@@ -7,6 +7,7 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "pipeline_bindings.h"
 
 namespace tl {
 namespace {
@@ -14,9 +15,9 @@ namespace {
 bool IsTile(const Var& v) { return IsFragment(v) || IsShared(v); }
 
 /*! The nest of a copy or of a parallel loop; nullopt for other statements. */
-std::optional<ParallelNest> NestOf(const Stmt& s) {
+std::optional<ParallelNest> NestOf(const Stmt& s, const Views& views) {
   const auto* loop = s.as<ForNode>();
-  if (loop && loop->kind == ForKind::kParallel) return NestOfLoop(loop);
+  if (loop && loop->kind == ForKind::kParallel) return InlinedNestOfLoop(loop, views);
   const CallNode* copy = AsTileOp(s);
   if (!copy || OpOf(copy)->name != "tl.tileop.copy") return std::nullopt;
   return NestOfCopy(copy, s->span);
@@ -45,7 +46,7 @@ KnownElements::KnownElements(const RoleSequence& body, const Views& views) {
     for (const Var& v : node->use.writes) {
       if (!IsTile(v) || several.count(v.get())) continue;
       const bool is_first = !tiles_.erase(v.get());
-      const std::optional<Tile> tile = is_first ? TileOf(*node, v) : std::nullopt;
+      const std::optional<Tile> tile = is_first ? TileOf(*node, v, views) : std::nullopt;
       if (tile) tiles_.emplace(v.get(), *tile);
       if (!tile) several.insert(v.get());
     }
@@ -54,9 +55,9 @@ KnownElements::KnownElements(const RoleSequence& body, const Views& views) {
   for (const Var& view : views.all) tiles_.erase(views.RootOf(view).get());
 }
 
-std::optional<KnownElements::Tile> KnownElements::TileOf(const RoleNode& writer,
-                                                         const Var& buffer) {
-  const std::optional<ParallelNest> nest = NestOf(writer.stmt);
+std::optional<KnownElements::Tile> KnownElements::TileOf(const RoleNode& writer, const Var& buffer,
+                                                         const Views& views) {
+  const std::optional<ParallelNest> nest = NestOf(writer.stmt, views);
   const auto* store = nest ? nest->body.as<BufferStoreNode>() : nullptr;
   if (!store || !store->buffer.same_as(buffer) || !LoadsGlobalOnly(store->value)) {
     return std::nullopt;

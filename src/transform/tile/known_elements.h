@@ -39,7 +39,7 @@ class KnownElements {
     Array<Var> vars;
     Expr value;
   };
-  static std::optional<Tile> TileOf(const RoleNode& writer, const Var& buffer);
+  static std::optional<Tile> TileOf(const RoleNode& writer, const Var& buffer, const Views& views);
   static Expr ValueOf(const Tile& tile, const Array<Expr>& indices);
 
   std::unordered_map<const Object*, Tile> tiles_;

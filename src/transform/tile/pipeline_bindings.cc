@@ -103,4 +103,11 @@ InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) 
   return out;
 }
 
+ParallelNest InlinedNestOfLoop(const ForNode* loop, const Views& views) {
+  ParallelNest nest = NestOfLoop(loop);
+  const InlinedBody inlined = InlineBindings(FlatSeq(nest.body), views);
+  if (!inlined.fixed.defined()) nest.body = MakeSeq(inlined.body);
+  return nest;
+}
+
 }  // namespace tl

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../../op/parallel.h"
 #include "../../op/views.h"
 
 namespace tl {
@@ -19,6 +20,10 @@ struct InlinedBody {
 bool HasEffect(const Expr& value);
 
 InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views);
+
+/*! The nest of `loop` with the values of names in it at their users, so that an index that has a
+ * name is seen. A nest with a value that has to be computed once keeps its names. */
+ParallelNest InlinedNestOfLoop(const ForNode* loop, const Views& views);
 
 /*! A copy whose indices come from tables in global memory reads these where `predicate` holds, and
  * has 0 for them elsewhere: the predicate of an asynchronous copy covers what it copies alone. */

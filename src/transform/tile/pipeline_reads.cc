@@ -92,7 +92,7 @@ class Pieces {
       return box && Visit(*box, [&](int64_t k) { return Take(k); });
     }
     const auto* loop = s.as<ForNode>();
-    return loop && loop->kind == ForKind::kParallel && AddNest(NestOfLoop(loop));
+    return loop && loop->kind == ForKind::kParallel && AddNest(InlinedNestOfLoop(loop, views_));
   }
 
   bool IsWhole() const {

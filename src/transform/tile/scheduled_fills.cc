@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "../../analysis/effects.h"
-#include "../../analysis/predicated_load.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tile_op.h"
@@ -24,16 +23,6 @@ bool StartsCopies(const Stmt& s) {
            std::any_of(accesses.begin(), accesses.end(),
                        [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
   });
-}
-
-/*! A loop all of whose stores put an element of global memory, or zero, into shared memory. */
-bool IsElementCopy(const Stmt& s) {
-  if (!s.as<ForNode>() || AsTileOp(s)) return false;
-  bool only = true;
-  ForEachIn<BufferStoreNode>(s, [&](const BufferStoreNode* store) {
-    only &= AsPredicatedLoad(store->value) && IsShared(store->buffer);
-  });
-  return only && !HasNode<EvaluateNode>(s, [](const EvaluateNode*) { return true; });
 }
 
 class FillChooser : ScheduledProgram {

@@ -261,6 +261,8 @@ void CountArrivals(WarpRoles* roles, int64_t warp_threads);
 CopyKind CopyKindOf(const Stmt& copy, int64_t threads, std::string* why);
 /*! A tile operator that copies from global to shared memory. */
 bool IsTileLoad(const Stmt& s);
+/*! A loop all of whose stores put an element of global memory, or zero, into shared memory. */
+bool IsElementCopy(const Stmt& s);
 bool IsGemm(const Stmt& s);
 /*! It fetches the number of a tile from a counter. */
 bool IsFetchTile(const Stmt& s);

@@ -78,8 +78,10 @@ def test_other_numbers_of_groups_are_left_alone(registers, caplog):
     assert "found 1 warp groups that copy and 4 that compute" in caplog.text
 
 
-def test_a_producer_that_moves_data_keeps_its_registers(registers):
-    assert registers(specialised(1, 2, body=COPY)) is None
+def test_a_producer_that_moves_data_keeps_more_registers(registers):
+    """One as large as the consumer keeps all that it has."""
+    assert registers(specialised(2, 2, body=COPY)) is None
+    assert registers(specialised(1, 2, body=COPY)) == (48, 224)
     assert registers(specialised(1, 2, body="c[0] = c[0] + 1")) == (24, 240)
 
 

@@ -71,6 +71,30 @@ def test_a_region_that_is_copied_and_read(statements, read, is_prefetched):
     assert ("software_pipeline" in statements(main, "PipelinePlanning")) is is_prefetched
 
 
+@pytest.mark.parametrize("by", ["index", "names", "half"])
+def test_names_in_a_loop_that_fills_a_tile(statements, by):
+    """Names for indices and values hide nothing: the loop fills the tile, or with `half` only some
+    of it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), C: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8, 16), "float32")
+            for k in T.Pipelined(4, num_stages=2):
+                for part, i, j in T.Parallel(2, 8, 8):
+                    if by == "index":
+                        S[i, part * 8 + j] = A[i, k * 16 + part * 8 + j]
+                    else:
+                        first = part * (8 if by == "names" else 4)
+                        at = first + j
+                        element = A[i, k * 16 + at]
+                        S[i, at] = element
+                T.copy(S, C[0, k * 16])
+
+    text = statements(main, "PipelinePlanning")
+    assert ("software_pipeline" in text) is (by != "half")
+
+
 def test_a_buffer_that_is_filled_again_before_it_is_read(statements):
     """A loop, a statement and a pipeline that fill the buffer first do not keep it from versions;
     one that may not fill it does."""

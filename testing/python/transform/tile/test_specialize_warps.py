@@ -706,11 +706,23 @@ def load_if_known(A, rows, C, S, W, X, F, n, tx, k):
         T.copy(W, F)
 
 
+@T.macro
+def load_if_named(A, rows, C, S, W, X, F, n, tx, k):
+    seen = T.alloc_fragment((8,), "bool")
+    for i in T.Parallel(8):
+        row = rows[7 - i]
+        seen[i] = row > k
+    if seen[k + 1]:
+        T.copy(A[0, 0], W)
+        T.copy(W, F)
+
+
 @pytest.mark.parametrize(
     ("statement", "known", "loaded"),
     [
         (load_at_known_index, "X[k]", "rows[k] * 64"),
         (load_if_known, "seen[", "rows[7 - (k + 1)] > k"),
+        (load_if_named, "seen[", "rows[7 - (k + 1)] > k"),
     ],
 )
 def test_the_producer_computes_elements_of_tiles_that_are_copies(
@@ -724,7 +736,7 @@ def test_the_producer_computes_elements_of_tiles_that_are_copies(
     producer, consumer = role(text, "producer"), role(text, "consumer")
     assert loaded in producer
     assert known not in producer
-    if statement is load_if_known:
+    if statement is not load_at_known_index:
         assert known in consumer
 
 
