@@ -1,4 +1,4 @@
-"""The products of experts in 8-bit floats: which tiles a group's rows are made of."""
+"""The products of experts: which tiles a group's rows are made of, and how odd rows are loaded."""
 
 import importlib.util
 import pathlib
@@ -39,3 +39,15 @@ def test_rows_are_those_of_their_groups(example, monkeypatch, device, sizes):
     wanted = example.reference(*tensors)
     for x, y in zip(found.split(sizes), wanted.split(sizes), strict=True):
         assert (x - y).norm() <= 1e-2 * y.norm()
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_rows_of_whole_words_need_no_copy(example, monkeypatch, device, padded):
+    """TMA takes rows of 2 * 90 bytes from a copy; threads load them as they are."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    sizes, tile = (5, 0, 70), {"padded": padded, "beside": 1 if padded else 2, "num_stages": 3}
+    kernel = example.grouped_matmul(len(sizes), 136, 90, sum(sizes), **tile)
+    source = kernel.get_kernel_source()
+    assert ("tma_load" in source, "cp_async_gs_conditional<4>" in source) == (padded, not padded)
+    error = example.relative_error(sizes, 136, 90, device=device, **tile)
+    assert error < torch.finfo(torch.bfloat16).eps
