@@ -150,6 +150,18 @@ EXPERT_TILES = [
 ]
 
 
+WORD_TILE = {
+    "block_M": 64,
+    "block_N": 128,
+    "num_stages": 3,
+    "threads": 128,
+    "panel": 4,
+    "padded": False,
+    "beside": 2,
+}
+"""Of rows that threads load by words of 4 bytes, where TMA takes them only from copies."""
+
+
 def draw_experts(draw):
     """Rows of tokens that a router gave to experts, some of which may have none."""
 
@@ -196,6 +208,9 @@ def grouped(shape, top):
         return grouped_mm(pad(ours[0], a), b, ends)
 
     configs = best(EXPERT_TILES, seconds, top)
+    if K % 8 and K % 2 == 0 and max(sizes) <= WORD_TILE["block_M"]:
+        # Each matrix is loaded once: its copy would take as long as the product.
+        configs = [WORD_TILE, *configs][:top]
     bound = torch.finfo(torch.bfloat16).eps
     return Row(
         name=f"rows={rows} groups={len(sizes)} (most {max(sizes)}) N={N} K={K}",

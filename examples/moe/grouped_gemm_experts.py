@@ -148,15 +148,19 @@ def grouped_matmul(
     num_stages=4,
     threads=256,
     panel=8,
+    padded=True,
+    beside=1,
 ):
     """C (rows, N) of A (rows, K) and B (groups, N, K): row i is multiplied by the transposed matrix
     of its group g, Ends[g - 1] <= i < Ends[g].
 
-    A block for each multiprocessor takes tiles in turn, a group after the other, so that a matrix
-    of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which TMA does not take,
-    are copied first, to longer ones of whole lines of L2 (128 bytes).
+    Blocks, `beside` of them for each multiprocessor, take tiles in turn, a group after the other,
+    so that a matrix of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which
+    TMA does not take, are copied first, to longer ones of whole lines of L2 (128 bytes), or without
+    `padded` loaded by threads, a word of 4 bytes at a time: then two blocks beside each other hide
+    each other's waits, and groups of few rows, whose matrices are loaded once, need no copy.
     """
-    blocks, columns = processors(), -(-N // block_N)
+    blocks, columns = beside * processors(), -(-N // block_N)
     multiple = 1024 // T.dtype(dtype).bits
     depth = -(-K // multiple) * multiple
 
@@ -181,7 +185,7 @@ def grouped_matmul(
     ):
         C = T.empty((rows, N), dtype)
         left, right = A, B
-        if K * T.dtype(dtype).bits % 128:
+        if padded and K * T.dtype(dtype).bits % 128:
             A_wide = T.alloc_global((rows, depth), dtype)
             B_wide = T.alloc_global((groups, N, depth), dtype)
             copy_rows((A, A_wide), (B, B_wide))

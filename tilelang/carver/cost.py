@@ -28,6 +28,9 @@ HANDSHAKE_CLOCKS = 300
 """Of a slot of a pipeline with a producer, besides its load: consumers give it up, the producer
 wakes up, and so do they. With it, and with the time that the bytes take, GEMMs of two stages take
 what an H200 needs: 1740 to 2040 clocks a step of 32 to 48 KiB."""
+CLUSTER_CLOCKS = 450
+"""More where blocks of a cluster load for each other: the slot has to be free in all of them. Of
+192 x 176 x 64 on an H200, three stages take a fifth longer than four (4104 x 4104 x 4104)."""
 OTHER_REGISTERS = 48
 """Of a thread, besides its accumulators. Assumed: addresses, loop counters, descriptors."""
 STREAMING_REGISTERS = 32
@@ -161,9 +164,10 @@ def step_clocks(
     tiling: Tiling,
     beside: int = 1,
     way: float = L2_PORT_BYTES_PER_CLOCK,
+    cluster: int = 1,
 ) -> float:
     """Clocks of a multiprocessor for a step of one tile, of `beside` that it works on; `way` is
-    what it receives from L2 in a clock."""
+    what it receives from L2 in a clock, `cluster` how many blocks load together."""
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     # A tile's step waits for a load that was issued `stages` - 1 steps before.
@@ -171,6 +175,8 @@ def step_clocks(
     latency = LATENCY_CLOCKS + beside * step_bytes / way
     if tiling.by_warp_groups:
         latency += HANDSHAKE_CLOCKS
+    if cluster > 1:
+        latency += CLUSTER_CLOCKS
     return together(
         tile_clocks(arch, product, tiling, beside) / steps + STEP_CLOCKS,
         step_bytes / way,

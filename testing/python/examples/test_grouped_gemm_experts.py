@@ -1,4 +1,4 @@
-"""The products of experts in 8-bit floats: which tiles a group's rows are made of."""
+"""The products of experts: which tiles a group's rows are made of, and how odd rows are loaded."""
 
 import importlib.util
 import pathlib
@@ -52,3 +52,15 @@ def test_tiles_of_the_readme_fit_on_sm_89(example, monkeypatch, program, tile):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_89")
     kernel = getattr(example, program)(4, 4096, 4096, 2000, **tile)
     assert all(usage.spill_stores == 0 for usage in kernel.resource_usage.values())
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_rows_of_whole_words_need_no_copy(example, monkeypatch, device, padded):
+    """TMA takes rows of 2 * 90 bytes from a copy; threads load them as they are."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    sizes, tile = (5, 0, 70), {"padded": padded, "beside": 1 if padded else 2, "num_stages": 3}
+    kernel = example.grouped_matmul(len(sizes), 136, 90, sum(sizes), **tile)
+    source = kernel.get_kernel_source()
+    assert ("tma_load" in source, "cp_async_gs_conditional<4>" in source) == (padded, not padded)
+    error = example.relative_error(sizes, 136, 90, device=device, **tile)
+    assert error < torch.finfo(torch.bfloat16).eps
