@@ -44,11 +44,12 @@ bool IsAtBarrier(const Expr& call) {
   return false;
 }
 
-/*! Waits and arrivals at mbarriers, loads by TMA, and loops of these. */
+/*! Waits and arrivals at mbarriers, loads by TMA, and loops of these that have an iteration. */
 bool OnlyLoads(const Stmt& s) {
   if (const auto* loop = s.as<ForNode>()) {
     const std::vector<Stmt> body = FlatSeq(loop->body);
-    return std::all_of(body.begin(), body.end(), OnlyLoads);
+    const bool runs = AsInt(loop->extent).value_or(0) > 0;
+    return runs && std::all_of(body.begin(), body.end(), OnlyLoads);
   }
   const auto* op = s.as<EvaluateNode>();
   const auto* call = op ? op->value.as<CallNode>() : nullptr;
