@@ -173,3 +173,5 @@ def test_results_whose_rows_tma_does_not_store_are_copied_where_they_are_large()
     assert best(1752, 16807, 384).wide
     assert not best(64, 255, 512).wide
     assert not any(s.wide for s in schedules_of(1752, 16808, 384, arch=H200))
+    # Threads store parts of few columns.
+    assert {s.wide for s in schedules_of(1752, 16807, 384, arch=H200) if s.results == 1} == {True}
