@@ -5,9 +5,12 @@
  * A buffer of the block or of a thread is warned about once, at its first read, if no statement in
  * front of it in the program writes to it. A conditional read in a loop may come after the loop's
  * own writes, so these count for it. What a range of threads writes to registers, others do not
- * have. Views count as what they are views of.
+ * have. Shared memory that other roles write, at any place of the program, counts as written: roles
+ * run at the same time, and the program's barriers order them. Views count as what they are views
+ * of.
  * Off with `tl.disable_buffer_init_check`.
  */
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,6 +19,7 @@
 #include "../../op/operator.h"
 #include "../../op/thread_range.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -27,15 +31,32 @@ bool IsFilledByProgram(const Var& buffer) {
          ScopeOf(buffer) == "shared.dyn";
 }
 
+std::unordered_set<const Object*> WrittenIn(const Stmt& s) {
+  std::unordered_set<const Object*> written;
+  for (const Var& v : CollectBufferUse(s).writes) written.insert(v.get());
+  return written;
+}
+
 class InitVerifier : public StmtExprVisitor {
+ public:
+  explicit InitVerifier(const Stmt& program) {
+    ForEachIn<DeclBufferNode>(program, [&](const DeclBufferNode* op) {
+      const auto* call = op->data.as<CallNode>();
+      const bool view = call && IsCallTo(op->data, "tirx.buffer_data");
+      if (view) view_of_[op->buffer.get()] = Base(call->args[0].as_or_throw<Var>().get());
+    });
+    ForEachIn<AttrStmtNode>(program, [&](const AttrStmtNode* op) {
+      const std::optional<WarpSet> warps = WarpSet::Of(op);
+      if (!warps || !IsApart(op)) return;
+      for (const Object* buffer : WrittenIn(op->body)) {
+        roles_[Base(buffer)].push_back(*warps);
+      }
+    });
+  }
+
  protected:
   using StmtExprVisitor::Visit_;
 
-  void Visit_(const DeclBufferNode* op) final {
-    const auto* call = op->data.as<CallNode>();
-    const bool view = call && IsCallTo(op->data, "tirx.buffer_data");
-    if (view) view_of_[op->buffer.get()] = Base(call->args[0].as_or_throw<Var>().get());
-  }
   void Visit_(const AttrStmtNode* op) final {
     const WarpSet outside = here_;
     here_ = WarpSet::Of(op).value_or(outside);
@@ -113,10 +134,12 @@ class InitVerifier : public StmtExprVisitor {
     written_later_ = outside;
   }
 
-  static std::unordered_set<const Object*> WrittenIn(const Stmt& s) {
-    std::unordered_set<const Object*> written;
-    for (const Var& v : CollectBufferUse(s).writes) written.insert(v.get());
-    return written;
+  /*! Whether other roles than those here write to shared memory. */
+  bool IsWrittenBeside(const Var& buffer, const Object* base) const {
+    auto roles = roles_.find(base);
+    return roles != roles_.end() && IsShared(buffer) &&
+           std::any_of(roles->second.begin(), roles->second.end(),
+                       [&](const WarpSet& warps) { return warps.IsDisjoint(here_); });
   }
 
   const Object* Base(const Object* buffer) const {
@@ -136,6 +159,7 @@ class InitVerifier : public StmtExprVisitor {
     if (!IsFilledByProgram(buffer)) return;
     auto writers = written_.find(base);
     if (writers != written_.end() && writers->second.Contains(here_)) return;
+    if (IsWrittenBeside(buffer, base)) return;
     auto later = written_later_.find(base);
     if (later != written_later_.end() && conditions_ > later->second) return;
     LogAt(LogLevel::kWarning, span_,
@@ -148,6 +172,8 @@ class InitVerifier : public StmtExprVisitor {
   /*! The threads that have written a buffer, or the buffer for them. */
   std::unordered_map<const Object*, WarpSet> written_;
   WarpSet here_ = WarpSet::All();
+  /*! The roles that write a buffer. */
+  std::unordered_map<const Object*, std::vector<WarpSet>> roles_;
   /*! By the loops around, each buffer with the number of conditions around the loop. */
   std::unordered_map<const Object*, int> written_later_;
   int conditions_ = 0;
@@ -155,7 +181,7 @@ class InitVerifier : public StmtExprVisitor {
 };
 
 PrimFunc VerifyBufferInit(PrimFunc f) {
-  if (!PassConfigFlag("tl.disable_buffer_init_check", false)) InitVerifier()(f->body);
+  if (!PassConfigFlag("tl.disable_buffer_init_check", false)) InitVerifier(f->body)(f->body);
   return f;
 }
 

@@ -116,3 +116,20 @@ def test_registers_of_other_warp_groups(warned, writers, wanted):
                 T.copy(S, C)
 
     assert warned(main) == wanted
+
+
+@pytest.mark.parametrize(("writer", "wanted"), [(1, []), (0, ["S"])])
+def test_roles_run_at_the_same_time(warned, writer, wanted):
+    """What another role writes may be there, wherever it stands; what the own one writes is not."""
+
+    @T.prim_func
+    def main(C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((64,), "float32")
+            V = T.view(S, (64,))
+            with T.ws(0):
+                T.copy(S, C)
+            with T.ws(writer):
+                T.clear(V)
+
+    assert warned(main) == wanted
