@@ -48,8 +48,10 @@
  * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
- * with mbarriers; in one range, the range's threads order it among themselves. A barrier of the
- * block in a role that was the kernel (`tl.warp_role`) becomes one of the role's threads.
+ * with mbarriers; in one range, the range's threads order it among themselves. The ranges run side
+ * by side: a barrier for an access in front of them stands in front of the first one, not between.
+ * A barrier of the block in a role that was the kernel (`tl.warp_role`) becomes one of the role's
+ * threads.
  */
 #include <algorithm>
 #include <set>
@@ -89,7 +91,8 @@ class SyncPlanner {
   Stmt Plan(bool places_barriers) {
     if (places_barriers) {
       marks_ = true;
-      Walk();
+      SyncState state;
+      MarkAndVisit(*tree_.root, &state);
       marks_ = false;
       Prune(tree_.root.get(), false);
     }
@@ -192,7 +195,8 @@ class SyncPlanner {
   }
 
   /*! Visits a statement outside of loops, and marks a barrier for each conflict in it. False if the
-   * barrier belongs in front of a statement around this one, which is then visited again. */
+   * barrier belongs in front of one around this one or before it: the sequence with that one is
+   * then visited again. */
   bool MarkAndVisit(const SyncNode& node, SyncState* state) {
     // A leaf in which a conflict is found has not changed the state.
     const bool is_leaf = node.kind == Kind::kLeaf;
@@ -534,7 +538,7 @@ class SyncPlanner {
    * Marks a barrier that orders a conflict, and gives its place. The place begins as the statement
    * with the later access. It moves out of every loop and branch that the earlier access is outside
    * of, up to the loop that carries the conflict. Then it moves out of divergent regions, as long
-   * as the earlier access is outside of them.
+   * as the earlier access is outside of them, and from between ranges of threads to their front.
    */
   const SyncNode* InsertBarrier(const Conflict& c) {
     const SyncNode* a = c.earlier.access->node;
@@ -555,6 +559,7 @@ class SyncPlanner {
       place = region;
       break;
     }
+    place = InFrontOfRanges(place, c);
     if (place->mark != Mark::kNone && place->mark != Mark::kGroups) {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
@@ -568,6 +573,35 @@ class SyncPlanner {
                                          : MayMeetInGroups(*place, c) ? Mark::kGroups
                                                                       : Mark::kSubset;
     return place;
+  }
+
+  /*! Threads of one range may wait for those of a range behind it. So a barrier of both that stood
+   * between would be a deadlock: it moves in front of the first range behind the earlier access. If
+   * that access is in one of the ranges, the barrier stays. */
+  static const SyncNode* InFrontOfRanges(const SyncNode* place, const Conflict& c) {
+    const SyncNode* a = c.earlier.access->node;
+    const SyncNode* around = place->parent;
+    if (a->range && a->range->IsInside(around)) return place;
+    const SyncNode* first = nullptr;
+    bool is_behind = false;
+    for (const auto& n : place->in_otherwise ? around->otherwise : around->body) {
+      is_behind |= n.get() == place;
+      const bool has_range = HasRange(*n);
+      if (has_range && is_behind) return first ? first : place;
+      if (has_range && !first) first = n.get();
+      if (!is_behind && !c.earlier.distance.loop && a->IsInside(n.get())) first = nullptr;
+    }
+    return place;
+  }
+
+  /*! Whether a range of threads apart is in the node, whose threads do something that counts. */
+  static bool HasRange(const SyncNode& node) {
+    if (node.is_inert) return false;
+    const auto any = [&](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+      return std::any_of(nodes.begin(), nodes.end(),
+                         [&](const auto& n) { return n->range == &node || HasRange(*n); });
+    };
+    return any(node.body) || any(node.otherwise);
   }
 
   /*! Whether a barrier of each warp group by itself orders the conflict, and no other conflict has

@@ -352,3 +352,46 @@ def test_a_kernel_without_a_schedule_by_roles():
         def main(A: T.Tensor((64,), "float32")):
             with T.Kernel(1, threads=128), T.ws_role("load"):
                 A[0] = 1.0
+
+
+@pytest.mark.parametrize("where", ["first", "in the loop", "in a branch"])
+def test_roles_read_what_all_threads_have_written(where, device):
+    """All threads meet in front of the roles, of which the first one waits for the other two."""
+    roles = {"load": T.WSRole(0, 4), "one": T.WSRole(4, 8), "two": T.WSRole(8, 12)}
+    plan = T.WSSchedule(12, roles, {"ab": T.WSPipeline(2)})
+
+    @T.macro
+    def add(tile, row, total):
+        for j in T.Parallel(64):
+            total[j] += tile[row, j]
+
+    @T.prim_func
+    def main(A: T.Tensor((384,), "float32"), B: T.Tensor((2, 64), "float32"), n: T.int32):
+        with T.Kernel(1, threads=384):
+            T.annotate_ws_schedule(plan)
+            begin = T.alloc_shared((1, 64), "float32")
+            S = T.alloc_shared((2, 64), "float32")
+            T.fill(begin, 8)
+            with T.ws_role("load"):
+                load_all(A, S, n)
+            for i, role in enumerate(("one", "two")):
+                with T.ws_role(role):
+                    total = T.alloc_fragment((64,), "float32")
+                    T.clear(total)
+                    if where == "first":
+                        add(begin, 0, total)
+                    for k in T.serial(n):
+                        v = T.consumer_wait("ab")
+                        add(S, v, total)
+                        if where == "in the loop":
+                            add(begin, 0, total)
+                        if where == "in a branch" and k == 3:
+                            add(begin, 0, total)
+                        T.consumer_release("ab")
+                    T.copy(total, B[i, :])
+
+    a = torch.arange(384, dtype=torch.float32, device=device)
+    found = torch.empty(2, 64, device=device)
+    tilelang.compile(main, target=SM_90, execution_backend="auto")(a, found, 6)
+    wanted = a.view(6, 64).sum(0) + (48 if where == "in the loop" else 8)
+    assert torch.equal(found, wanted.expand(2, 64))

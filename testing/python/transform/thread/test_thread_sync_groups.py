@@ -109,3 +109,58 @@ def test_threads_of_no_range_meet_as_a_block(statements):
             A[tx] = S[tx // 128 * 128 + 127 - tx % 128]
 
     assert "tvm_storage_sync" in statements("ThreadSync", func, arch="sm_90")
+
+
+def beside(statements, body):
+    """The text of a kernel of 384 threads; ROLE n is a range of the warp group n."""
+    lines = ["@T.prim_func(s_tir=True)"]
+    lines += ["def func(A: T.Buffer((384,), 'float32'), B: T.Buffer((384,), 'float32')):"]
+    lines += ["    tx = T.launch_thread('threadIdx.x', 384)", "    with T.sblock('tilelang_root'):"]
+    lines += [f"        {n} = T.sblock_alloc_buffer((384,), scope='shared.dyn')" for n in "SU"]
+    for line in body.splitlines():
+        indent, role, rest = re.fullmatch(r"( *)(?:ROLE (\d): )?(.*)", line).groups()
+        if role:
+            first = int(role) * 128
+            lines.append(f"        {indent}if {first} <= tx and tx < {first + 128}:")
+            lines.append(f"            {indent}T.attr([{first}, 128], 'tl.thread_range', 1)")
+        lines.append(("            " if role else "        ") + indent + rest)
+    func = tvm.script.from_source("\n".join(lines), extra_vars={"T": T})
+    text = statements("ThreadSync", func, arch="sm_90")
+    text = re.sub(r"( *)if (\d+) <= tx .*\n.*T\.attr.*\n *", r"\1ROLE \2: ", text)
+    text = re.sub(r"ROLE (\d+)", lambda m: f"ROLE {int(m[1]) // 128}", text)
+    return text.replace('T.tvm_storage_sync("shared")', "BARRIER").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("body", "before"),
+    [
+        ("S[tx] = A[tx]\nROLE 0: U[tx] = A[tx]\nROLE 1: B[tx] = S[383 - tx]", [1]),
+        # All threads read between the roles.
+        ("S[tx] = A[tx]\nROLE 0: U[tx] = A[tx]\nB[tx] = S[383 - tx]\nROLE 1: U[tx] = A[tx]", [1]),
+        # All threads read behind the roles.
+        ("S[tx] = A[tx]\nROLE 0: U[tx] = A[tx]\nROLE 1: U[tx] = A[tx]\nB[tx] = S[383 - tx]", [3]),
+        # All threads write between the roles.
+        ("ROLE 0: U[tx] = A[tx]\nS[tx] = A[tx]\nROLE 1: B[tx] = S[383 - tx]", [2]),
+        # The next iteration writes what roles have read.
+        (
+            "for k in range(4):\n    S[tx] = A[tx]\n    ROLE 0: U[tx] = A[tx]\n"
+            "    ROLE 1: B[tx] = S[383 - tx]",
+            [1, 2],
+        ),
+        # The last iteration has written what a role reads.
+        (
+            "for k in range(4):\n    ROLE 0: U[tx] = A[tx]\n    ROLE 1: B[tx] = S[383 - tx]\n"
+            "    S[tx] = A[tx]",
+            [1, 3],
+        ),
+        # A role of its own order writes nothing that others do not expect, and has no barrier.
+        ("ROLE 0: S[tx] = A[tx]\nROLE 1: B[tx] = S[383 - tx]", []),
+    ],
+)
+def test_a_barrier_of_the_block_stands_in_front_of_roles(statements, body, before):
+    """Role 0 may wait for role 1: a barrier between them would end in a deadlock."""
+    wanted = body.splitlines()
+    for at in reversed(before):
+        indent = wanted[at][: len(wanted[at]) - len(wanted[at].lstrip())]
+        wanted.insert(at, f"{indent}BARRIER")
+    assert beside(statements, body) == wanted
