@@ -392,7 +392,7 @@ if __name__ == "__main__":
     parser.add_argument("--window", type=int, default=128 if gpu else 50)
     parser.add_argument("--heads", type=int, nargs=2, default=[64, 8] if gpu else [8, 1])
     arguments = parser.parse_args()
-    length, window, heads = arguments.length, arguments.window, arguments.heads
-    error = relative_error(1, *heads, length, 64, window, "cuda" if gpu else "cpu")
+    length, window, (heads, key_heads) = arguments.length, arguments.window, arguments.heads
+    error = relative_error(1, heads, key_heads, length, 64, window, "cuda" if gpu else "cpu")
     assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
     print(f"length {length}, window {window}: relative error {error:.1e}")

@@ -142,7 +142,6 @@ class Schedule:
     blocks: int
     panel: int = 8
     parts: int = 1
-    results: int = 2
     swap: bool = False
     split: int = 1
     shared_tiles: int = 0
@@ -152,6 +151,7 @@ class Schedule:
     by_threads: int = 0
     seconds: float = math.inf
     apart: bool = False
+    results: int = 2
 
     @property
     def kind(self) -> str:
@@ -395,12 +395,12 @@ def _shared_out(
             blocks,
             tiling.panel,
             staging.parts,
-            staging.results,
             swap,
             split,
             shared,
             cluster,
             apart=apart,
+            results=staging.results,
         )
         yield replace(schedule, seconds=_seconds(arch, product, tiling, schedule))
 

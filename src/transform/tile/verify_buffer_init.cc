@@ -57,6 +57,8 @@ class InitVerifier : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
 
+  /*! A view's address is no access. */
+  void Visit_(const DeclBufferNode*) final {}
   void Visit_(const AttrStmtNode* op) final {
     const WarpSet outside = here_;
     here_ = WarpSet::Of(op).value_or(outside);
