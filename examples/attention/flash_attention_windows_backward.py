@@ -62,8 +62,10 @@ class Walk:
         packed = heads // key_heads
         rows = TILE // packed
         new = 2 * rows
-        chunks = math.ceil((window - 1) / new) + 1
-        chunks += chunks * new % 16 != 0  # products take 16 keys at once
+        # Two, as one is filled while the products still need the others.
+        chunks = max(math.ceil((window - 1) / new) + 1, 2)
+        while chunks * new % 16:  # products take 16 keys at once
+            chunks += 1
         return Walk(packed, rows, new, chunks, window, math.ceil(length / (new * ranges)))
 
     @property
@@ -98,7 +100,9 @@ def mask_by(walk, weights, h, newest):
         if age == 0 or behind + walk.new > 0:
             for i, j in T.Parallel(TILE, walk.new):
                 position = h * walk.rows + i // walk.packed
-                sees = j <= position if age == 0 else j > position + behind
+                sees = j > position + behind
+                if age == 0:
+                    sees = sees and j <= position
                 weights[i, column + j] = T.if_then_else(sees, weights[i, column + j], 0)
 
 
@@ -224,7 +228,8 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
         T.consumer_release(f"out{h}")
         if step < walk.steps:
             for i in T.Parallel(TILE):
-                sink_sum[i] -= T.exp2(sinks[i] - log_sum[i]) * delta[i]
+                # LogSum has the sink's weight, but is 0 behind the sequence's end.
+                sink_sum[i] -= T.exp2(T.min(sinks[i] - log_sum[i], 0)) * delta[i]
         retire(walk, sums, shared.sums[h], gradient, step, factor)
         T.wait_wgmma(0)
         weigh(walk, scores, log_sum, weights, h, step, begin, scale)
@@ -268,16 +273,22 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
-def gradients(batch, heads, length, dim, window, key_heads=None, dtype=T.float16, ranges=1):
+def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ranges=1):
     """dQ, dK, dV, and parts of the sinks' gradients, (2, batch, key_heads, ranges, TILE): of rows
     of tiles. `ranges` blocks share a sequence, each with a part of its queries and keys; sums are
-    in a fixed order. Rows of LogSum have padded(length) elements."""
-    key_heads = key_heads or heads
+    in a fixed order. Rows of LogSum have padded(length) elements. Heads are of 64 elements, and
+    windows of at most 65, 97, 129, 137 and 141 keys where 2, 4, 8, 16 and 32 heads share keys."""
+    if heads % key_heads or heads // key_heads not in (2, 4, 8, 16, 32):
+        raise ValueError(
+            f"found {heads} heads for {key_heads} of keys, wanted 2, 4, 8, 16 or 32 for each; "
+            "flash_attention_windows.backward takes others"
+        )
     walk = Walk.of(heads, key_heads, length, window, ranges)
     if walk.keys > MOST_KEYS or dim != 64:
         raise ValueError(
-            f"found {walk.keys} keys of a step and heads of {dim}, wanted at most {MOST_KEYS} keys "
-            "and heads of 64; flash_attention_windows.backward takes others"
+            f"found heads of {dim}, and {walk.keys} keys of a step for a window of {window} and "
+            f"{walk.packed} heads for each of keys, wanted heads of 64 and at most {MOST_KEYS} keys; "
+            "flash_attention_windows.backward takes others"
         )
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
 

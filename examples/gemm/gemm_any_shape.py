@@ -87,9 +87,9 @@ def matmul(
     slowly. `wide`: C is stored with rows of whole 16 bytes first, and copied.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
     loaded by threads; the others then count for nothing.
-    `parts`: in which a tile of C is stored, which takes less shared memory, by way of `results`
-    tiles in turn. Tiles are
-    taken down the columns of a `panel` of rows of tiles.
+    `parts`: in which a tile of C is stored, by way of `results` buffers in turn: more parts, and
+    fewer buffers, take less shared memory. Tiles are taken down the columns of a `panel` of rows of
+    tiles.
     """
     out_dtype = out_dtype or dtype
     rows, columns = (N, M) if swap else (M, N)

@@ -232,8 +232,10 @@ def time_gradients(first, A, given, whole, sums, last, of_dt, dA):
 
 def gradients(heads, group, chunk=CHUNK, d_state=STATE, width=WIDTH, depth=2):
     """dX and d_dt; dA, dB and dC are added to those arguments, in float32. States and Behind are
-    those of `chunk_states`. A block has a chunk of `group` heads, which has to divide them."""
-    assert heads % group == 0
+    those of `chunk_states`. A block has a chunk of `group` heads, which has to divide them, and
+    tiles of `depth` of them at a time."""
+    if heads % group:
+        raise ValueError(f"found {heads} heads, wanted a multiple of group, {group}")
     length, chunks = T.dynamic("length, chunks")
     plan, part = schedule(depth), d_state // 4
 

@@ -272,8 +272,8 @@ def top_k(k, threads=256, loads=3, listed=4096):
             keys = T.alloc_fragment((loads, warps, width), T.uint32)
             counts = T.alloc_shared((threads, each), T.int32)
             found = T.alloc_shared((3,), T.int32)
-            # Keys above rows.
-            # A thread that finds no room stores behind that.
+            # Of each a key in the upper half, its row in the lower one; a thread that finds no room
+            # stores behind `listed`.
             kept = T.alloc_shared((listed + 4 * loads,), T.uint64)
             # How many scores of a tile each thread takes, and the place of the next one.
             number = T.alloc_fragment((threads,), T.uint32)

@@ -157,8 +157,9 @@ def grouped_matmul(
     Blocks, `beside` of them for each multiprocessor, take tiles in turn, a group after the other,
     so that a matrix of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which
     TMA does not take, are copied first, to longer ones of whole lines of L2 (128 bytes), or without
-    `padded` loaded by threads, a word of 4 bytes at a time: then two blocks beside each other hide
-    each other's waits, and groups of few rows, whose matrices are loaded once, need no copy.
+    `padded` loaded by threads, by words of 4 bytes, or by elements if K is odd: then two blocks
+    beside each other hide each other's waits, and groups of few rows, whose matrices are loaded
+    once, need no copy.
     """
     blocks, columns = beside * processors(), -(-N // block_N)
     multiple = 1024 // T.dtype(dtype).bits

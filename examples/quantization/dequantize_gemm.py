@@ -182,8 +182,8 @@ def matmul(
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
     zeros, which are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a
     multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied
-    while the next one is unpacked. Scales of packed MXFP4 are 2 ** 65 at most; its `threads` are
-    twice block_N.
+    while the next one is unpacked. Scales of packed MXFP4 are 2 ** -61 to 2 ** 65:
+    smaller ones make weights zero, and larger ones NaN. Its `threads` are twice block_N.
     With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
     share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
     its weights: fewer instructions where A has few rows."""

@@ -14,8 +14,8 @@
  *  - writes its source: until the source has been read;
  *  - accesses its destination: until it is complete. Two operations of one chain do not conflict
  *    there;
- *  - signals other threads (an arrival, an atomic operation that releases, a call of a function
- *    that is not known), or may leave a loop: until it is complete;
+ *  - signals other threads (an arrival, an atomic operation that is not relaxed, a call of a
+ *    function that is not known), or may leave a loop: until it is complete;
  *  - uses some shared memory first, outside of loops, which may have the bytes of its source: until
  *    the source has been read.
  * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations

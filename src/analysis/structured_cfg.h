@@ -34,8 +34,8 @@ struct MemoryAccess {
 /*! What a statement does that an operation in flight may have to be finished for. */
 struct CfgEffects {
   std::vector<MemoryAccess> accesses;
-  /*! Whose threads may go on by it. A relaxed atomic operation lets nobody rely on what came
-   * before. */
+  /*! The widest scope whose threads may rely, after it, on what came before. A relaxed atomic
+   * operation gives them none. */
   ThreadScope tells = ThreadScope::kThread;
   /*! It tells the block without meeting its threads. */
   bool arrives = false;

@@ -133,8 +133,8 @@ class FragmentAccessCollector : public StmtExprVisitor {
     span_ = op->span;
     Default(op);
   }
-  /*! An interval of numbers from 0 that has all iterations of a loop whose bounds are none;
-   * nullopt where none is known. The bounds may be those of a triangle. */
+  /*! For a loop whose bounds are not constants: an interval from 0 that contains all values of its
+   * variable; nullopt where none is known. The bounds may be those of a triangle. */
   std::optional<Axis> Around(const ForNode* op) const {
     Analyzer analyzer;
     for (size_t k = 0; k < nest_.vars.size(); ++k) {
@@ -159,7 +159,7 @@ class FragmentAccessCollector : public StmtExprVisitor {
     const auto is_uniform = [&](const Expr& e) {
       return UniformityCheck(op->indices, varying_, effects_)(e);
     };
-    // Not all values of such a variable are an iteration.
+    // The interval of such a variable may contain values that the loop does not take.
     const auto names_alike = [&](const Var& v) {
       return is_uniform(v) || std::none_of(op->indices.begin(), op->indices.end(),
                                            [&](const Expr& e) { return Uses(e, v); });

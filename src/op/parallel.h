@@ -38,8 +38,8 @@ struct FragmentAccess {
   Var buffer;
   Array<Expr> indices;
   bool is_write;
-  /*! Serial loops of the body around the access: one thread runs all their iterations. Of a loop
-   * whose bounds are no numbers, an interval that has its iterations. */
+  /*! Serial loops of the body around the access: one thread runs all their iterations. For a loop
+   * without constant bounds, an interval that contains the values of its variable. */
   Array<Var> inner_vars = {};
   std::vector<int64_t> inner_mins = {}, inner_extents = {};
   /*! The statement that it is part of. */

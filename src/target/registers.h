@@ -13,8 +13,9 @@ inline constexpr int64_t kRegistersOfBlocks = 64512;
 /*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on; kMostRegisters is
  * what a thread gets at most. */
 inline constexpr int64_t kLeastRegisters = 24, kMostRegisters = 240, kRegisterStep = 8;
-/*! What a thread that gathers rows has: addresses of several. With 40, ptxas spilled 56 bytes where
- * a thread has eight rows, sparse latent attention with tiles of 128 keys. */
+/*! Registers of a producer's thread that copies by itself, and keeps addresses of several rows.
+ * With 40, ptxas spilled 56 bytes where a thread has eight rows, sparse latent attention with tiles
+ * of 128 keys. */
 inline constexpr int64_t kRegistersOfCopies = 48;
 /*! What a thread that computes needs beside its fragments: indices, addresses, parts of reductions.
  * As measured with ptxas for attention with heads of 64 and 128 and two and three warp groups. */

@@ -285,7 +285,7 @@ def _way(product: Product) -> float:
 
 
 def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling, Staging]]:
-    """Tiles with as many stages as there is room for, and the parts in which they are stored."""
+    """Tiles with as many stages as there is room for, and how their results are staged."""
     by_groups = arch.has_warp_groups
     for m, threads in ROWS if by_groups else MMA_ROWS:
         if m >= 2 * max(product.m, 64 if by_groups else 16):

@@ -7,19 +7,20 @@
  *      variables are defined in front of the body of a serial loop, it becomes a name that is bound
  *      at the beginning of the body. Loads with the same coordinate share the name, and so do the
  *      program's own names for it.
- * Establishes: between the wait for a slot and the load that fills it, the producer neither reads
- *      memory nor computes where to read: the slot would stay empty meanwhile. NVVM does not move
- *      reads over waits. Only what runs in each iteration is moved, and nothing moves over a
- *      statement other than names, waits and arrivals at mbarriers, loads by TMA, and loops of
- *      these.
- * Refuses nothing. Unchanged: reads beyond the first kMostNames, since producers have few
- * registers.
+ * Establishes: numbers that were moved are read before the wait for the slot, which would else stay
+ *      empty meanwhile: NVVM does not move reads over waits. Only what runs in each iteration is
+ *      moved, and nothing moves over a statement other than names, waits and arrivals at mbarriers,
+ *      loads by TMA, and loops of these.
+ * Refuses nothing. Unchanged: loads in branches; operands of conditions that are not moved whole;
+ * tables that are read through views, or that other ranks may write; and reads beyond the first
+ * kMostNames, since producers have few registers.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/kernel_facts.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/build.h"
 #include "../../tvm/find.h"
@@ -71,7 +72,7 @@ bool ReadsMemory(const Stmt& s) {
 /*! Names what loads by TMA read from tables. */
 class Namer : public StmtExprMutator {
  public:
-  explicit Namer(const std::unordered_set<const Object*>& written) : written_(written) {}
+  explicit Namer(const std::unordered_set<const Object*>& unstable) : unstable_(unstable) {}
   std::vector<std::pair<Expr, Var>> names;
   /*! The names that the program has for the same. */
   Substituter renamed;
@@ -98,24 +99,40 @@ class Namer : public StmtExprMutator {
     const bool around = in_load_;
     // An address reads nothing.
     in_load_ = (around || IsTmaLoad(op)) && !AsAddressOf(GetRef<Expr>(op));
-    const Expr name = around && IsIfThenElse(op) ? NameOf(GetRef<Expr>(op)) : Expr();
-    const Expr call = name.defined() ? name : Default<Expr>(op);
+    Expr call = around && IsIfThenElse(op) ? NameOf(GetRef<Expr>(op)) : Expr();
+    if (!call.defined()) call = IsIfThenElse(op) ? NamedCondition(op) : Default<Expr>(op);
     in_load_ = around;
     return call;
   }
+  Expr Mutate_(const AndNode* op) final { return Mutate(op->a) && AsItIs(op->b); }
+  Expr Mutate_(const OrNode* op) final { return Mutate(op->a) || AsItIs(op->b); }
   Expr Mutate_(const TensorLoadNode* op) final {
     const Expr name = in_load_ ? NameOf(GetRef<Expr>(op)) : Expr();
     return name.defined() ? name : Default<Expr>(op);
   }
 
  private:
+  /*! A choice that has no name: one of its branches is not evaluated, and may not be legal. */
+  Expr NamedCondition(const CallNode* op) {
+    auto call = make_object<CallNode>(*op);
+    call->args = {Mutate(op->args[0]), AsItIs(op->args[1]), AsItIs(op->args[2])};
+    return Call(call);
+  }
+  /*! What is not evaluated in each iteration. */
+  Expr AsItIs(const Expr& e) {
+    const bool around = in_load_;
+    in_load_ = false;
+    const Expr same = Mutate(e);
+    in_load_ = around;
+    return same;
+  }
   /*! An integer from tables that has one value in the whole body. */
   bool IsRead(const Expr& e) const {
     bool reads = false, stays = e->dtype().code == kDLInt || e->dtype().code == kDLUInt;
     ForEachIn<TensorLoadNode>(e, [&](const TensorLoadNode* op) {
       const Var table = op->source.as_or_throw<Var>();
       reads = true;
-      stays &= IsGlobal(table) && !written_.count(table.get());
+      stays &= IsGlobal(table) && !unstable_.count(table.get());
     });
     ForEachIn<CallNode>(e, [&](const CallNode* op) { stays &= IsIfThenElse(op); });
     ForEachIn<VarNode>(e, [&](const VarNode* op) { stays &= !defined_.count(op); });
@@ -133,15 +150,21 @@ class Namer : public StmtExprMutator {
     return names.back().second;
   }
 
-  const std::unordered_set<const Object*>& written_;
-  /*! Variables whose values tell nothing at the beginning of the body. */
+  const std::unordered_set<const Object*>& unstable_;
+  /*! Variables that the body defines: not known at its beginning. */
   std::unordered_set<const Object*> defined_;
   bool in_load_ = false;
 };
 
 class Hoister : public StmtExprMutator {
  public:
-  explicit Hoister(const Stmt& kernel) : written_(WrittenBuffers(kernel)) {}
+  explicit Hoister(const PrimFunc& kernel) : unstable_(WrittenBuffers(kernel->body)) {
+    // Another rank may write such a table, and a signal, at which another role waits, tells when.
+    const KernelFacts facts(kernel);
+    for (const Var& p : kernel->params) {
+      if (facts.aliased.count(p->name)) unstable_.insert(p.get());
+    }
+  }
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -151,7 +174,7 @@ class Hoister : public StmtExprMutator {
     size_t first = 0;
     while (first < body.size() && body[first].as<BindNode>() && !ReadsMemory(body[first])) ++first;
     size_t last = first;
-    Namer namer(written_);
+    Namer namer(unstable_);
     std::vector<Stmt> named;
     for (; last < body.size() && (OnlyLoads(body[last]) || NamesInteger(body[last])); ++last) {
       const Stmt s = namer.Next(body[last]);
@@ -168,10 +191,11 @@ class Hoister : public StmtExprMutator {
   }
 
  private:
-  const std::unordered_set<const Object*> written_;
+  /*! Buffers whose elements may change while the kernel runs. */
+  std::unordered_set<const Object*> unstable_;
 };
 
-PrimFunc HoistTableReads(PrimFunc f) { return WithBody(f, Hoister(f->body).Mutate(f->body)); }
+PrimFunc HoistTableReads(PrimFunc f) { return WithBody(f, Hoister(f).Mutate(f->body)); }
 
 Registration registration([] { RegisterPass("HoistTableReads", HoistTableReads); });
 

@@ -70,7 +70,7 @@ class TensorOwners {
         analyzer_(analyzer),
         most_iterations_(most_iterations) {}
 
-  /*! Of the loops that were enumerated, where that was too many points; 0 where it was not. */
+  /*! The extent of the longest enumerated loop if there were too many points, else 0. */
   int64_t LongestOfTooMany() const { return has_too_many_ ? longest_ : 0; }
 
   bool EachElementHasOneOwner() {

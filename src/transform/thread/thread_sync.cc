@@ -195,7 +195,7 @@ class SyncPlanner {
   }
 
   /*! Visits a statement outside of loops, and marks a barrier for each conflict in it. False if the
-   * barrier belongs in front of one around this one or before it: the sequence with that one is
+   * barrier belongs in front of an enclosing or an earlier statement: the enclosing sequence is
    * then visited again. */
   bool MarkAndVisit(const SyncNode& node, SyncState* state) {
     // A leaf in which a conflict is found has not changed the state.
@@ -576,7 +576,7 @@ class SyncPlanner {
   }
 
   /*! Threads of one range may wait for those of a range behind it. So a barrier of both that stood
-   * between would be a deadlock: it moves in front of the first range behind the earlier access. If
+   * between would deadlock: it moves in front of the first range behind the earlier access. If
    * that access is in one of the ranges, the barrier stays. */
   static const SyncNode* InFrontOfRanges(const SyncNode* place, const Conflict& c) {
     const SyncNode* a = c.earlier.access->node;

@@ -20,8 +20,8 @@
  * - Conditions of `if` and `if_then_else` have one value for the w lanes (UniformComparison), or
  *   they are comparisons that hold in all lanes if they hold in the first or the last one. The
  *   code of the latter is `if (they hold) vector else loop`, where the loop has the widest vectors
- *   that no condition cuts: the tail of an array in memory is scalar, or, of rows of even length,
- *   pairs.
+ *   that no condition cuts: the tail of an array in memory has vectors of fewer lanes if its bound
+ *   is a multiple of them, else it is scalar.
  * - A loop in the body runs alike in all lanes, and the body stores to no element that depends on
  *   its variable: each iteration is one of vectors, such as a term of a sum.
  * - The body has no jump, and no call that is not elementwise. Atomic additions may stand as
@@ -607,8 +607,8 @@ class LoopVectorizer : public AnalyzingMutator {
   }
 
  private:
-  /*! The loop with the most lanes that are legal; nullopt where one lane alone is. `may_branch`: a
-   * condition may cut a vector. */
+  /*! The loop with the most lanes that are legal; nullopt if no more than one lane is legal.
+   * `may_branch`: a condition may cut a vector. */
   std::optional<Stmt> Widest(const For& loop, int64_t extent, int most_lanes, bool may_branch) {
     for (int lanes = most_lanes; lanes > 1; lanes /= 2) {
       if (extent % lanes != 0) continue;

@@ -83,3 +83,70 @@ def test_a_tensor_of_integers_is_loaded_by_its_address():
     loop = producer(main)
     assert "tma_load" in loop
     assert "number" not in loop
+
+
+@pytest.mark.parametrize("kind", ["conditional", "in a loop"])
+def test_what_may_not_be_read_in_each_iteration_stays(kind):
+    """Table has no element -1, and none behind its end."""
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((64, 64), "float16"),
+        K: T.Tensor((32, 64, 64), "float16"),
+        Table: T.Tensor((8,), "int32"),
+        C: T.Tensor((64, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            q, k = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            out = T.alloc_fragment((64, 64), "float32")
+            T.copy(Q, q)
+            T.clear(out)
+            for t in T.Pipelined(8, num_stages=2):
+                if kind == "conditional":
+                    some = T.And(t >= 1, T.popcount(n >> t) > 0)
+                    T.copy(K[T.if_then_else(some, Table[t - 1], 3), :, :], k)
+                else:
+                    for row in T.serial(T.min(n, 64)):
+                        T.copy(K[Table[t], row : row + 1, :], k[row : row + 1, :])
+                T.gemm(q, k, out)
+            T.copy(out, C)
+
+    assert "number" not in producer(main)
+
+
+@pytest.mark.parametrize(("kind", "moved"), [(T.Tensor, True), (T.SymmetricTensor, False)])
+def test_what_another_rank_may_write_is_read_behind_the_wait(kind, moved):
+    """The other role may have waited for the signal that a row of the table is there."""
+
+    @T.prim_func
+    def main(
+        K: T.Tensor((32, 64, 64), "float16"),
+        Table: kind((8,), "int32"),
+        Ready: kind((8,), "uint32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=256):
+            k = T.alloc_shared((64, 64), "float16")
+            full, empty = T.alloc_barrier(1), T.alloc_barrier(128)
+            with T.ws(0):
+                if T.get_thread_binding() == 0:
+                    for t in T.serial(8):
+                        T.barrier_wait(empty, t & 1)
+                        T.tma_copy(K[Table[t], :, :], k, barrier=full)
+                        T.barrier_arrive(full)
+            with T.ws(1):
+                out = T.alloc_fragment((64, 64), "float32")
+                T.clear(out)
+                for t in T.serial(8):
+                    if kind is T.SymmetricTensor:
+                        T.signal_wait_until(Ready[t], "ge", 1)
+                    T.barrier_arrive(empty)
+                    T.barrier_wait(full, t & 1)
+                    for i, j in T.Parallel(64, 64):
+                        out[i, j] += k[i, j]
+                T.copy(out, C)
+
+    source = tilelang.compile(main, target=SM90).get_kernel_source()
+    loop = source.partition("for (int t")[2].partition("tma_load")[0]
+    assert ("number = Table[t]" in loop.partition("mbarrier_wait")[0]) == moved

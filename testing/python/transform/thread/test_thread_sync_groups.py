@@ -153,7 +153,7 @@ def beside(statements, body):
             "    S[tx] = A[tx]",
             [1, 3],
         ),
-        # A role of its own order writes nothing that others do not expect, and has no barrier.
+        # Accesses of two roles are ordered by the program's mbarriers: no barrier.
         ("ROLE 0: S[tx] = A[tx]\nROLE 1: B[tx] = S[383 - tx]", []),
     ],
 )
