@@ -286,8 +286,8 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
     walk = Walk.of(heads, key_heads, length, window, ranges)
     if walk.keys > MOST_KEYS or dim != 64:
         raise ValueError(
-            f"found heads of {dim}, and {walk.keys} keys of a step for a window of {window} and "
-            f"{walk.packed} heads for each of keys, wanted heads of 64 and at most {MOST_KEYS} keys; "
+            f"found heads of {dim}, and {walk.keys} keys of a step for a window of {window} where "
+            f"{walk.packed} heads share keys, wanted heads of 64 and at most {MOST_KEYS} keys; "
             "flash_attention_windows.backward takes others"
         )
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
