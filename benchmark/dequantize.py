@@ -149,7 +149,7 @@ def row(form, M, N, K, wanted, packed=False, small=False):
 
     def inputs(device):
         a, pairs, *others = dequantize.inputs(form, M, N, K, device=device)
-        return [a, dequantize.pack(form, pairs) if packed else pairs, *others]
+        return [a, dequantize.pack(form, pairs, others[0]) if packed else pairs, *others]
 
     def error(given, found):
         a, pairs, scale, _ = given

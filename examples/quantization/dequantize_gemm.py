@@ -51,6 +51,8 @@ exponent, and its sign; those of the next two are 3 and 6 bits below; the last o
 OFFSET = 64
 """Packed MXFP4 is multiplied by 2 ** -OFFSET, and C by 2 ** OFFSET: so one factor, which bfloat16
 has, makes up for the scale and for the difference of the exponents' biases."""
+PACKED_SCALES = (66, 192)
+"""The least and the largest byte of a scale that is left room for, 2 ** -61 and 2 ** 65."""
 
 
 def bit_order(form):
@@ -73,9 +75,19 @@ def reordered(pairs, order):
     return bits.sum(-1, dtype=torch.uint8)
 
 
-def pack(form, pairs):
+def pack(form, pairs, scale):
     """Pairs of weights with the elements in the order of `place_in_pack`, so that a thread loads
-    what it has of a row at once, and the bits of MXFP4 in that of `E2M1_BITS`."""
+    what it has of a row at once, and the bits of MXFP4 in that of `E2M1_BITS`. Of MXFP4, a `scale`
+    that has no room in `PACKED_SCALES` is refused, but where all its weights are zero."""
+    if form == "mxfp4":
+        groups = torch.nn.functional.pad(pairs & 0x77, (0, -pairs.shape[1] % 16))
+        used = scale.T[groups.view(len(pairs), -1, 16).any(-1)]
+        least, most = PACKED_SCALES
+        if ((used < least) | (used > most)).any():
+            raise ValueError(
+                f"found scales {int(used.min())} to {int(used.max())}, wanted {least} to {most}, "
+                "which are 2 ** -61 to 2 ** 65; weights that are not packed take all"
+            )
     return reordered(pairs, bit_order(form))
 
 
@@ -182,8 +194,7 @@ def matmul(
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
     zeros, which are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a
     multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied
-    while the next one is unpacked. Scales of packed MXFP4 are 2 ** -61 to 2 ** 65:
-    smaller ones make weights zero, and larger ones NaN. Its `threads` are twice block_N.
+    while the next one is unpacked. With packed MXFP4, `threads` are twice block_N.
     With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
     share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
     its weights: fewer instructions where A has few rows."""
@@ -349,7 +360,7 @@ def relative_error(form, M, N, K, device="cpu", **tile):
     """||ours - float64|| / ||float64|| for weights in `form`."""
     group = {"group": tile["group"]} if "group" in tile else {}
     a, pairs, scale, arrivals = inputs(form, M, N, K, device=device, **group)
-    weights = pack(form, pairs) if tile.get("packed") else pairs
+    weights = pack(form, pairs, scale) if tile.get("packed") else pairs
     found = matmul(form, M, N, K, **tile)(a, weights, scale, arrivals)
     wanted = reference(form, a, pairs, scale, **group)
     assert not arrivals.any(), "the counters of a kernel with split K are not 0 again"

@@ -74,8 +74,8 @@ def test_other_schedules(example, device, form, size, tile):
 
 @pytest.mark.parametrize("form", ["int4", "mxfp4"])
 def test_packed_weights_are_unpacked_by_their_order(example, form):
-    pairs = example.inputs(form, 1, 3, 1000)[1]
-    assert example.unpack_order(form, example.pack(form, pairs))[:, :500].equal(pairs)
+    _, pairs, scale, _ = example.inputs(form, 1, 3, 1000)
+    assert example.unpack_order(form, example.pack(form, pairs, scale))[:, :500].equal(pairs)
 
 
 @pytest.mark.parametrize("scale", [66, 192])
@@ -84,10 +84,21 @@ def test_packed_mxfp4_takes_scales_far_from_one(example, device, scale):
     tile = {**SHORT, "block_K": 128, "num_stages": 2, "packed": True}
     a, pairs, scales, arrivals = example.inputs("mxfp4", 24, 72, 300, device=device)
     scales.fill_(scale)
-    packed = example.pack("mxfp4", pairs)
+    packed = example.pack("mxfp4", pairs, scales)
     found = example.matmul("mxfp4", 24, 72, 300, **tile)(a, packed, scales, arrivals)
     wanted = example.reference("mxfp4", a, pairs, scales)
     assert (found.double() - wanted).norm() < 8e-3 * wanted.norm()
+
+
+@pytest.mark.parametrize("scale", [0, 65, 193, 255])
+def test_packed_mxfp4_refuses_scales_that_it_has_no_room_for(example, scale):
+    """Weights would become zero, or products NaN; zeros have no use for their scale."""
+    _, pairs, scales, _ = example.inputs("mxfp4", 1, 3, 300)
+    scales[4, 1] = scale
+    with pytest.raises(ValueError, match="wanted 66 to 192"):
+        example.pack("mxfp4", pairs, scales)
+    pairs[1, 64:80] = 0x80  # 0 and -0
+    example.pack("mxfp4", pairs, scales)
 
 
 @pytest.mark.parametrize(
