@@ -329,7 +329,7 @@ def gradients(heads, group, chunk=CHUNK, d_state=STATE, width=WIDTH, depth=2):
     return main
 
 
-def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, **tile):
+def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, depth=2):
     """dX, d_dt, dA, dB and dC of dY and of the gradient of the last state."""
     (length, heads, width), d_state = x.shape, b.shape[1]
     chunks = -(-length // chunk)
@@ -345,7 +345,7 @@ def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, **tile):
     d_x, d_dt = torch.empty_like(x), torch.empty_like(dt)
     d_a, d_b, d_c = (torch.zeros_like(t, dtype=torch.float32) for t in (a, b, c))
     results = d_x, d_dt, d_a, d_b, d_c
-    kernel = tilelang.compile(gradients(heads, group, **sizes, **tile), target=HOPPER)
+    kernel = tilelang.compile(gradients(heads, group, depth=depth, **sizes), target=HOPPER)
     kernel(x, a, b, c, d_y, decays, states, behind, *results)
     return results
 

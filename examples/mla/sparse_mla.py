@@ -40,6 +40,16 @@ def online_softmax(scores, out, row_max, row_sum, scale):
             piece[i, j] = piece[i, j] * rescale[i]
 
 
+@T.macro
+def gather(KV, Chosen, query, tile, first, here):
+    """Columns `here` of the rows that are named from `first` on. What is no row is zero."""
+    rows, columns = (int(extent) for extent in tile.shape)
+    line = math.gcd(columns, LINE)
+    for part, j, d in T.Parallel(columns // line, rows, line):
+        at = part * line + d
+        tile[j, at] = KV[Chosen[query, first + j], here.start + at]
+
+
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def sparse_mla(
     heads, latent, rotated, dtype=T.bfloat16, block_H=64, block_N=64, pieces=4, threads=256
@@ -55,14 +65,6 @@ def sparse_mla(
     if latent % pieces:
         raise ValueError(f"pieces is {pieces}, wanted a divisor of latent, {latent}")
     columns = [slice(first, first + width) for first in range(0, latent, width)]
-
-    @T.macro
-    def gather(KV, Chosen, query, tile, first, here):
-        """Columns of the rows that are named from `first` on. What is no row is zero."""
-        line = math.gcd(int(tile.shape[1]), LINE)
-        for part, j, d in T.Parallel(tile.shape[1] // line, block_N, line):
-            at = part * line + d
-            tile[j, at] = KV[Chosen[query, first + j], here.start + at]
 
     @T.prim_func
     def main(

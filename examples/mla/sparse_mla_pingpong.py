@@ -6,12 +6,11 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
-import math
 from functools import partial
 
 import torch
 from mla_decode_pingpong import HEADS, TILE, attend, schedule
-from sparse_mla import LINE, LOG2_E, check
+from sparse_mla import LOG2_E, check, gather
 
 import tilelang
 import tilelang.language as T
@@ -34,12 +33,8 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
     columns = [slice(0, half), slice(half, latent), slice(latent, width)]
 
     @T.macro
-    def gather(KV, Chosen, query, tile, first, part):
-        """Columns of the rows that are named from `first` on. What is no row is zero."""
-        line = math.gcd(int(tile.shape[1]), LINE)
-        for p, j, d in T.Parallel(tile.shape[1] // line, TILE, line):
-            at = p * line + d
-            tile[j, at] = KV[Chosen[query, first + j], columns[part].start + at]
+    def load(KV, Chosen, query, tile, first, part):
+        gather(KV, Chosen, query, tile, first, columns[part])
 
     @T.macro
     def look(Chosen, query, seen, first):
@@ -66,7 +61,7 @@ def sparse_mla(heads, latent=512, rotated=64, dtype=T.bfloat16):
             rows = slice(bx * HEADS, (bx + 1) * HEADS)
             attend(
                 *(plan, half, rotated, dtype, [Q[query, rows, here] for here in columns], chosen),
-                load=partial(gather, KV, Chosen, query),
+                load=partial(load, KV, Chosen, query),
                 store=partial(store, Output, LogSum, query, rows),
                 look=partial(look, Chosen, query),
             )
