@@ -1,25 +1,12 @@
 """Weights of 4 bits: split K in one kernel, and what ptxas makes of the loop."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 
 import tilelang
 from tilelang.testing.sass import loop_with
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "quantization"
+EXAMPLE = "quantization/dequantize_gemm.py"
 SHORT = {"block_M": 16, "block_N": 64, "threads": 128}
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("dequantize", EXAMPLES / "dequantize_gemm.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["dequantize"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(("form", "bound"), [("int4", 1e-3), ("mxfp4", 8e-3)])
