@@ -10,9 +10,9 @@
  *   "aligned": 16: every row that cp.async would move begins and ends at multiples of so many bytes
  *     on both sides; absent where fewer than 4 are proved;
  *   "bytes": 16: those of a lane that one instruction of "buffer_load_lds" moves;
- *   "touched_elsewhere": 1: TMA could store to the tensor, if copies alone did: the program hears
- * of it; "block_dim": 0: in a cluster, the dimension, of those longer than 1, in which TMA can load
- * a part of the tile for each block.
+ *   "touched_elsewhere": 1: TMA would store the tile if copies alone stored to its tensor;
+ *   "block_dim": 0: in a cluster, the dimension, of those longer than 1, in which TMA can load a
+ *     part of the tile for each block.
  *
  * A load by TMA or by cp.async needs a pass that lets threads wait for it: one that none narrows to
  * either is made by the threads. So is one by "registers" that no pipeline splits into two copies.
