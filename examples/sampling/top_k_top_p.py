@@ -263,8 +263,9 @@ def sort_by_place(listed, size, ordered_list, number, rank):
             for v in T.unroll(VECTOR, explicit=True):
                 for i, part in T.Parallel(apiece, PARTS):
                     other = (n * PARTS + part) * VECTOR + v
-                    if places[other] < places[step * apiece + i]:
-                        number[i, part] += 1
+                    # The sign of a difference, which is shifted and added by one instruction.
+                    distance = places[other] - places[step * apiece + i]
+                    number[i, part] += T.cast(T.cast(distance, T.uint32) >> T.uint32(31), T.int32)
         T.reduce_sum(number, rank, dim=1)
         for i in T.Parallel(apiece):
             if step * apiece + i < size:
@@ -283,10 +284,11 @@ def sum_larger(value, weight, size, k, larger, number, rank, above, sum_above):
             for v in T.unroll(VECTOR, explicit=True):
                 for i, part in T.Parallel(apiece, PARTS):
                     other = (n * PARTS + part) * VECTOR + v
-                    is_larger = value[other] > value[step * apiece + i]
-                    number[i, part] += T.cast(is_larger, T.int32)
-                    # All weights are loaded, in vectors.
-                    above[i, part] += T.cast(is_larger, T.float32) * weight[other]
+                    # 0 or 1, which one instruction gives, and another one adds; all weights are
+                    # loaded, in vectors.
+                    is_larger = T.cast(value[other] > value[step * apiece + i], T.float32)
+                    number[i, part] += is_larger
+                    above[i, part] += is_larger * weight[other]
         T.reduce_sum(number, rank, dim=1)
         T.reduce_sum(above, sum_above, dim=1)
         for i in T.Parallel(apiece):
@@ -309,6 +311,8 @@ def by_comparison(listed, size, apiece, top, k, p, uniform, row, Token):
     first = T.alloc_shared((2,), T.int32)
     number = T.alloc_fragment((apiece, PARTS), T.int32)
     rank = T.alloc_fragment((apiece,), T.int32)
+    larger_ones = T.alloc_fragment((apiece, PARTS), T.float32)
+    value_rank = T.alloc_fragment((apiece,), T.float32)
     above = T.alloc_fragment((apiece, PARTS), T.float32)
     sum_above = T.alloc_fragment((apiece,), T.float32)
     total = T.alloc_shared((1,), T.float32)
@@ -318,7 +322,7 @@ def by_comparison(listed, size, apiece, top, k, p, uniform, row, Token):
     for j in T.Parallel(ranked, coalesced_width=1):
         weight[j] = T.if_then_else(j < size, weight_of(value[j], top), 0)
         larger[j] = T.infinity(T.float32)
-    sum_larger(value, weight, size, k, larger, number, rank, above, sum_above)
+    sum_larger(value, weight, size, k, larger, larger_ones, value_rank, above, sum_above)
     for j in T.Parallel(ranked, coalesced_width=1):
         of_all[j] = T.if_then_else(larger[j] < T.infinity(T.float32), weight[j], 0)
     T.reduce_sum(of_all, total, dim=0)
