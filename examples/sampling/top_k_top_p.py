@@ -58,8 +58,8 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state)
     pivots, weights, numbers = state
     count = pivots.shape[0]
     behind = T.alloc_var(T.uint32, init=high)
-    from_low = T.alloc_var(T.int32, init=2147483647)
-    from_behind = T.alloc_var(T.int32, init=0)
+    from_low = T.alloc_var(T.float32, init=T.infinity(T.float32))
+    from_behind = T.alloc_var(T.float32, init=0.0)
     while behind - low > T.uint32(1) and from_low > most and from_low - from_behind > 1:
         begin = T.alloc_var(T.uint32, init=low)
         end = T.alloc_var(T.uint32, init=behind)
@@ -122,8 +122,7 @@ def measure_maxima(source, by_weight, state):
     T.clear(number)
     for c in T.unroll(values.shape[0], explicit=True):
         for p, j in T.Parallel(*number.shape):
-            if values[c, j] >= pivots[p]:
-                number[p, j] += 1
+            number[p, j] += T.cast(values[c, j] >= pivots[p], T.float32)
     T.reduce_sum(number, numbers, dim=1)
 
 
@@ -222,7 +221,7 @@ def by_passes(Logits, row, k, p, uniform, Token, logits, state):
     # Of 32 lines, each a warp's part of a block.
     groups = -(-tiles_of(Logits, logits) * loads * (block // LINE) // LANES)
     weight = T.alloc_fragment((PIVOTS, block), T.float32)
-    number = T.alloc_fragment((PIVOTS, block), T.int32)
+    number = T.alloc_fragment((PIVOTS, block), T.float32)
     line_tops = T.alloc_shared((groups, LANES), T.float32)
     line_weights = T.alloc_shared((groups, LANES), T.float32)
     of_lines = (line_tops, line_weights)
@@ -430,18 +429,19 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
         with T.Kernel(batch, threads=threads) as row:
             logits = T.alloc_fragment((loads, block), T.float32)
             pivots = T.alloc_fragment((PIVOTS,), T.float32)
-            # Shared: what decides about loops is the same in all threads.
+            # Shared: what decides about loops is the same in all threads. Numbers are floats, exact
+            # up to 2 ** 24: one instruction compares, another one adds.
             weights = T.alloc_shared((PIVOTS,), T.float32)
-            numbers = T.alloc_shared((PIVOTS,), T.int32)
+            numbers = T.alloc_shared((PIVOTS,), T.float32)
             state = (pivots, weights, numbers)
             # The same for the parts.
             list_pivots = T.alloc_fragment((LIST_PIVOTS,), T.float32)
-            list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.int32))
+            list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.float32))
             # Each thread compares with all of them.
             T.annotate_layout(
                 {list_pivots: make_fully_replicated_layout_fragment(list_pivots, threads)}
             )
-            number = T.alloc_fragment((LIST_PIVOTS, threads), T.int32)
+            number = T.alloc_fragment((LIST_PIVOTS, threads), T.float32)
             maxima = T.alloc_fragment((tiles, threads), T.float32)
             of_tile = T.alloc_fragment((block,), T.float32)
             of_thread = T.alloc_fragment((threads,), T.float32)
