@@ -148,11 +148,11 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         return [torch.randn(rows, K, device=device).to(dtype) for rows in (M, N)]
 
     def inputs(device):
-        a, pairs, *others = dequantize.inputs(form, M, N, K, device=device)
-        return [a, dequantize.pack(form, pairs, others[0]) if packed else pairs, *others]
+        a, pairs, scale = dequantize.inputs(form, M, N, K, device=device)
+        return [a, dequantize.pack(form, pairs, scale) if packed else pairs, scale]
 
     def error(given, found):
-        a, pairs, scale, _ = given
+        a, pairs, scale = given
         if packed:
             pairs = dequantize.unpack_order(form, pairs)[:, : K // 2]
         return norm_error(found, dequantize.reference(form, a, pairs, scale)), BOUND[form]
