@@ -124,7 +124,7 @@ def short(M, N, K, form):
                     break
     if form == "int4" and columns <= 32:
         found += [{**config, "scale_sums": True} for config in found]
-    return found
+    return found + [{**config, "apart": True} for config in found if config["split"] > 1]
 
 
 def row(form, M, N, K, wanted, packed=False, small=False):
@@ -148,11 +148,11 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         return [torch.randn(rows, K, device=device).to(dtype) for rows in (M, N)]
 
     def inputs(device):
-        a, pairs, scale = dequantize.inputs(form, M, N, K, device=device)
-        return [a, dequantize.pack(form, pairs, scale) if packed else pairs, scale]
+        a, pairs, *others = dequantize.inputs(form, M, N, K, device=device)
+        return [a, dequantize.pack(form, pairs, others[0]) if packed else pairs, *others]
 
     def error(given, found):
-        a, pairs, scale = given
+        a, pairs, scale, _ = given
         if packed:
             pairs = dequantize.unpack_order(form, pairs)[:, : K // 2]
         return norm_error(found, dequantize.reference(form, a, pairs, scale)), BOUND[form]

@@ -118,24 +118,46 @@ def words_of_threads(rows, width):
 
 
 @T.macro
+def add_up(local, partial, arrivals, tile, split):
+    """Pass a share of a tile on; whether all others are there, and then `local` is their sum."""
+    arrived = T.alloc_shared((1,), T.int32)
+    T.copy(local, partial[T.get_block_binding(2), tile, :, :])
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        arrived[0] = T.atomic_add(arrivals[tile], 1, memory_order="acq_rel", return_prev=True)
+    is_last = T.alloc_var(T.bool)
+    is_last = arrived[0] == split - 1
+    if is_last:
+        if split == 2:  # the sum of two does not depend on their order
+            for n, m in T.Parallel(*local.shape):
+                local[n, m] += partial[1 - T.get_block_binding(2), tile, n, m]
+        else:
+            T.clear(local)
+            for share in T.serial(split):
+                for n, m in T.Parallel(*local.shape):
+                    local[n, m] += partial[share, tile, n, m]
+        if T.get_thread_binding() == 0:
+            arrivals[tile] = 0
+    return is_last
+
+
+@T.macro
 def leave(local, partial, share, row, column, factor):
-    """A share of a tile, times `factor`, turned, for `add_shares`."""
+    """A share of a tile, turned, times `factor`, for `add_shares`."""
     for n, m in T.Parallel(*local.shape):
-        value = local[n, m] * factor if factor > 1 else local[n, m]
-        partial[share, row + m, column + n] = value
+        partial[share, row + m, column + n] = local[n, m] * factor if factor > 1 else local[n, m]
 
 
 @T.macro
 def add_shares(partial, C):
-    """C of shares of K (split, M, N), filled up to whole tiles; the sum is in their order."""
-    split, (M, N) = partial.shape[0], C.shape
-    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 8), threads=256) as (bx, by):
+    """C of shares (split, M, N), of whole tiles of this kernel; the sum is in their order."""
+    with T.Kernel(T.ceildiv(C.shape[1], 128), T.ceildiv(C.shape[0], 8), threads=256) as (bx, by):
         sums = T.alloc_fragment((8, 128), T.float32)
         T.clear(sums)
         T.pdl_sync()
-        for s in T.unroll(split):
+        for share in T.unroll(partial.shape[0]):
             for i, j in T.Parallel(8, 128):
-                sums[i, j] += partial[s, by * 8 + i, bx * 128 + j]
+                sums[i, j] += partial[share, by * 8 + i, bx * 128 + j]
         T.copy(sums, C[by * 8, bx * 128])
 
 
@@ -199,6 +221,15 @@ class Step(NamedTuple):
     def factor(self):
         """By which the product has to be multiplied."""
         return 2.0**OFFSET if self.by_words else 1.0
+
+    def checked(self):
+        """Itself, if the sums of a part may take a scale where they are to."""
+        if self.scale_sums and self.form.scale == T.uint8:
+            raise ValueError("found scale_sums for mxfp4, wanted it for int4")
+        if self.scale_sums and self.scaled % self.width:
+            found, group = f"found parts of {self.width}", f"groups of {self.group}"
+            raise ValueError(f"{found}, wanted {group} to be whole")
+        return self
 
 
 @T.macro
@@ -306,37 +337,37 @@ def matmul(
     blocks=None,
     padded=False,
     scale_sums=False,
+    apart=False,
 ):
     """C (M, N) of A (M, K) and B (N, K) in `form`, two elements in a byte, which has for `group` of
-    them along K a scale, (K / group, N) of them. `split` blocks share K; a second kernel adds up.
-    `packed` weights come from `pack`; block_K is then a multiple of `PACKED`, and each of `parts`
-    of a step one or a half of that: a part is multiplied while the next one is unpacked. With
-    packed MXFP4, `threads` are twice block_N.
+    them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
+    zeros, which are 0 again behind the kernel; the last one adds up, or with `apart` a second
+    kernel, which is faster where tiles are large. `packed` weights come from `pack`; block_K is
+    then a multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is
+    multiplied while the next one is unpacked. With packed MXFP4, `threads` are twice block_N.
     With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
     share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
     its weights: fewer instructions where A has few rows."""
-    _, dtype, scale_type, usual = FORMS[form]
-    group = group or usual
-    step = Step(FORMS[form], group, block_M, block_N, block_K, parts, packed, scale_sums)
-    if scale_sums and scale_type == T.uint8:
-        raise ValueError(f"found scale_sums for {form}, wanted it for int4")
-    if scale_sums and step.scaled % step.width:
-        raise ValueError(f"found parts of {step.width}, wanted groups of {group} to be whole")
+    _, dtype, scale_type, usual = kind = FORMS[form]
+    tile = block_M, block_N, block_K
+    step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked()
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
     grid = -(-N // block_N), -(-M // block_M), split
+    apart = apart and split > 1
+    tiles = (grid[0] * grid[1], block_N, block_M)
+    whole = (grid[1] * block_M, -(-grid[0] * block_N // 128) * 128)  # of `add_shares`, too
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, columns // 2), T.uint8),
-        scale: T.Tensor((T.ceildiv(K, group), N), scale_type),
+        scale: T.Tensor((T.ceildiv(K, step.group), N), scale_type),
+        arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), dtype),
     ):
         if split > 1:
-            # Of whole tiles, also of `add_shares`.
-            whole = grid[1] * block_M, -(-grid[0] * block_N // 128) * 128
-            partial = T.alloc_global((split, *whole), T.float32)
+            partial = T.alloc_global((split, *(whole if apart else tiles)), T.float32)
         if padded:
             A_wide = T.alloc_global((M, -(-K // 8) * 8), dtype)
             copy_rows((A, A_wide))
@@ -349,22 +380,23 @@ def matmul(
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
+            if padded:
+                T.pdl_sync()  # launched beside the end of the copy
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
             shared = (A_shared, B_bytes, scale_shared)
             if blocks:
                 for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
-                    place = (row, column, 0)
-                    multiply(operands, shared, C_local, place, steps, num_stages, step)
+                    multiply(operands, shared, C_local, (row, column, 0), steps, num_stages, step)
                     store(C_local, C, C_shared, row * block_M, column * block_N, step.factor)
             else:
                 multiply(operands, shared, C_local, (by, bx, bz), steps, num_stages, step)
                 row, column = by * block_M, bx * block_N
-                if split > 1:
+                if apart:
                     leave(C_local, partial, bz, row, column, step.factor)
-                else:
+                elif split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
                     store(C_local, C, C_shared, row, column, step.factor)
-        if split > 1:
+        if apart:
             add_shares(partial, C)
 
     return main
@@ -381,15 +413,16 @@ def unpack(pairs, values):
 
 
 def inputs(form, M, N, K, group=128, device="cpu"):
-    """A, pairs of weights and their scales, for weights in `form`, int4 or mxfp4."""
+    """A, pairs of weights, their scales and counters, for weights in `form`, int4 or mxfp4."""
     torch.manual_seed(0)
     pairs = torch.randint(0, 256, (N, K // 2), dtype=torch.uint8, device=device)
+    arrivals = torch.zeros(N, dtype=torch.int32, device=device)
     if form == "int4":
         a = torch.randn(M, K, device=device, dtype=torch.float16)
-        return [a, pairs, torch.rand(-(-K // group), N, device=device).half()]
+        return [a, pairs, torch.rand(-(-K // group), N, device=device).half(), arrivals]
     a = torch.randn(M, K, device=device, dtype=torch.bfloat16)
     scale = torch.randint(120, 134, (-(-K // 32), N), dtype=torch.uint8, device=device)
-    return [a, pairs, scale]
+    return [a, pairs, scale, arrivals]
 
 
 def reference(form, a, pairs, scale, group=128):
@@ -407,10 +440,11 @@ def reference(form, a, pairs, scale, group=128):
 def relative_error(form, M, N, K, device="cpu", **tile):
     """||ours - float64|| / ||float64|| for weights in `form`."""
     group = {"group": tile["group"]} if "group" in tile else {}
-    a, pairs, scale = inputs(form, M, N, K, device=device, **group)
+    a, pairs, scale, arrivals = inputs(form, M, N, K, device=device, **group)
     weights = pack(form, pairs, scale) if tile.get("packed") else pairs
-    found = matmul(form, M, N, K, **tile)(a, weights, scale)
+    found = matmul(form, M, N, K, **tile)(a, weights, scale, arrivals)
     wanted = reference(form, a, pairs, scale, **group)
+    assert not arrivals.any(), "the counters of a kernel with split K are not 0 again"
     return float((found.double() - wanted).norm() / wanted.norm())
 
 
