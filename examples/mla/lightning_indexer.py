@@ -208,8 +208,7 @@ def list_tile(Scores, query, seen, first, guarded, least, keys, state):
             key = keys[u, i // LANES, i % LANES * 4 + v]
             if key >= least:
                 row = first + (u * warps + i // LANES) * width + i % LANES * 4 + v
-                # A row's number is not negative: its upper half is 0 without an instruction.
-                low = T.cast(T.cast(row, T.uint32), T.uint64)
+                low = T.cast(T.cast(row, T.uint32), T.uint64)  # no sign to extend
                 both = T.cast(key, T.uint64) << T.uint64(32) | low
                 # Places differ, so that stores need no order: no barriers between tiles.
                 T.atomic_store(kept[at[i]], both, memory_order="relaxed")
