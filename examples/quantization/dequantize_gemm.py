@@ -81,7 +81,7 @@ def pack(form, pairs, scale):
     that has no room in `PACKED_SCALES` is refused, but where all its weights are zero."""
     if form == "mxfp4":
         groups = torch.nn.functional.pad(pairs & 0x77, (0, -pairs.shape[1] % 16))
-        used = scale.T[groups.view(len(pairs), -1, 16).any(-1)]
+        used = scale.T[groups.view(len(pairs), -1, 16).any(-1).bool()]
         least, most = PACKED_SCALES
         if ((used < least) | (used > most)).any():
             raise ValueError(
