@@ -45,7 +45,7 @@ def spills_in_loops(cubin: bytes, kernel: str, arch: str) -> tuple[int, int]:
     code = instructions(cubin, kernel)
     targets = branch_targets(code, arch)
     loops = _loops([_next(code, targets, i) for i in range(len(code))])
-    multiply = [loop for loop in loops if any(_is_product(code[i]) for i in loop)]
+    multiply = [loop for loop in loops if any(is_product(code[i]) for i in loop)]
     inside = list(itertools.chain(*(multiply or loops))) or range(len(code))
     return sum(_is_spill(code[i]) for i in inside), len(inside)
 
@@ -59,6 +59,11 @@ def instructions(cubin: bytes, kernel: str) -> list[Instruction]:
         if cubin.startswith(f".text.{kernel}\0".encode(), text + name):
             return list(struct.iter_unpack("<QQ", cubin[offset : offset + length]))
     raise ValueError(f"the binary has no kernel {kernel}")
+
+
+def is_product(instruction: Instruction) -> bool:
+    """Whether it multiplies matrices."""
+    return instruction[0] & (1 << _FORM) - 1 in _PRODUCTS
 
 
 def branch_targets(code: Sequence[Instruction], arch: str) -> dict[int, int]:
@@ -78,10 +83,6 @@ def _is_spill(instruction: Instruction) -> bool:
     low = instruction[0]
     is_local = low & 0xFFF in (_LOAD_LOCAL, _STORE_LOCAL)
     return is_local and low >> 24 & 0xFF == _STACK_POINTER
-
-
-def _is_product(instruction: Instruction) -> bool:
-    return instruction[0] & (1 << _FORM) - 1 in _PRODUCTS
 
 
 def _next(code: Sequence[Instruction], targets: dict[int, int], i: int) -> list[int]:
