@@ -221,14 +221,14 @@ def configurations(M, N, K, blocks=None):
     tensor cores and shared memory."""
     found, groups, blocks = [], -(-K // 128), blocks or processors()
 
-    def clocks(block_M, block_N, parts, split, apart):
+    def clocks(block_M, block_N, parts, split, apart, wide):
         width = parts * block_N
-        steps, tiles = -(-groups // split), -(-M // block_M) * -(-N // width)
-        units = tiles * split
-        rows, columns = min(M, block_M), min(N, width)
-        chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110
-        products = 1.12 * (block_M // 64) * 2 * width
-        step = max(chain, products, (rows + columns) * 128 / L2)
+        down, across = -(-M // block_M), -(-N // block_N)
+        narrow = 0 if wide is None else across - wide * parts
+        steps, units = (
+            -(-groups // split),
+            down * (-(-N // width) if wide is None else wide) * split,
+        )
         end, behind = 600 + 4 * width, 0
         share = 4 * block_M * width
         if apart:  # a share is stored, and a second kernel loads them all
@@ -237,12 +237,23 @@ def configurations(M, N, K, blocks=None):
         elif split > 1:  # or the last one's block, one behind the other; of two the other one alone
             end += 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
         # What a step loads from the memory, if each operand comes once.
-        bytes_of_step = (M + N) * K / (units * steps)
+        bytes_of_step = (M + N) * K / ((units + down * narrow / parts) * steps)
 
-        def wave(active):
+        def wave(active, parts=parts):
+            rows, columns = min(M, block_M), min(N, parts * block_N)
+            chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110
+            products = 1.12 * (block_M // 64) * 2 * parts * block_N
+            step = max(chain, products, (rows + columns) * 128 / L2)
             return steps * max(step, active * bytes_of_step / MEMORY) + end if active else 0
 
-        return 2000 + units // blocks * wave(blocks) + wave(units % blocks) + behind
+        last = units % blocks
+        narrow_rounds = -(-down * narrow // (blocks - last))
+        return (
+            2000
+            + units // blocks * wave(blocks)
+            + max(wave(last), narrow_rounds * wave(blocks, 1))
+            + behind
+        )
 
     for block_M, (block_N, parts), split, apart in itertools.product(
         (64, 128),
@@ -256,9 +267,14 @@ def configurations(M, N, K, blocks=None):
         stages = min(8, (SHARED - block_M * block_N * 2 - 256) // stage)
         config = {"block_M": block_M, "block_N": block_N, "parts": parts, "split": split}
         config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0, "apart": apart}
-        time = clocks(block_M, block_N, parts, split, apart)
+        narrower = range(N // (parts * block_N) + 1) if parts > 1 and split == 1 else ()
+        time, wide = min(
+            (clocks(block_M, block_N, parts, split, apart, wide), wide or -1)
+            for wide in (None, *narrower)
+        )
+        config |= {"wide": wide} if wide > 0 else {}
         found.append((time, config))
-        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20:
+        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20 and wide < 0:
             # Less comes from L2 and the memory, but blocks wait for each other.
             found.append((time * 1.001, {**config, "cluster": 2, "panel": 8}))
     return [config for _, config in sorted(found, key=lambda entry: entry[0])]
