@@ -229,22 +229,23 @@ def configurations(M, N, K, blocks=None):
             -(-groups // split),
             down * (-(-N // width) if wide is None else wide) * split,
         )
-        end, behind = 600 + 4 * width, 0
+        adding, behind = 0, 0
         share = 4 * block_M * width
         if apart:  # a share is stored, and a second kernel loads them all
-            end += share / L2
+            adding = share / L2
             behind = ADDING + units * share / L2_OF_ALL
         elif split > 1:  # or the last one's block, one behind the other; of two the other one alone
-            end += 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
+            adding = 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
         # What a step loads from the memory, if each operand comes once.
         bytes_of_step = (M + N) * K / ((units + down * narrow / parts) * steps)
 
         def wave(active, parts=parts):
             rows, columns = min(M, block_M), min(N, parts * block_N)
-            chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110
+            chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110 * (block_M // 64)
             products = 1.12 * (block_M // 64) * 2 * parts * block_N
             step = max(chain, products, (rows + columns) * 128 / L2)
-            return steps * max(step, active * bytes_of_step / MEMORY) + end if active else 0
+            time = steps * max(step, active * bytes_of_step / MEMORY)
+            return time + 600 + 4 * parts * block_N + adding if active else 0
 
         last = units % blocks
         narrow_rounds = -(-down * narrow // (blocks - last))
@@ -256,25 +257,28 @@ def configurations(M, N, K, blocks=None):
         )
 
     for block_M, (block_N, parts), split, apart in itertools.product(
-        (64, 128),
+        (64, 128, 192),
         ((64, 1), (128, 1), (192, 1), (128, 2)),
         range(1, 33),
         (False, True),
     ):
+        if block_M == 192 and ((block_N, parts, split) != (128, 1, 1) or M < 1024):
+            continue  # three warp groups have less registers each; not measured with few rows
         if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
             continue  # the last share would have nothing
         stage = (block_M + parts * block_N) * 128 + (block_M + 32) * 4
         stages = min(8, (SHARED - block_M * block_N * 2 - 256) // stage)
         config = {"block_M": block_M, "block_N": block_N, "parts": parts, "split": split}
         config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0, "apart": apart}
-        narrower = range(N // (parts * block_N) + 1) if parts > 1 and split == 1 else ()
+        # The widest of equal ones.
+        narrower = range(N // (parts * block_N), 0, -1) if parts > 1 and split == 1 else ()
         time, wide = min(
-            (clocks(block_M, block_N, parts, split, apart, wide), wide or -1)
-            for wide in (None, *narrower)
+            ((clocks(block_M, block_N, parts, split, apart, w), w) for w in (None, *narrower)),
+            key=lambda entry: entry[0],
         )
-        config |= {"wide": wide} if wide > 0 else {}
+        config |= {"wide": wide} if wide else {}
         found.append((time, config))
-        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20 and wide < 0:
+        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20 and not wide:
             # Less comes from L2 and the memory, but blocks wait for each other.
             found.append((time * 1.001, {**config, "cluster": 2, "panel": 8}))
     return [config for _, config in sorted(found, key=lambda entry: entry[0])]
