@@ -137,7 +137,7 @@ def scaled_matmul(
             for n, sums in enumerate(C_local):
                 at = left + n * block_N
                 T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
-        tile = by * columns + left // (parts * block_N)
+        tile = by * -(-N // block_N) + left // block_N
         if not apart and (
             split == 1 or add_up(C_local, partial, arrivals, arrived, tile, first, left, share)
         ):
