@@ -13,7 +13,7 @@ from gemm_any_shape import LINE, add_shares
 
 import tilelang
 import tilelang.language as T
-from tilelang.macros import copy_rows
+from tilelang.macros import add_scaled_products, copy_rows
 
 
 @T.macro
@@ -40,38 +40,6 @@ def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
     return is_last
 
 
-@T.macro
-def add_scaled_products(
-    A_shared, B_shared, C_local, product, row, scale, skipped, square, scale_of_B
-):
-    """A step of a tile: each part of it, `sums` in C_local, gets the product of A_shared and the
-    part's rows of B_shared, times the scales of A's rows, which are in `scale` behind `skipped`
-    others, and of B's, which are in `square`, or one for each row in `scale_of_B`."""
-    block_M, block_N = product.shape
-    shared = len(C_local) * block_N // square.shape[0]
-    for n, sums in enumerate(C_local):
-        T.gemm(
-            A_shared,
-            B_shared[n * block_N : (n + 1) * block_N, :],
-            product,
-            transpose_B=True,
-            clear_accum=True,
-            policy=T.GemmWarpPolicy.FullRow,
-        )
-        if n == 0:
-            # Beside the product, as the fence for these reads is.
-            for i in T.Parallel(block_M):
-                row[i] = scale[skipped + i]
-        for p in T.unroll(block_N // shared):
-            for i, j in T.Parallel(block_M, shared):
-                column = p * shared + j
-                if scale_of_B is None:
-                    of_B = square[n * (block_N // shared) + p]
-                else:
-                    of_B = scale_of_B[n * block_N + column]
-                sums[i, column] += product[i, column] * (row[i] * of_B)
-
-
 @tilelang.jit
 def scaled_matmul(
     M,
@@ -84,6 +52,7 @@ def scaled_matmul(
     group=128,
     panel=8,
     parts=1,
+    wide=None,
     results=1,
     cluster=1,
     split=1,
@@ -99,8 +68,9 @@ def scaled_matmul(
     end of another. `panel` tiles of rows go through the columns together. A tile has `parts` times
     `block_N` columns, one product after the other: the wider it is, the fewer bytes come from L2,
     and the sums of all parts, but the product of one, are in registers. They leave through
-    `results` tiles in turn. Blocks of a `cluster` work on neighbours in M, and each loads a part of
-    B's tile for all.
+    `results` tiles in turn. Only the first `wide` columns of tiles have all parts, if it is given:
+    tiles of one part follow for the blocks that would have none in the last round. Blocks of a
+    `cluster` work on neighbours in M, and each loads a part of B's tile for all.
 
     `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
     them up, or with `apart` a second kernel, whose blocks have a part each. `arrivals` are zeros,
@@ -109,9 +79,10 @@ def scaled_matmul(
     """
     groups, clusters = -(-K // group), processors() // cluster
     rows, columns = -(-M // (cluster * block_M)), -(-N // (parts * block_N))
+    wide = columns if wide is None else wide
+    narrow = max(0, -(-N // block_N) - wide * parts)
     # Columns that share a scale of B, as those of a tile of 192 do in parts.
     shared = math.gcd(block_N, group)
-    squares = parts * block_N // shared
     steps = -(-groups // split)
     apart = apart and split > 1
     # Of whole tiles, of which shares store no part element by element.
@@ -122,9 +93,57 @@ def scaled_matmul(
     # lower last panel would take divisions by a variable, in each step of the producer.
     tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
     tall = min(tall, rows)
-    wide = -(-K // LINE) * LINE
+    panels = -(-rows // tall)
+    # Clusters that have a tile in the last round of those with all parts.
+    taken = panels * wide * tall * split % clusters
+    deep = -(-K // LINE) * LINE
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
     in_front = M % 4 != 0
+
+    @T.macro
+    def make_tile(operands, C, partial, arrivals, tiles, registers, by, rank, left, share):
+        """The tile of row `by` from column `left` on, of as many parts as `registers` has."""
+        left_operand, right_operand, scale_A, scale_B = operands
+        A_shared, B_shared, C_shared, scale, scale_of_B, arrived = tiles
+        row, square, product, C_local = registers
+        first, width = (by * cluster + rank) * block_M, len(C_local) * block_N
+        for sums in C_local:
+            T.clear(sums)
+        begin = share * steps
+        count = T.min(steps, groups - begin) if groups % split else steps
+        for step in T.Pipelined(count, num_stages=num_stages):
+            k = begin + step
+            at = k * M + first
+            T.copy(left_operand[first, k * group], A_shared)
+            T.copy(right_operand[left : left + width, k * group], B_shared[0:width, :])
+            if in_front:
+                flat = T.reshape(scale_A, (groups * M,))
+                T.copy(flat[at // 4 * 4 : at // 4 * 4 + block_M + 32], scale)
+            else:
+                T.copy(scale_A[k, first : first + block_M], scale)
+            if rows_of_B:
+                T.copy(scale_B[k, left : left + width], scale_of_B[0:width])
+            else:
+                # Under way during the product.
+                for p in T.unroll(width // shared):
+                    square[p] = scale_B[(left + p * shared) // group, k]
+            add_scaled_products(
+                *(A_shared, B_shared, C_local, product),
+                *(row, scale, at % 4 if in_front else 0),
+                *((scale_of_B, 1) if rows_of_B else (square, shared)),
+                T.GemmWarpPolicy.FullRow,
+            )
+        if split > 1:
+            for n, sums in enumerate(C_local):
+                at = left + n * block_N
+                T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
+        tile = by * -(-N // block_N) + left // block_N
+        if not apart and (
+            split == 1 or add_up(C_local, partial, arrivals, arrived, tile, first, left, share)
+        ):
+            for n, sums in enumerate(C_local):
+                T.copy(sums, C_shared[n % results])
+                T.copy(C_shared[n % results], C[first, left + n * block_N])
 
     @T.prim_func
     def main(
@@ -135,13 +154,12 @@ def scaled_matmul(
         arrivals: T.Tensor((arrivals_of(M, N),), T.int32),
     ):
         C = T.empty((M, N), out_dtype)
-        if split > 1:
-            partial = T.alloc_global((split, below, beside), T.float32)
+        partial = T.alloc_global((split, below, beside), T.float32) if split > 1 else None
         if padded:
-            A_wide = T.alloc_global((M, wide), T.float8_e4m3fn)
-            B_wide = T.alloc_global((N, wide), T.float8_e4m3fn)
-            copy_rows((A, A_wide), (B, B_wide))
-        left_operand, right_operand = (A_wide, B_wide) if padded else (A, B)
+            A_deep = T.alloc_global((M, deep), T.float8_e4m3fn)
+            B_deep = T.alloc_global((N, deep), T.float8_e4m3fn)
+            copy_rows((A, A_deep), (B, B_deep))
+        operands = (A_deep if padded else A, B_deep if padded else B, scale_A, scale_B)
         with T.Kernel(clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as block:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
             B_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
@@ -150,54 +168,28 @@ def scaled_matmul(
             scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if rows_of_B else None
             scale = T.alloc_shared((block_M + 32 if in_front else block_M,), T.float32)
             row = T.alloc_fragment((block_M,), T.float32)
-            square = T.alloc_local((squares,), T.float32)
+            square = T.alloc_local((parts * block_N // shared,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
             C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
             arrived = T.alloc_shared((1,), T.int32) if split > 1 and not apart else None
-            flat = T.reshape(scale_A, (groups * M,)) if in_front else None
+            memory = (operands, C, partial, arrivals)
+            tiles = (A_shared, B_shared, C_shared, scale, scale_of_B, arrived)
+            number, rank = block // cluster, block % cluster
 
-            units = [-(-rows // tall), columns, tall, split]
-            for above, bx, y, share in T.Persistent(units, clusters, block // cluster):
+            units = [panels, wide, tall, split]
+            for above, bx, y, share in T.Persistent(units, clusters, number):
                 by, left = above * tall + y, bx * parts * block_N
-                first = (by * cluster + block % cluster) * block_M
-                if by >= rows:
-                    continue
-                for sums in C_local:
-                    T.clear(sums)
-                begin = share * steps
-                count = T.min(steps, groups - begin) if groups % split else steps
-                for step in T.Pipelined(count, num_stages=num_stages):
-                    k = begin + step
-                    at = k * M + first
-                    T.copy(left_operand[first, k * group], A_shared)
-                    T.copy(right_operand[left, k * group], B_shared)
-                    if in_front:
-                        T.copy(flat[at // 4 * 4 : at // 4 * 4 + block_M + 32], scale)
-                    else:
-                        T.copy(scale_A[k, first : first + block_M], scale)
-                    if rows_of_B:
-                        T.copy(scale_B[k, left : left + parts * block_N], scale_of_B)
-                    else:
-                        # Under way during the product.
-                        for p in T.unroll(squares):
-                            square[p] = scale_B[(left + p * shared) // group, k]
-                    skipped = at % 4 if in_front else 0
-                    add_scaled_products(
-                        *(A_shared, B_shared, C_local, product),
-                        *(row, scale, skipped, square, scale_of_B),
-                    )
-                tile = by * columns + bx
-                if split > 1:
-                    for n, sums in enumerate(C_local):
-                        at = left + n * block_N
-                        T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
-                if not apart and (
-                    split == 1
-                    or add_up(C_local, partial, arrivals, arrived, tile, first, left, share)
-                ):
-                    for n, sums in enumerate(C_local):
-                        T.copy(sums, C_shared[n % results])
-                        T.copy(C_shared[n % results], C[first, left + n * block_N])
+                if by < rows:
+                    registers = (row, square, product, C_local)
+                    make_tile(*memory, tiles, registers, by, rank, left, share)
+            if narrow and number >= taken:
+                units = [panels, narrow, tall, split]
+                free = clusters - taken
+                for above, bx, y, share in T.Persistent(units, free, number - taken):
+                    by, left = above * tall + y, (wide * parts + bx) * block_N
+                    if by < rows:
+                        registers = (row, square, product, C_local[:1])
+                        make_tile(*memory, tiles, registers, by, rank, left, share)
         if apart:
             add_shares(partial, C)
         return C
@@ -229,44 +221,64 @@ def configurations(M, N, K, blocks=None):
     tensor cores and shared memory."""
     found, groups, blocks = [], -(-K // 128), blocks or processors()
 
-    def clocks(block_M, block_N, parts, split, apart):
+    def clocks(block_M, block_N, parts, split, apart, wide):
         width = parts * block_N
-        steps, tiles = -(-groups // split), -(-M // block_M) * -(-N // width)
-        units = tiles * split
-        rows, columns = min(M, block_M), min(N, width)
-        chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110
-        products = 1.12 * (block_M // 64) * 2 * width
-        step = max(chain, products, (rows + columns) * 128 / L2)
-        end, behind = 600 + 4 * width, 0
+        down, across = -(-M // block_M), -(-N // block_N)
+        narrow = 0 if wide is None else across - wide * parts
+        steps, units = (
+            -(-groups // split),
+            down * (-(-N // width) if wide is None else wide) * split,
+        )
+        adding, behind = 0, 0
         share = 4 * block_M * width
         if apart:  # a share is stored, and a second kernel loads them all
-            end += share / L2
+            adding = share / L2
             behind = ADDING + units * share / L2_OF_ALL
         elif split > 1:  # or the last one's block, one behind the other; of two the other one alone
-            end += 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
+            adding = 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
         # What a step loads from the memory, if each operand comes once.
-        bytes_of_step = (M + N) * K / (units * steps)
+        bytes_of_step = (M + N) * K / ((units + down * narrow / parts) * steps)
 
-        def wave(active):
-            return steps * max(step, active * bytes_of_step / MEMORY) + end if active else 0
+        def wave(active, parts=parts):
+            rows, columns = min(M, block_M), min(N, parts * block_N)
+            chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110 * (block_M // 64)
+            products = 1.12 * (block_M // 64) * 2 * parts * block_N
+            step = max(chain, products, (rows + columns) * 128 / L2)
+            time = steps * max(step, active * bytes_of_step / MEMORY)
+            return time + 600 + 4 * parts * block_N + adding if active else 0
 
-        return 2000 + units // blocks * wave(blocks) + wave(units % blocks) + behind
+        last = units % blocks
+        narrow_rounds = -(-down * narrow // (blocks - last))
+        return (
+            2000
+            + units // blocks * wave(blocks)
+            + max(wave(last), narrow_rounds * wave(blocks, 1))
+            + behind
+        )
 
     for block_M, (block_N, parts), split, apart in itertools.product(
-        (64, 128),
+        (64, 128, 192),
         ((64, 1), (128, 1), (192, 1), (128, 2)),
         range(1, 33),
         (False, True),
     ):
+        if block_M == 192 and ((block_N, parts, split) != (128, 1, 1) or M < 1024):
+            continue  # three warp groups have less registers each; not measured with few rows
         if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
             continue  # the last share would have nothing
         stage = (block_M + parts * block_N) * 128 + (block_M + 32) * 4
         stages = min(8, (SHARED - block_M * block_N * 2 - 256) // stage)
         config = {"block_M": block_M, "block_N": block_N, "parts": parts, "split": split}
         config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0, "apart": apart}
-        time = clocks(block_M, block_N, parts, split, apart)
+        # The widest of equal ones.
+        narrower = range(N // (parts * block_N), 0, -1) if parts > 1 and split == 1 else ()
+        time, wide = min(
+            ((clocks(block_M, block_N, parts, split, apart, w), w) for w in (None, *narrower)),
+            key=lambda entry: entry[0],
+        )
+        config |= {"wide": wide} if wide else {}
         found.append((time, config))
-        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20:
+        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20 and not wide:
             # Less comes from L2 and the memory, but blocks wait for each other.
             found.append((time * 1.001, {**config, "cluster": 2, "panel": 8}))
     return [config for _, config in sorted(found, key=lambda entry: entry[0])]

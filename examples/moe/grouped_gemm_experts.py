@@ -11,7 +11,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.macros import copy_rows
+from tilelang.macros import add_scaled_products, copy_rows
 
 
 def processors():
@@ -48,29 +48,6 @@ def store_rows(C_local, C_shared, C, first, end, column):
     for i, j in T.Parallel(height, width):
         if first + i < end:
             C[first + i, column + j] = C_shared[i, j]
-
-
-@T.macro
-def add_scaled_products(A_shared, B_shared, C_local, product, row, square, scales, skipped, policy):
-    """A step of a tile in 8-bit floats: each part of the tile, `sums` in C_local, gets the product
-    of A_shared and the part's rows of B_shared, times the scale of each row and the part's in
-    `square`. The rows' are in `scales`, behind `skipped` others."""
-    height, width = product.shape
-    for p, sums in enumerate(C_local):
-        T.gemm(
-            A_shared,
-            B_shared[p * width : (p + 1) * width, :],
-            product,
-            transpose_B=True,
-            clear_accum=True,
-            policy=policy,
-        )
-        if p == 0:
-            # Under way during the product.
-            for i in T.Parallel(height):
-                row[i] = scales[skipped + i]
-        for i, j in T.Parallel(height, width):
-            sums[i, j] += product[i, j] * (row[i] * square[p])
 
 
 @T.macro
@@ -240,7 +217,8 @@ def grouped_matmul_fp8(
                 square[p] = scale_B[group, x * parts + p, k]
             left_tile = A_shared[0:height, :]
             add_scaled_products(
-                left_tile, B_shared, C_local, product, row, square, scales, first % 4, by
+                *(left_tile, B_shared, C_local, product),
+                *(row, scales, first % 4, square, block, by),
             )
         for p, sums in enumerate(C_local):
             store_rows(sums, C_shared, C, first, end, left + p * block)

@@ -8,10 +8,11 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from grouped_gemm_experts import add_scaled_products, processors
+from grouped_gemm_experts import processors
 
 import tilelang
 import tilelang.language as T
+from tilelang.macros import add_scaled_products
 
 
 @T.macro
@@ -123,7 +124,7 @@ def masked_matmul_fp8(
                 square[p] = scale_B[g, x * parts + p, k]
             by_rows = T.GemmWarpPolicy.FullRow
             add_scaled_products(
-                A_shared, B_shared, C_local, product, row, square, scales, 0, by_rows
+                *(A_shared, B_shared, C_local, product), *(row, scales, 0, square, block, by_rows)
             )
         for p, sums in enumerate(C_local):
             at = left + p * block

@@ -1,8 +1,11 @@
 #include "loop_layout.h"
 
+#include <numeric>
+
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
 #include "../target/mma.h"
+#include "../target/warp.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
@@ -285,6 +288,28 @@ Expr VectorOf(const Var& pass, const Expr& passes, const Expr& total, int64_t pe
          FloorModOf(ctx.thread, kWarpGroupThreads);
 }
 
+/*! The row and the place in it, in vectors, of a thread's vector in a pass, where rows of `extent`
+ * vectors are neither whole passes nor a part of one: threads form a rectangle whose rows have
+ * whole warps and divide a row, so that vectors of a thread lie at constant distances from its
+ * first one. Round robin, each would have its own quotient and remainder of the thread's number.
+ * nullopt where no such rectangle covers all rows. */
+std::optional<std::pair<Expr, Expr>> RowAndPlaceOf(const Var& pass, const Expr& total,
+                                                   const Expr& extent, const NestLowering& ctx) {
+  const std::optional<int64_t> elements = AsInt(total), row = AsInt(extent);
+  const bool apart = ctx.in_range && ctx.num_threads % kWarpGroupThreads == 0;
+  const int64_t threads = apart ? kWarpGroupThreads : ctx.num_threads;
+  if (!elements || !row || *row == 0 || *row % threads == 0 || threads % *row == 0) {
+    return std::nullopt;
+  }
+  const int64_t wide = std::gcd(*row, threads), high = threads / wide;
+  const int64_t rows = *elements / *row, groups = ctx.num_threads / threads;
+  if (wide % kLeastWarpThreads || rows % (groups * high)) return std::nullopt;
+  const Expr thread = FloorModOf(ctx.thread, threads), begin = FloorDivOf(ctx.thread, threads);
+  return std::pair(
+      begin * (rows / groups) + FloorDivOf(pass, *row / wide) * high + FloorDivOf(thread, wide),
+      FloorModOf(pass, *row / wide) * wide + FloorModOf(thread, wide));
+}
+
 Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   const int64_t width = PlanVectorWidth(nest, ctx.num_threads, false, ctx.analyzer);
   Expr total = MakeInt(1);
@@ -303,18 +328,22 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   // sees that the elements of a vector lie side by side.
   const bool whole_rows = ctx.analyzer->CanProveEqual(FloorModOf(extents[last], width), MakeInt(0));
   if (whole_rows) extents[last] = FloorDivOf(extents[last], width);
-  Expr rest = whole_rows ? vec : start + lane;
-  for (size_t d = nest.vars.size(); d-- > 0;) {
+  const auto rectangle = whole_rows && last > 0
+                             ? RowAndPlaceOf(outer, FloorDivOf(total, width), extents[last], ctx)
+                             : std::nullopt;
+  Expr rest = rectangle ? rectangle->first : whole_rows ? vec : start + lane;
+  if (rectangle) coords[last] = rectangle->second;
+  for (size_t d = rectangle ? last : last + 1; d-- > 0;) {
     coords[d] = d ? FloorModOf(rest, extents[d]) : rest;
     rest = d ? FloorDivOf(rest, extents[d]) : rest;
   }
   if (whole_rows) coords[last] = coords[last] * width + lane;
   // A width that divides the innermost extent has whole vectors inside; else VectorizeLoop splits
   // off the tail.
-  Expr inside = ctx.analyzer->Simplify((whole_rows ? start : start + lane) < total);
+  const Expr inside = ctx.analyzer->Simplify((whole_rows ? start : start + lane) < total);
   Stmt body = SubstituteVars(nest.body, nest.vars,
                              SimplifyAll(Array<Expr>(coords.begin(), coords.end()), ctx.analyzer));
-  body = MakeIf(inside, body, nest.span);
+  if (!rectangle) body = MakeIf(inside, body, nest.span);
   return UnrollAndVectorize(outer, passes, lane, width, body, nest.span);
 }
 

@@ -8,6 +8,7 @@ they write the distance was read off nvdisasm, with which a test compares it.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
 
@@ -18,6 +19,11 @@ _BRANCH, _EXIT, _RETURN = 0x947, 0x94D, 0x950
 _BRANCH_OF_WARP = 0x547  # by a predicate that a warp has
 _ALWAYS = 7  # the predicate PT
 _STACK_POINTER = 1
+_FORM = 9  # from this bit of an operation on stands what kinds its operands are of
+_PRODUCTS = {
+    *(0x1F0, 0x1F1, 0x1F2, 0x1F3),  # HGMMA, IGMMA, BGMMA, QGMMA: of a warp group
+    *(0x03C, 0x037, 0x03F, 0x07A),  # HMMA, IMMA, DMMA, QMMA: of a warp
+}
 # Of Elf64_Ehdr (System V ABI) e_shoff, e_shentsize, e_shnum, e_shstrndx; of Elf64_Shdr sh_name,
 # sh_offset, sh_size.
 _FILE, _SECTION = struct.Struct("<40xQ10xHHH"), struct.Struct("<I20xQQ")
@@ -29,6 +35,8 @@ Instruction = tuple[int, int]
 def spills_in_loops(cubin: bytes, kernel: str, arch: str) -> tuple[int, int]:
     """Of a kernel's loops: instructions that load or store at fixed places of a thread's local
     memory, as spilled registers are, and all instructions. A kernel without a loop counts whole.
+    Of one whose loops multiply matrices those alone count: beside them a warp that only loads has
+    few registers and spills some while it would wait.
 
     Raises `ValueError` where the binary has no such kernel.
 
@@ -36,7 +44,9 @@ def spills_in_loops(cubin: bytes, kernel: str, arch: str) -> tuple[int, int]:
     """
     code = instructions(cubin, kernel)
     targets = branch_targets(code, arch)
-    inside = _in_loops([_next(code, targets, i) for i in range(len(code))]) or range(len(code))
+    loops = _loops([_next(code, targets, i) for i in range(len(code))])
+    multiply = [loop for loop in loops if any(is_product(code[i]) for i in loop)]
+    inside = list(itertools.chain(*(multiply or loops))) or range(len(code))
     return sum(_is_spill(code[i]) for i in inside), len(inside)
 
 
@@ -49,6 +59,11 @@ def instructions(cubin: bytes, kernel: str) -> list[Instruction]:
         if cubin.startswith(f".text.{kernel}\0".encode(), text + name):
             return list(struct.iter_unpack("<QQ", cubin[offset : offset + length]))
     raise ValueError(f"the binary has no kernel {kernel}")
+
+
+def is_product(instruction: Instruction) -> bool:
+    """Whether it multiplies matrices."""
+    return instruction[0] & (1 << _FORM) - 1 in _PRODUCTS
 
 
 def branch_targets(code: Sequence[Instruction], arch: str) -> dict[int, int]:
@@ -77,10 +92,11 @@ def _next(code: Sequence[Instruction], targets: dict[int, int], i: int) -> list[
     return [j for j in found if 0 <= j < len(code)]
 
 
-def _in_loops(successors: Sequence[Sequence[int]]) -> list[int]:
-    """The nodes of strongly connected components of more than one node, of what can be reached from
-    the first one (Tarjan 1972, "Depth-first search and linear graph algorithms")."""
-    number, low, found = [0] * len(successors), [0] * len(successors), []
+def _loops(successors: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The strongly connected components of more than one node, of what can be reached from the
+    first one (Tarjan 1972, "Depth-first search and linear graph algorithms")."""
+    number, low = [0] * len(successors), [0] * len(successors)
+    found: list[list[int]] = []
     stack, path = [0], [(0, iter(successors[0]))]
     number[0] = low[0] = count = 1
     open_nodes = {0}
@@ -107,5 +123,5 @@ def _in_loops(successors: Sequence[Sequence[int]]) -> list[int]:
                 component = stack[at:]
                 del stack[at:]
                 open_nodes.difference_update(component)
-                found += component if len(component) > 1 else []
+                found += [component] if len(component) > 1 else []
     return found

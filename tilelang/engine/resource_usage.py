@@ -34,8 +34,9 @@ class ResourceUsage:
         static_shared: bytes of a block's shared memory that the kernel declares; dynamic shared
             memory is chosen at launch.
         advisories: what ptxas advises; of AMD's compiler nothing is known.
-        spills_in_loops: instructions that move spilled registers in the kernel's loops, all of the
-            kernel if it has none; 0 without spills, and on AMD.
+        spills_in_loops: instructions that move spilled registers in the kernel's loops, in those
+            alone that multiply matrices if some do, in all of the kernel if it has no loop; 0
+            without spills, and on AMD.
         instructions_in_loops: all instructions there; 0 where `spills_in_loops` is.
     """
 

@@ -1,5 +1,6 @@
 """Macros that programs share. They are written in the language, as a user's are."""
 
 from tilelang.macros.rows import copy_rows
+from tilelang.macros.scaled import add_scaled_products
 
-__all__ = ["copy_rows"]
+__all__ = ["add_scaled_products", "copy_rows"]

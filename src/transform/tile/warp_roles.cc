@@ -286,7 +286,8 @@ class Planner {
   }
 
   /*! A few bytes that are loaded right behind a tile and used within its use (a number for each
-   * row) come with it: a slot more is cheaper than two barriers. */
+   * row) come with it: a slot more is cheaper than two barriers. A product uses its operands until
+   * something uses the product. */
   static void JoinSmall(std::vector<Channel>* channels) {
     constexpr int64_t kFewBytes = 1024;
     JoinWhere(channels, [](const Window& small, const Window& tile) {
@@ -294,8 +295,22 @@ class Planner {
       const StepPlace place(small.sequence);
       const SlotUse &inner = small.uses[0], &outer = tile.uses[0];
       return bytes && *bytes <= kFewBytes && !(place(inner.acquire) < place(outer.acquire)) &&
-             !(place(outer.release) < place(inner.release));
+             !(place(LastBeside(*tile.sequence, outer.release)) < place(inner.release));
     });
+  }
+
+  /*! The last statement behind a product that runs beside it, as it touches nothing that the
+   * product writes; of another statement itself. */
+  static size_t LastBeside(const RoleSequence& sequence, size_t i) {
+    const RoleNode& product = *sequence.nodes[i];
+    if (!product.IsLeaf() || !IsGemm(product.stmt)) return i;
+    for (; i + 1 < sequence.nodes.size(); ++i) {
+      const RoleNode& next = *sequence.nodes[i + 1];
+      for (const Var& v : product.use.writes) {
+        if (Contains(next.use.reads, v) || Contains(next.use.writes, v)) return i;
+      }
+    }
+    return i;
   }
 
   /*! Joins each channel to the first one with which all of its windows may come. */

@@ -5,7 +5,12 @@ import re
 import pytest
 
 from tilelang.cuda.disassembler import disassemble
-from tilelang.cuda.machine_code import branch_targets, instructions, spills_in_loops
+from tilelang.cuda.machine_code import (
+    branch_targets,
+    instructions,
+    is_product,
+    spills_in_loops,
+)
 from tilelang.cuda.nvrtc import compile_cubin
 
 # Branches of both directions, near and far.
@@ -28,15 +33,48 @@ LOOP = (
 )
 BESIDE = f"""extern "C" __global__ void k(float* a, float* b, int n) {{
 {LOADS}{LOOP}{STORES}}}"""
+SPILLING = "".join(f"x{i} = x{i} * x{(i + 7) % COUNT} + b[i];" for i in VALUES)
+SPILLING = f"for (int i = 0; i < n; ++i) {{\n{SPILLING}\n}}\n"
 INSIDE = f"""extern "C" __global__ void k(float* a, float* b, int n) {{
-{LOADS}for (int i = 0; i < n; ++i) {{
-{"".join(f"x{i} = x{i} * x{(i + 7) % COUNT} + b[i];" for i in VALUES)}
-}}
-{STORES}}}"""
+{LOADS}{SPILLING}{STORES}}}"""
 INDEXED = """extern "C" __global__ void k(int* a, int n) {
   int x[100];
   for (int i = 0; i < 100; ++i) x[i] = a[i];
   for (int i = 0; i < n; ++i) a[i] = x[a[i] & 63];
+}"""
+
+# A product of a warp, and those of a warp group with the first operand in memory and in registers.
+PRODUCTS = {
+    "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {D}, {A}, {%8,%9}, {D};": "HMMA",
+    "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {I}, {A}, {%8,%9}, {I};": "IMMA",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D}, %10, %11, 1, 1, 1, 0, 0;": "HGMMA",
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {D}, {A}, %11, 1, 1, 1, 0;": "HGMMA",
+    "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {D}, %10, %11, 1, 1, 1;": "QGMMA",
+    "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {D}, {A}, %11, 1, 1, 1;": "QGMMA",
+    "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {I}, %10, %11, 1;": "IGMMA",
+    "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {I}, %10, %11, 1;": "BGMMA",
+}
+
+
+def product(text):
+    """CUDA C++ of a product, of numbers that the kernel has in `d` and `u`."""
+    of_integers = "{I}" in text
+    held = "{%0,%1,%2,%3}"
+    text = text.replace("{D}", held).replace("{I}", held).replace("{A}", "{%4,%5,%6,%7}")
+    kind, name = ("r", "v") if of_integers else ("f", "d")
+    sums = ", ".join(f'"+{kind}"({name}[{i}])' for i in range(4))
+    given = ", ".join(f'"r"(u[{i}])' for i in range(6))
+    return f'asm volatile("{text}" : {sums} : {given}, "l"(x), "l"(y));'
+
+
+MULTIPLIES = """extern "C" __global__ void k(float* a, float* b, int n, unsigned long long x,
+                                   unsigned long long y) {
+  float d[4]; int v[4]; unsigned u[6];
+  for (int i = 0; i < 6; ++i) u[i] = a[i];
+  for (int i = 0; i < 4; ++i) v[i] = d[i] = b[i];
+  BESIDE
+  for (int i = 0; i < n; ++i) { PRODUCT }
+  for (int i = 0; i < 4; ++i) b[i] = d[i] + v[i];
 }"""
 
 
@@ -74,6 +112,28 @@ def test_spills_in_a_loop():
     assert instructions > 2 * COUNT
     assert spills > COUNT
     assert compiled(INSIDE)[1][0] == 0
+
+
+@pytest.mark.parametrize(("text", "name"), PRODUCTS.items())
+def test_products_are_those_of_nvdisasm(text, name):
+    source = MULTIPLIES.replace("BESIDE", "").replace("PRODUCT", product(text))
+    cubin = compile_cubin(source, "sm_90a", ["k"]).cubin
+    lines = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/.*", disassemble(cubin), re.M)
+    found = [is_product(one) for one in instructions(cubin, "k")]
+    assert any(name in line for line in lines)
+    assert found == ["MMA" in line for line in lines]
+
+
+def test_spills_beside_a_loop_that_multiplies_do_not_count():
+    beside = f"if (threadIdx.x < 32) {{ {LOADS}{SPILLING}{STORES} return; }}"
+    text = next(iter(PRODUCTS))
+    for inside, counts in ((product(text), False), ("d[i & 3] += a[i];", True)):
+        source = MULTIPLIES.replace("BESIDE", beside).replace("PRODUCT", inside)
+        usage, (spills, instructions) = compiled(source, "--maxrregcount=32")
+        assert usage.spill_stores > 0
+        assert (spills > COUNT) == counts
+        assert (instructions > 2 * COUNT) == counts
+        assert spills == 0 or counts
 
 
 def test_an_array_that_is_indexed_is_no_spill():

@@ -16,6 +16,11 @@ EXAMPLE = "gemm/gemm_fp8.py"
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((9, 200, 1037), {"block_M": 64, "split": 3, "padded": True}, id="padded rows"),
         pytest.param((264, 520, 400), {"parts": 2, "cluster": 2}, id="clusters"),
+        # Two columns of tiles of 256, and one of 128 for who has none of the last round.
+        pytest.param((264, 640, 400), {"parts": 2, "wide": 2}, id="tiles of one part"),
+        pytest.param((520, 330, 272), {"parts": 2, "wide": 1, "cluster": 2}, id="and clusters"),
+        pytest.param((264, 640, 400), {"parts": 2, "wide": 2, "split": 2}, id="and shares"),
+        pytest.param((400, 330, 272), {"block_M": 192}, id="three warp groups"),
         # Panels of three of five rows of tiles.
         pytest.param((580, 72, 144), {"panel": 4}, id="a short panel"),
     ],

@@ -10,7 +10,9 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tilelang.cache import memory
+from tilelang.engine.resource_usage import Advisory, ResourceUsage
 from tilelang.jit.kernel import JITKernel
+from tilelang.jit.second_choice import CHOICES, choose
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "attention"
 TARGET = "cuda -arch=sm_90a"
@@ -51,6 +53,35 @@ def attention(rows, keys, threads=128, registers=None):
             T.copy(out, Out)
 
     return main
+
+
+GOOD = ResourceUsage(168, 0, 0, 0, 0)
+# 72 bytes, all of them of a warp that only loads.
+BESIDE = ResourceUsage(168, 72, 72, 72, 0, (), 0, 774)
+FEW = ResourceUsage(168, 36, 36, 36, 0, (), 9, 741)
+MANY = ResourceUsage(168, 3460, 3500, 3460, 0, (), 414, 2917)
+SERIALISED = ResourceUsage(168, 0, 0, 0, 0, (Advisory("C7512", "wgmmas are serialized"),))
+
+
+@pytest.mark.parametrize(
+    ("found", "kept"),
+    [
+        # Of the first choice, without a test in front of loops, without warps that only load.
+        ([GOOD, GOOD, GOOD], 0),
+        ([BESIDE, GOOD, GOOD], 0),
+        ([FEW, GOOD, GOOD], 0),
+        ([MANY, GOOD, GOOD], 1),
+        ([MANY, MANY, FEW], 2),
+        ([SERIALISED, MANY, GOOD], 2),
+        ([MANY, SERIALISED, MANY], 0),
+    ],
+)
+def test_the_first_without_trouble_is_kept(found, kept):
+    number = {"": 0, **{key: n for n, key in enumerate(CHOICES, 1)}}
+    chosen, tried = choose("", lambda key: key, str, lambda key: {"k": found[number[key]]})
+    assert chosen == kept
+    # What is good is not compiled again.
+    assert len(tried) == (kept + 1 if kept or found[0] in (GOOD, BESIDE, FEW) else 3)
 
 
 # Accumulators of 320 registers of a thread, and half of them by twice the threads.

@@ -136,6 +136,49 @@ def test_a_tile_that_is_loaded_behind_another_and_used_earlier_comes_with_it(
         assert (window["uses"][0]["acquire"], window["last_use"]) == (2, 3)
 
 
+@pytest.mark.parametrize(
+    ("beside", "channels"),
+    [
+        # The product uses its operands until it is added; their slot waits for nothing else.
+        (True, [["S", "W", "scale"]]),
+        # Here their slot is free when the product is added, and the scales are needed until then.
+        (False, [["S", "W"], ["scale"]]),
+    ],
+)
+def test_few_bytes_that_are_used_beside_a_product_come_with_its_operands(plans, beside, channels):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"),
+        B: T.Tensor((512, 64), "float16"),
+        scales: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            W = T.alloc_shared((64, 64), "float16")
+            scale = T.alloc_shared((64,), "float32")
+            row = T.alloc_fragment((64,), "float32")
+            F = T.alloc_fragment((64, 64), "float32")
+            sums = T.alloc_fragment((64, 64), "float32")
+            T.clear(sums)
+            for k in T.Pipelined(8, num_stages=3):
+                T.copy(A[0, k * 64], S)
+                T.copy(B[k * 64, 0], W)
+                T.copy(scales[k, :], scale)
+                T.gemm(S, W, F, clear_accum=True)
+                if beside:
+                    T.copy(scale, row)
+                    for i, j in T.Parallel(64, 64):
+                        sums[i, j] += F[i, j] * row[i]
+                else:
+                    for i, j in T.Parallel(64, 64):
+                        sums[i, j] += F[i, j] * scale[i]
+            T.copy(sums, C)
+
+    _, (plan,) = plans(main)
+    assert [channel["buffers"] for channel in plan["channels"]] == channels
+
+
 def test_one_stage_is_released_at_once(plans):
     _, (plan,) = plans(gemm(num_stages=1))
     (use,) = plan["channels"][0]["windows"][0]["uses"]
