@@ -109,24 +109,21 @@ def permute(X, Rows, Sorted, k):
 @T.macro
 def first_tile(arguments, e, first, end, bx):
     """SiLU(x Gate[e]^T) * (x Up[e]^T) for rows of one expert."""
-    Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h, num_stages = arguments
-    (block_M, block_K), (block_N, _) = x.shape, gate_shared.shape
-    T.clear(gate)
-    T.clear(up)
+    Sorted, Gate, Up, H, x, both, sums, act, h, num_stages = arguments
+    (block_M, block_K), block_N = x.shape, h.shape[1]
+    T.clear(sums)
     for n in T.Pipelined(T.ceildiv(Sorted.shape[1], block_K), num_stages=num_stages):
         left = bx * block_N
         T.copy(Sorted[first : first + block_M, n * block_K], x)
-        T.copy(Gate[e, left : left + block_N, n * block_K], gate_shared)
-        T.copy(Up[e, left : left + block_N, n * block_K], up_shared)
-        # A warp group has all columns, so that its instructions read less of A.
-        by_rows = T.GemmWarpPolicy.FullRow
-        T.gemm(x, gate_shared, gate, transpose_B=True, policy=by_rows)
-        T.gemm(x, up_shared, up, transpose_B=True, policy=by_rows)
+        T.copy(Gate[e, left : left + block_N, n * block_K], both[0:block_N, :])
+        T.copy(Up[e, left : left + block_N, n * block_K], both[block_N : 2 * block_N, :])
+        # A warp group has all columns of both, so that its instructions read less of A.
+        T.gemm(x, both, sums, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
     for i, j in T.Parallel(block_M, block_N):
         # H has less digits than the approximations.
-        sigmoid = T.fast_rcp(1 + T.__exp(-gate[i, j]))
-        gate[i, j] = gate[i, j] * sigmoid * up[i, j]
-    store_tile(gate, h, H, first, end, bx * block_N)
+        sigmoid = T.fast_rcp(1 + T.__exp(-sums[i, j]))
+        act[i, j] = sums[i, j] * sigmoid * sums[i, block_N + j]
+    store_tile(act, h, H, first, end, bx * block_N)
 
 
 @T.macro
@@ -188,12 +185,11 @@ def fused_moe(
         """H (rows, inner), in the order of Sorted."""
         with T.Kernel(blocks, threads=threads) as block:
             x = T.alloc_shared((block_M, block_K), dtype)
-            gate_shared = T.alloc_shared((block_N, block_K), dtype)
-            up_shared = T.alloc_shared((block_N, block_K), dtype)
-            gate = T.alloc_fragment((block_M, block_N), T.float32)
-            up = T.alloc_fragment((block_M, block_N), T.float32)
+            both = T.alloc_shared((2 * block_N, block_K), dtype)
+            sums = T.alloc_fragment((block_M, 2 * block_N), T.float32)
+            act = T.alloc_fragment((block_M, block_N), T.float32)
             h = T.alloc_shared((block_M, block_N), dtype)
-            arguments = (Sorted, Gate, Up, H, x, gate_shared, up_shared, gate, up, h, num_stages)
+            arguments = (Sorted, Gate, Up, H, x, both, sums, act, h, num_stages)
             columns = -(-inner // block_N)
             deal_tiles(Ends, columns, block_M, panel, block, blocks, first_tile, arguments)
 
