@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+import torch
 
 import tilelang
 import tilelang.language as T
@@ -562,3 +563,71 @@ def test_regions_of_a_tensor_that_are_apart_in_any_two_iterations(refused):
     assert "tl::store" in tilelang.lower(stores_of_two_roles(0), target=SM_90).kernel_source
     text = refused(stores_of_two_roles(32))
     assert text.startswith("found operation 'use' of role 'use' writing A, which operation 'load'")
+
+
+@T.macro
+def adds_a_tile(C, F):
+    T.atomic_add(C, F)
+
+
+@T.macro
+def adds_elements(C, F):
+    for i, j in T.Parallel(64, 64):
+        T.atomic_add(C[i, j], F[i, j])
+
+
+@T.macro
+def raises(C, F):
+    T.atomic_max(C, F)
+
+
+@T.macro
+def publishes(C, F):
+    T.atomic_add(C, F, "release")
+
+
+@T.macro
+def numbers(C, F):
+    for i, j in T.Parallel(64, 64):
+        F[i, j] = T.atomic_add(C[i, j], 1, return_prev=True)
+
+
+@T.macro
+def reads(C, F):
+    T.copy(C, F)
+
+
+def updates_of_two_roles(first, second):
+    """Two roles update the same elements of C."""
+
+    @T.macro
+    def body(A, B, C, S, F):
+        G = T.alloc_fragment((64, 64), "float32")
+        for _k in T.serial(2, annotations=named("step")):
+            with T.ws_op("load"):
+                T.copy(B, S)
+                T.copy(B, G)
+                first(C, G)
+            with T.ws_op("use"):
+                T.copy(S, F)
+                second(C, F)
+
+    return two_roles(body)
+
+
+@pytest.mark.parametrize("first", [adds_a_tile, adds_elements])
+@pytest.mark.parametrize("second", [adds_a_tile, adds_elements])
+def test_two_roles_may_add_to_the_same_elements(first, second):
+    program = updates_of_two_roles(first, second)
+    assert "tl::atomic_add" in tilelang.lower(program, target=SM_90).kernel_source
+    a, b = torch.zeros(256, 64), torch.arange(64 * 64.0).reshape(64, 64)
+    c = torch.zeros(64, 64)
+    tilelang.compile(program, target=SM_90)(a, b, c)
+    assert torch.equal(c, 4 * b)
+
+
+@pytest.mark.parametrize("second", [raises, publishes, numbers, reads])
+def test_updates_of_two_roles_whose_order_counts(refused, second):
+    text = refused(updates_of_two_roles(adds_a_tile, second))
+    assert text.startswith("found operation 'use' of role 'use'")
+    assert "wanted one role for both, or regions that are provably apart" in text
