@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from mla_decode_paged import COLUMNS
@@ -65,13 +66,31 @@ def rows_of(Chosen, query, first, row):
             row[j] = Chosen[query, first + j]
 
 
+def lines(tile, groups=1):
+    """A layout of a tile, of which warp groups have columns side by side: eight neighbouring
+    threads hold 32 columns of a row, a line of L2, so that a warp adds to four lines at a time. In
+    a product's layout it would add to parts of eight."""
+    rows, columns = (int(extent) for extent in tile.shape)
+    width = columns // groups
+    line = math.gcd(width, 32)
+    step = line // 16
+    return tilelang.layout.Fragment(
+        (rows, columns),
+        lambda i, j: (
+            j // width * 128 + i // 16 * 32 + i % 8 // step * (line // 4) + j % line // 4,
+            ((j % width // line * 2 + i % 16 // 8) * step + i % step) * 4 + j % 4,
+        ),
+    )
+
+
 @T.macro
-def add_rows(dKV, row, column, gradient):
-    """Add a tile's gradients, of columns from `column` on, to the rows that it was gathered from:
-    from registers, two neighbours at a time."""
+def add_rows(dKV, row, column, gradient, by_lines):
+    """Add a tile's gradients, of columns from `column` on, to the rows that it was gathered
+    from."""
+    T.copy(gradient, by_lines)
     for j, d in T.Parallel(*gradient.shape):
         if row[j] >= 0:
-            T.atomic_add(dKV[row[j], column + d], gradient[j, d])
+            T.atomic_add(dKV[row[j], column + d], by_lines[j, d])
 
 
 def sparse_mla_backward(
@@ -114,6 +133,11 @@ def sparse_mla_backward(
             dq_rotated = T.alloc_fragment((block_H, rotated), T.float32)
             dkv = T.alloc_fragment((block, width), T.float32)
             dk_rotated = T.alloc_fragment((block, rotated), T.float32)
+            by_lines = T.alloc_fragment((block, width), T.float32)
+            rotated_by_lines = T.alloc_fragment((block, rotated), T.float32)
+            T.annotate_layout(
+                {tile: lines(tile, threads // 128) for tile in (by_lines, rotated_by_lines)}
+            )
             here = slice(bx * block_H, (bx + 1) * block_H)
             T.copy(Q[query, here, :latent], q)
             T.copy(Q[query, here, latent:], q_rotated)
@@ -137,12 +161,12 @@ def sparse_mla_backward(
                 rows_of(Chosen, query, t * block, row)
                 by_rows = {"transpose_A": True, **columns}
                 T.gemm(ds_shared, q_rotated, dk_rotated, clear_accum=True, **by_rows)
-                add_rows(dKV, row, latent, dk_rotated)
+                add_rows(dKV, row, latent, dk_rotated, rotated_by_lines)
                 for first in range(0, latent, width):
                     piece = slice(first, first + width)
                     T.gemm(ds_shared, q[:, piece], dkv, clear_accum=True, **by_rows)
                     T.gemm(p_shared, do[:, piece], dkv, **by_rows)
-                    add_rows(dKV, row, first, dkv)
+                    add_rows(dKV, row, first, dkv, by_lines)
             T.copy(dq, dQ[query, here, :latent])
             T.copy(dq_rotated, dQ[query, here, latent:])
 

@@ -12,7 +12,7 @@ import argparse
 
 import torch
 from sparse_mla import gather
-from sparse_mla_backward import check, rows_of, slopes, weights
+from sparse_mla_backward import add_rows, check, lines, rows_of, slopes, weights
 
 import tilelang
 import tilelang.language as T
@@ -58,28 +58,6 @@ def schedule():
     )
 
 
-def lines(rows, columns):
-    """A tile spread over the threads of a warp group so that eight neighbours have a line of 32
-    columns, which they add to a row at a time. Of products a thread has two columns."""
-    return tilelang.layout.Fragment(
-        (rows, columns),
-        lambda i, j: (
-            i // 16 * 32 + i % 8 // 2 * 8 + j % 32 // 4,
-            (j // 32 * 4 + i % 16 // 8 * 2 + i % 2) * 4 + j % 4,
-        ),
-    )
-
-
-@T.macro
-def add_rows(dKV, row, column, gradient, by_lines):
-    """Add a tile's gradients, of columns from `column` on, to the rows that it was gathered
-    from."""
-    T.copy(gradient, by_lines)
-    for j, d in T.Parallel(*gradient.shape):
-        if row[j] >= 0:
-            T.atomic_add(dKV[row[j], column + d], by_lines[j, d])
-
-
 def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
     """dQ and dKV as in sparse_mla_backward.py."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
@@ -114,7 +92,7 @@ def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
             row = T.alloc_fragment((TILE,), T.int32)
             dkv = T.alloc_fragment((TILE, rotated), T.float32)
             by_lines = T.alloc_fragment((TILE, rotated), T.float32)
-            T.annotate_layout({by_lines: lines(TILE, rotated)})
+            T.annotate_layout({by_lines: lines(by_lines)})
             here = slice(bx * HEADS, (bx + 1) * HEADS)
             with T.ws_op("load_q"):
                 T.copy(Q[query, here, :latent], q)

@@ -104,7 +104,7 @@ def refused():
                 num_warps=16, roles={"load": T.WSRole(0, 8, 240), "mma": T.WSRole(8, 16, 240)}
             ),
             ValueError,
-            "the roles have 122880 registers by max_nreg, wanted at most 64512",
+            "the roles have 122880 registers by max_nreg, wanted at most",
         ),
         (lambda: schedule(scopes=[LOOP, LOOP]), ValueError, "two scopes have the body 'k'"),
         (
