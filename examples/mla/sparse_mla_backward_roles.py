@@ -26,11 +26,15 @@ REGISTERS = {"load": 24, "left": 192, "right": 192, "rows": 104}
 def schedule():
     """Who does what, and what is passed on: a tile's rows, their rotated part, weights, gradients
     of scores."""
-    users = {"kv": ["scores", "slopes", "left", "right"], "k_rotated": ["scores", "rotated"]}
+    users = {
+        "kv_left": ["scores", "slopes", "left"],
+        "kv_right": ["scores", "slopes", "right"],
+        "k_rotated": ["scores", "rotated"],
+    }
     tiles = T.WSScope(
         "tiles",
         {
-            "load": ["load_kv", "load_k_rotated"],
+            "load": [f"load_{rows}" for rows in users],
             "left": ["scores", "weights", "left"],
             "right": ["slopes", "weigh", "right"],
             "rows": ["rotated", "add"],
@@ -58,11 +62,20 @@ def schedule():
     )
 
 
+@T.macro
+def row_products(p, do, ds, q, first, dkv):
+    """The gradients of a tile's rows, in the columns from `first` on."""
+    piece = slice(first, first + dkv.shape[1])
+    T.gemm(p, do[:, piece], dkv, transpose_A=True, clear_accum=True)
+    T.gemm(ds, q[:, piece], dkv, transpose_A=True)
+
+
 def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
     """dQ and dKV as in sparse_mla_backward.py."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
     scale, plan = (latent + rotated) ** -0.5, schedule()
     # The columns of a group's dQ are two pieces, those of the rows' gradients `rotated` each.
+    halves = [slice(0, latent // 2), slice(latent // 2, latent)]
     quarters = [slice(n * latent // 4, (n + 1) * latent // 4) for n in range(4)]
 
     @T.prim_func
@@ -81,7 +94,7 @@ def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
             T.annotate_ws_schedule(plan)
             q, do = [T.alloc_shared((HEADS, latent), dtype) for _ in range(2)]
             q_rotated = T.alloc_shared((HEADS, rotated), dtype)
-            kv = T.alloc_shared((TILE, latent), dtype)
+            kv = [T.alloc_shared((TILE, latent // 2), dtype) for _ in halves]
             k_rotated = T.alloc_shared((TILE, rotated), dtype)
             p_shared, ds_shared = [T.alloc_shared((HEADS, TILE), dtype) for _ in range(2)]
             p_right = T.alloc_fragment((HEADS, TILE), dtype)
@@ -108,18 +121,23 @@ def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
             with T.ws_op("begin_rows"):
                 T.clear(dq_rotated)
             for t in T.serial(T.ceildiv(chosen, TILE), annotations={T.WSID: "tiles"}):
-                with T.ws_op("load_kv"):
-                    gather(KV, Chosen, query, kv, t * TILE, slice(0, latent))
+                for g, name in enumerate(["left", "right"]):
+                    with T.ws_op(f"load_kv_{name}"):
+                        gather(KV, Chosen, query, kv[g], t * TILE, halves[g])
                 with T.ws_op("load_k_rotated"):
                     gather(KV, Chosen, query, k_rotated, t * TILE, slice(latent, latent + rotated))
                 with T.ws_op("scores"):
-                    T.gemm(q, kv, p, transpose_B=True, clear_accum=True)
+                    T.clear(p)
+                    for half, tile in zip(halves, kv, strict=True):
+                        T.gemm(q[:, half], tile, p, transpose_B=True)
                     T.gemm(q_rotated, k_rotated, p, transpose_B=True)
                 with T.ws_op("weights"):
                     weights(p, log_sum, scale)
                     T.copy(p, p_shared)
                 with T.ws_op("slopes"):
-                    T.gemm(do, kv, ds, transpose_B=True, clear_accum=True)
+                    T.clear(ds)
+                    for half, tile in zip(halves, kv, strict=True):
+                        T.gemm(do[:, half], tile, ds, transpose_B=True)
                 with T.ws_op("weigh"):
                     T.copy(p_shared, p_right)
                     slopes(p_right, ds, delta, scale, chosen - t * TILE)
@@ -127,18 +145,20 @@ def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
                 for g, name in enumerate(["left", "right"]):
                     with T.ws_op(name):
                         for n in (2 * g, 2 * g + 1):
-                            T.gemm(ds_shared, kv[:, quarters[n]], dq[n])
+                            part = slice(n % 2 * latent // 4, (n % 2 + 1) * latent // 4)
+                            T.gemm(ds_shared, kv[g][:, part], dq[n])
                 with T.ws_op("rotated"):
                     T.gemm(ds_shared, k_rotated, dq_rotated)
                 with T.ws_op("add"):
                     rows_of(Chosen, query, t * TILE, row)
                     T.gemm(ds_shared, q_rotated, dkv, transpose_A=True, clear_accum=True)
                     add_rows(dKV, row, latent, dkv, by_lines)
-                    for first in range(0, latent, rotated):
-                        piece = slice(first, first + rotated)
-                        T.gemm(p_shared, do[:, piece], dkv, transpose_A=True, clear_accum=True)
-                        T.gemm(ds_shared, q[:, piece], dkv, transpose_A=True)
+                    for first in range(0, latent - rotated, rotated):
+                        row_products(p_shared, do, ds_shared, q, first, dkv)
                         add_rows(dKV, row, first, dkv, by_lines)
+                    # The next tile's weights are made beside the last addition.
+                    row_products(p_shared, do, ds_shared, q, latent - rotated, dkv)
+                    add_rows(dKV, row, latent - rotated, dkv, by_lines)
             for g, name in enumerate(["left", "right"]):
                 with T.ws_op(f"end_{name}"):
                     for n in (2 * g, 2 * g + 1):
