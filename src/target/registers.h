@@ -8,7 +8,7 @@ namespace tl {
 /*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
  * Specifications per Compute Capability": the same for all rows of nvidia.cc). */
 inline constexpr int64_t kRegistersOfSm = 65536, kRegistersOfThread = 255;
-/*! Those that several blocks of a multiprocessor give to their threads at most. */
+/*! Those that the compiler's own plans give to the threads of a multiprocessor at most. */
 inline constexpr int64_t kRegistersOfBlocks = 64512;
 /*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on; kMostRegisters is
  * what a thread gets at most. */
@@ -21,11 +21,16 @@ inline constexpr int64_t kRegistersOfCopies = 48;
  * As measured with ptxas for attention with heads of 64 and 128 and two and three warp groups. */
 inline constexpr int64_t kOtherRegisters = 28;
 
-/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
-inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
+/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor: those
+ * that setmaxnreg deals out anew. */
+inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
   const int64_t each = std::min(kRegistersOfThread, kRegistersOfSm / (blocks * threads));
-  const int64_t all = each / kRegisterStep * kRegisterStep * threads;
-  return blocks == 1 ? all : std::min(all, kRegistersOfBlocks / blocks);
+  return each / kRegisterStep * kRegisterStep * threads;
+}
+
+/*! Those of them that the compiler's own plans use. */
+inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
+  return std::min(RegistersAtStart(threads, blocks), kRegistersOfBlocks / blocks);
 }
 
 /*! Most registers that each of `threads` can have of `all`, beside what `others` have. */

@@ -104,7 +104,14 @@ def refused():
                 num_warps=16, roles={"load": T.WSRole(0, 8, 240), "mma": T.WSRole(8, 16, 240)}
             ),
             ValueError,
-            "the roles have 122880 registers by max_nreg, wanted at most",
+            "the roles have 122880 registers by max_nreg, wanted at most 65536 for a block of 512",
+        ),
+        (
+            lambda: schedule(
+                num_warps=12, roles={"load": T.WSRole(0, 4, 32), "mma": T.WSRole(4, 12, 240)}
+            ),
+            ValueError,
+            "the roles have 65536 registers by max_nreg, wanted at most 64512 for a block of 384",
         ),
         (lambda: schedule(scopes=[LOOP, LOOP]), ValueError, "two scopes have the body 'k'"),
         (
@@ -631,3 +638,27 @@ def test_updates_of_two_roles_whose_order_counts(refused, second):
     text = refused(updates_of_two_roles(adds_a_tile, second))
     assert text.startswith("found operation 'use' of role 'use'")
     assert "wanted one role for both, or regions that are provably apart" in text
+
+
+def test_roles_of_512_threads_have_all_registers():
+    plan = T.WSSchedule(
+        num_warps=16,
+        roles={"load": T.WSRole(0, 4, 32), "mma": T.WSRole(4, 16, 160)},
+        pipelines={"p": T.WSPipeline(1)},
+        scopes=[
+            T.WSScope("step", {"load": ["load"], "mma": ["use"]}, [T.WSSync("load", "use", "p")])
+        ],
+    )
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=512):
+            T.annotate_ws_schedule(plan)
+            S = T.alloc_shared((64, 64), "float32")
+            for _k in T.serial(2, annotations=named("step")):
+                T.copy(A, S, annotations=named("load"))
+                T.copy(S, B, annotations=named("use"))
+
+    source = tilelang.lower(main, target=SM_90).kernel_source
+    assert "warpgroup_reg_dealloc<32>" in source
+    assert "warpgroup_reg_alloc<160>" in source
