@@ -84,7 +84,7 @@ RUNS = {
     "sparse_mla": ("--queries 2", 1),
     "sparse_mla_pingpong": ("--queries 1", 1),
     "sparse_mla_backward": ("--queries 2 --heads 48", 1),
-    "sparse_mla_backward_roles": ("--queries 1", 1),
+    "sparse_mla_backward_roles": ("--queries 2", 1),
     "top_k_top_p": ("--size 3 300", 1),
     "vertical_slash": ("--length 150", 1),
     "ws_schedule": ("--size 200 72 136", 1),
