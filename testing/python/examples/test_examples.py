@@ -82,7 +82,7 @@ RUNS = {
     "rope_cache": ("--tokens 9", 1),
     "routing": ("--size 21 72", 2),
     "sparse_mla": ("--queries 2", 1),
-    "sparse_mla_pingpong": ("--queries 1", 1),
+    "sparse_mla_pingpong": ("--queries 2", 1),
     "sparse_mla_backward": ("--queries 2 --heads 48", 1),
     "sparse_mla_backward_roles": ("--queries 2", 1),
     "top_k_top_p": ("--size 3 300", 1),
