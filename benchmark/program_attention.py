@@ -2,6 +2,8 @@
 their references, and what they have to compute and to move."""
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from common import example
@@ -244,7 +246,9 @@ def attention_backward() -> Program:
     )
 
 
-def sparse_latent_backward() -> Program:
+def gradients_of_sparse_latent(
+    name: str, kernels: Sequence[Callable[..., Any]], macros: Sequence[Any]
+) -> Program:
     own, heads, latent, rotated = example("sparse_mla_backward"), 64, 512, 64
     width = latent + rotated
 
@@ -281,20 +285,29 @@ def sparse_latent_backward() -> Program:
         return pairs, HALF * tensors + FLOAT * (queries * chosen + length * width)
 
     return Program(
-        "sparse MLA backward",
-        [own.sparse_mla_backward],
-        [
-            compiled(
-                *(own.sparse_mla_backward, heads, latent, rotated, T.float16),
-                block=32,
-                threads=256,
-            )
-        ],
+        name,
+        [own.weights, own.slopes, own.rows_of, own.lines, own.add_rows, *macros],
+        kernels,
         case,
         {"queries": 3, "length": 90, "chosen": 77},
         {"queries": 4096, "length": 8192, "chosen": 2048},
         work,
         bound=1e-2,
+    )
+
+
+def sparse_latent_backward() -> Program:
+    own = example("sparse_mla_backward").sparse_mla_backward
+    kernel = compiled(own, 64, 512, 64, T.float16)
+    return gradients_of_sparse_latent("sparse MLA backward", [kernel], [own])
+
+
+def sparse_latent_backward_by_schedule() -> Program:
+    own = example("sparse_mla_backward_roles")
+    return gradients_of_sparse_latent(
+        "sparse MLA backward, roles by a schedule",
+        [compiled(own.sparse_mla_backward, 64, 512, 64, T.float16)],
+        [own.schedule, own.sparse_mla_backward],
     )
 
 
@@ -306,4 +319,5 @@ PROGRAMS = {
     "masked_attention": masked_attention,
     "attention_backward": attention_backward,
     "sparse_latent_backward": sparse_latent_backward,
+    "sparse_latent_backward_by_schedule": sparse_latent_backward_by_schedule,
 }

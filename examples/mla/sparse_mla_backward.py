@@ -6,9 +6,11 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
-from sparse_mla import LOG2_E, inputs, reference, sparse_mla
+from mla_decode_paged import COLUMNS
+from sparse_mla import LOG2_E, gather, inputs, reference, sparse_mla
 
 import tilelang
 import tilelang.language as T
@@ -40,28 +42,68 @@ def dot_of_rows(width, dtype=T.bfloat16, block=4):
     return main
 
 
+@T.macro
+def weights(scores, log_sum, scale):
+    """The softmax of a tile's scores. None is above 1, also where there is no row."""
+    for i, j in T.Parallel(*scores.shape):
+        scores[i, j] = T.exp2(T.min(scores[i, j] * (scale * LOG2_E) - log_sum[i], 0))
+
+
+@T.macro
+def slopes(p, dp, delta, scale, keys):
+    """The gradients of a tile's scores, of those of weights, for the first `keys` rows. The product
+    with rows that are none, which are zero, is none."""
+    for i, j in T.Parallel(*dp.shape):
+        dp[i, j] = T.if_then_else(j < keys, p[i, j] * (dp[i, j] - delta[i]) * scale, 0)
+
+
+@T.macro
+def rows_of(Chosen, query, first, row):
+    """The rows that are named from `first` on, -1 where there is none."""
+    for j in T.Parallel(*row.shape):
+        row[j] = -1
+        if first + j < Chosen.shape[1]:
+            row[j] = Chosen[query, first + j]
+
+
+def lines(tile, groups=1):
+    """A layout of a tile, of which warp groups have columns side by side: eight neighbouring
+    threads hold 32 columns of a row, a line of L2, so that a warp adds to four lines at a time. In
+    a product's layout it would add to parts of eight."""
+    rows, columns = (int(extent) for extent in tile.shape)
+    width = columns // groups
+    line = math.gcd(width, 32)
+    step = line // 16
+    return tilelang.layout.Fragment(
+        (rows, columns),
+        lambda i, j: (
+            j // width * 128 + i // 16 * 32 + i % 8 // step * (line // 4) + j % line // 4,
+            ((j % width // line * 2 + i % 16 // 8) * step + i % step) * 4 + j % 4,
+        ),
+    )
+
+
+@T.macro
+def add_rows(dKV, row, column, gradient, by_lines):
+    """Add a tile's gradients, of columns from `column` on, to the rows that it was gathered
+    from."""
+    T.copy(gradient, by_lines)
+    for j, d in T.Parallel(*gradient.shape):
+        if row[j] >= 0:
+            T.atomic_add(dKV[row[j], column + d], by_lines[j, d])
+
+
 def sparse_mla_backward(
-    heads, latent, rotated, dtype=T.bfloat16, block_H=64, block=64, parts=1, pieces=2, threads=128
+    heads, latent, rotated, dtype=T.bfloat16, block_H=64, block=64, width=128, threads=256
 ):
     """dQ of Q (queries, heads, latent + rotated), and what is added to dKV (length, latent +
     rotated) in float32, of `sparse_mla`. LogSum and Delta, the sums of Out * dO, are (queries,
-    heads). The rows' gradients are computed in `pieces` along the latent part, since registers do
-    not hold all of them beside dQ, and a piece's rows are added in `parts` parts."""
+    heads). The rows' gradients are computed `width` columns at a time, since registers do not hold
+    all of them beside dQ."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
-    rows, scale = block // parts, (latent + rotated) ** -0.5
-
-    @T.macro
-    def add(dKV, Chosen, query, first, gradient, staged, column, width):
-        """Add the rows from `first` of a block's gradients, `width` columns from `column`."""
-        for part in T.serial(parts):
-            for j, d in T.Parallel(block, width):
-                if j < rows:
-                    staged[j, d] = gradient[part * rows + j, d]
-            for j, d in T.Parallel(rows, width // 4):
-                if first + part * rows + j < chosen:
-                    row = Chosen[query, first + part * rows + j]
-                    if row >= 0:
-                        T.atomic_addx4(dKV[row, column + d * 4], staged[j, d * 4])
+    scale, width = (latent + rotated) ** -0.5, min(width, latent)
+    # Each warp has all rows: the products' other operand is read once.
+    columns = {"policy": COLUMNS}
 
     @T.prim_func
     def main(
@@ -82,51 +124,49 @@ def sparse_mla_backward(
             k_rotated = T.alloc_shared((block, rotated), dtype)
             p_shared = T.alloc_shared((block_H, block), dtype)
             ds_shared = T.alloc_shared((block_H, block), dtype)
-            staged = T.alloc_shared((rows, latent // pieces), T.float32)
-            staged_rotated = T.alloc_shared((rows, rotated), T.float32)
-            seen = T.alloc_fragment((block,), T.bool)
+            row = T.alloc_fragment((block,), T.int32)
+            log_sum = T.alloc_fragment((block_H,), T.float32)
+            delta = T.alloc_fragment((block_H,), T.float32)
             p = T.alloc_fragment((block_H, block), T.float32)
             dp = T.alloc_fragment((block_H, block), T.float32)
             dq = T.alloc_fragment((block_H, latent), T.float32)
             dq_rotated = T.alloc_fragment((block_H, rotated), T.float32)
-            dkv = T.alloc_fragment((block, latent // pieces), T.float32)
+            dkv = T.alloc_fragment((block, width), T.float32)
             dk_rotated = T.alloc_fragment((block, rotated), T.float32)
+            by_lines = T.alloc_fragment((block, width), T.float32)
+            rotated_by_lines = T.alloc_fragment((block, rotated), T.float32)
+            T.annotate_layout(
+                {tile: lines(tile, threads // 128) for tile in (by_lines, rotated_by_lines)}
+            )
             here = slice(bx * block_H, (bx + 1) * block_H)
             T.copy(Q[query, here, :latent], q)
             T.copy(Q[query, here, latent:], q_rotated)
             T.copy(dO[query, here, :], do)
+            T.copy(LogSum[query, here], log_sum)
+            T.copy(Delta[query, here], delta)
             T.clear(dq)
             T.clear(dq_rotated)
             for t in T.Pipelined(T.ceildiv(chosen, block), num_stages=1):
-                for j in T.Parallel(block):
-                    seen[j] = t * block + j < chosen and Chosen[query, t * block + j] >= 0
-                for j, d in T.Parallel(block, latent):
-                    kv[j, d] = KV[Chosen[query, t * block + j], d]
-                for j, d in T.Parallel(block, rotated):
-                    k_rotated[j, d] = KV[Chosen[query, t * block + j], latent + d]
-                T.gemm(q, kv, p, transpose_B=True, clear_accum=True)
-                T.gemm(q_rotated, k_rotated, p, transpose_B=True)
-                for i, j in T.Parallel(block_H, block):
-                    p[i, j] = T.if_then_else(
-                        seen[j],
-                        T.exp2(p[i, j] * (scale * LOG2_E) - LogSum[query, bx * block_H + i]),
-                        0,
-                    )
+                gather(KV, Chosen, query, kv, t * block, slice(0, latent))
+                gather(KV, Chosen, query, k_rotated, t * block, slice(latent, latent + rotated))
+                T.gemm(q, kv, p, transpose_B=True, clear_accum=True, **columns)
+                T.gemm(q_rotated, k_rotated, p, transpose_B=True, **columns)
+                weights(p, log_sum, scale)
                 T.copy(p, p_shared)
-                T.gemm(do, kv, dp, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(block_H, block):
-                    dp[i, j] = p[i, j] * (dp[i, j] - Delta[query, bx * block_H + i]) * scale
+                T.gemm(do, kv, dp, transpose_B=True, clear_accum=True, **columns)
+                slopes(p, dp, delta, scale, chosen - t * block)
                 T.copy(dp, ds_shared)
-                T.gemm(ds_shared, kv, dq)
-                T.gemm(ds_shared, k_rotated, dq_rotated)
-                T.gemm(ds_shared, q_rotated, dk_rotated, transpose_A=True, clear_accum=True)
-                width = latent // pieces
+                T.gemm(ds_shared, kv, dq, **columns)
+                T.gemm(ds_shared, k_rotated, dq_rotated, **columns)
+                rows_of(Chosen, query, t * block, row)
+                by_rows = {"transpose_A": True, **columns}
+                T.gemm(ds_shared, q_rotated, dk_rotated, clear_accum=True, **by_rows)
+                add_rows(dKV, row, latent, dk_rotated, rotated_by_lines)
                 for first in range(0, latent, width):
-                    columns = slice(first, first + width)
-                    T.gemm(ds_shared, q[:, columns], dkv, transpose_A=True, clear_accum=True)
-                    T.gemm(p_shared, do[:, columns], dkv, transpose_A=True)
-                    add(dKV, Chosen, query, t * block, dkv, staged, first, width)
-                add(dKV, Chosen, query, t * block, dk_rotated, staged_rotated, latent, rotated)
+                    piece = slice(first, first + width)
+                    T.gemm(ds_shared, q[:, piece], dkv, clear_accum=True, **by_rows)
+                    T.gemm(p_shared, do[:, piece], dkv, **by_rows)
+                    add_rows(dKV, row, first, dkv, by_lines)
             T.copy(dq, dQ[query, here, :latent])
             T.copy(dq_rotated, dQ[query, here, latent:])
 
@@ -155,18 +195,24 @@ def gradients(q, kv, lists, d_out):
     return torch.cat(slopes), d_kv
 
 
-def relative_error(queries, length, chosen, heads, latent, rotated, device="cpu", **tile):
+def relative_error(kernel, queries, length, chosen, heads, latent, rotated, device="cpu"):
     """The larger of ||ours - float64|| / ||float64|| of dQ and dKV."""
     torch.manual_seed(0)
     q, kv, lists = inputs(queries, length, chosen, heads, latent, rotated, device=device)
     out, log_sum = sparse_mla(heads, latent, rotated)(q, kv, lists)
     d_out = torch.randn_like(out)
-    kernel = tilelang.compile(sparse_mla_backward(heads, latent, rotated, **tile))
     found = backward(q, kv, lists, out, log_sum, d_out, kernel)
     wanted = gradients(q, kv, lists, d_out)
     return max(
         float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
     )
+
+
+def check(kernel, queries, length, chosen, *shape, device):
+    """Print the error of a kernel, which has to be that of bfloat16."""
+    error = relative_error(kernel, queries, length, chosen, *shape, device)
+    assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
+    print(f"{queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
 
 
 if __name__ == "__main__":
@@ -177,11 +223,6 @@ if __name__ == "__main__":
     parser.add_argument("--heads", type=int, default=128 if gpu else 64)
     parser.add_argument("--dim", type=int, nargs=2, default=[512, 64] if gpu else [64, 32])
     arguments = parser.parse_args()
-    # 512 columns of an accumulator fill the registers of 256 threads.
-    tile = {"block": 32, "threads": 256} if arguments.dim[0] > 256 else {}
-    (length, chosen), (latent, rotated) = arguments.rows, arguments.dim
-    sizes = arguments.queries, length, chosen, arguments.heads, latent, rotated
-    error = relative_error(*sizes, "cuda" if gpu else "cpu", **tile)
-    assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
-    length, chosen = arguments.rows
-    print(f"{arguments.queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
+    kernel = tilelang.compile(sparse_mla_backward(arguments.heads, *arguments.dim))
+    shape = arguments.queries, *arguments.rows, arguments.heads, *arguments.dim
+    check(kernel, *shape, device="cuda" if gpu else "cpu")

@@ -10,7 +10,7 @@ namespace tl {
 /*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
  * Specifications per Compute Capability": the same for all rows of nvidia.cc). */
 inline constexpr int64_t kRegistersOfSm = 65536, kRegistersOfThread = 255;
-/*! Those that blocks give to their threads at most. */
+/*! Those that the compiler's own plans give to the threads of a multiprocessor at most. */
 inline constexpr int64_t kRegistersOfBlocks = 64512;
 /*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on; kMostRegisters is
  * what a thread gets at most. */
@@ -33,10 +33,16 @@ inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselve
   return std::find(std::begin(kGroups), std::end(kGroups), groups) != std::end(kGroups);
 }
 
-/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
-inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
+/*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor: those
+ * that setmaxnreg deals out anew. */
+inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
   const int64_t each = std::min(kRegistersOfThread, kRegistersOfSm / (blocks * threads));
-  return std::min(each / kRegisterStep * kRegisterStep * threads, kRegistersOfBlocks / blocks);
+  return each / kRegisterStep * kRegisterStep * threads;
+}
+
+/*! Those of them that the compiler's own plans use. */
+inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
+  return std::min(RegistersAtStart(threads, blocks), kRegistersOfBlocks / blocks);
 }
 
 /*! Most registers that each of `threads` can have of `all`, beside what `others` have. */

@@ -34,8 +34,8 @@ _WARPS_OF_GROUP = 4
 # CUDA C++ Programming Guide, Compute Capabilities: 1024 threads of a block.
 _MOST_WARPS = 1024 // TRACED_LANES
 _REGISTERS = range(24, 241, 8)
-# What blocks give to their threads at most, of the 65536 registers of a multiprocessor.
-_REGISTERS_OF_BLOCK = 64512
+# CUDA C++ Programming Guide, Compute Capabilities: registers of a multiprocessor, and of a thread.
+_REGISTERS_OF_SM, _REGISTERS_OF_THREAD = 65536, 255
 
 
 class WSSyncKind(str, Enum):
@@ -262,10 +262,14 @@ class WSSchedule:
             TRACED_LANES * (role.warps_hi - role.warps_lo) * (role.max_nreg or 0)
             for role in self.roles.values()
         )
-        if registers > _REGISTERS_OF_BLOCK:
+        # What setmaxnreg deals out anew are those that the block's threads begin with.
+        threads = TRACED_LANES * self.num_warps
+        each = min(_REGISTERS_OF_SM // threads, _REGISTERS_OF_THREAD)
+        most = threads * (each // _REGISTERS.step * _REGISTERS.step)
+        if registers > most:
             raise ValueError(
-                f"the roles have {registers} registers by max_nreg, wanted at most "
-                f"{_REGISTERS_OF_BLOCK} for a block; lower max_nreg of a role"
+                f"the roles have {registers} registers by max_nreg, wanted at most {most} for a "
+                f"block of {threads} threads; lower max_nreg of a role"
             )
 
     def _check_ops(self) -> dict[str, str]:

@@ -257,7 +257,7 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Ta
     return std::nullopt;
   }
   const int64_t blocks = k.min_blocks.value_or(1);
-  const int64_t all = RegistersOfBlock(k.threads, blocks);
+  const int64_t all = RegistersAtStart(k.threads, blocks);
   // What ptxas gives by __launch_bounds__; a warp has whole units of kRegisterStep.
   const int64_t each_block = kRegistersOfSm / blocks / k.threads;
   const int64_t start =

@@ -1,6 +1,10 @@
-/*! What the operations of different roles of a schedule touch together. */
+/*! What the operations of different roles of a schedule touch together. Atomic additions of two
+ * roles (or maxima, ...) to the same elements come to the same result in any order: they need no
+ * synchronisation if nobody takes the old values, and are relaxed, which publishes nothing else. */
 #include <algorithm>
 
+#include "../../op/intrinsics.h"
+#include "../../op/tma_reduce.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/error.h"
@@ -14,6 +18,74 @@ namespace {
 struct Touch {
   const RoleNode* node;
   bool writes;
+};
+
+std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
+
+/*! The one operation by which a statement updates a buffer, of which it makes no other use. */
+class UpdatesOf : public StmtExprVisitor {
+ public:
+  static std::string Find(const Stmt& s, const Var& memory, const Views& views) {
+    UpdatesOf found(memory, views);
+    found(s);
+    return found.is_otherwise_used_ ? "" : found.operation_;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const CallNode* op) final {
+    const std::string operation = RelaxedUpdate(op);
+    if (operation.empty()) return Default(op);
+    const bool is_tile = IsCallTo(GetRef<Expr>(op), kAtomic);
+    const Expr& target = op->args[is_tile ? 0 : 1];
+    for (const Expr& arg : op->args) {
+      if (!arg.same_as(target)) Visit(arg);
+    }
+    if (is_tile) return Target(TileRegion::From(target).buffer, operation);
+    const TensorLoadNode* element = AsAddressOf(target);
+    if (!element) return Visit(target);
+    for (const Expr& index : element->indices) Visit(index);
+    Target(element->source.as_or_throw<Var>(), operation);
+  }
+  void Visit_(const VarNode* op) final { is_otherwise_used_ |= IsMemory(GetRef<Var>(op)); }
+  void Visit_(const TensorLoadNode* op) final {
+    is_otherwise_used_ |= IsMemory(op->source.as_or_throw<Var>());
+    Default(op);
+  }
+  void Visit_(const TensorRegionNode* op) final {
+    is_otherwise_used_ |= IsMemory(op->source.as_or_throw<Var>());
+    Default(op);
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    is_otherwise_used_ |= IsMemory(op->buffer);
+    Default(op);
+  }
+
+ private:
+  UpdatesOf(const Var& memory, const Views& views) : memory_(memory), views_(views) {}
+
+  bool IsMemory(const Var& v) const { return views_.IsSameMemory(v, memory_); }
+
+  void Target(const Var& buffer, const std::string& operation) {
+    if (!IsMemory(buffer)) return;
+    is_otherwise_used_ |= !operation_.empty() && operation_ != operation;
+    operation_ = operation;
+  }
+
+  /*! "add" of tl.tileop.atomic(.., "add", "relaxed") and of tl.atomic_add("tl::relaxed", ..). */
+  static std::string RelaxedUpdate(const CallNode* op) {
+    if (IsCallTo(GetRef<Expr>(op), kAtomic)) {
+      return TextOf(op->args[3]) == "relaxed" ? TextOf(op->args[2]) : "";
+    }
+    const IntrinsicEffects* effects = EffectsOf(op);
+    if (!effects || !*effects->update || effects->result == CallResult::kOfThread) return "";
+    return TextOf(op->args[0]) == "tl::relaxed" ? effects->update : "";
+  }
+
+  const Var& memory_;
+  const Views& views_;
+  std::string operation_;
+  bool is_otherwise_used_ = false;
 };
 
 /*! An expression as another iteration evaluates it: loop variables, names and loads become unknown
@@ -77,6 +149,7 @@ class MemoryChecker {
         if (!a.writes && !b.writes) continue;
         if (IsShared(memory) && IsSynced(memory, *a.node, *b.node)) continue;
         if (IsGlobal(memory) && AreApart(memory, *a.node, *b.node)) continue;
+        if (IsGlobal(memory) && AreSameUpdates(memory, *a.node, *b.node)) continue;
         Refuse(memory, a, b);
       }
     }
@@ -93,6 +166,11 @@ class MemoryChecker {
       }
     }
     return false;
+  }
+
+  bool AreSameUpdates(const Var& memory, const RoleNode& a, const RoleNode& b) const {
+    const std::string update = UpdatesOf::Find(a.stmt, memory, views_);
+    return !update.empty() && update == UpdatesOf::Find(b.stmt, memory, views_);
   }
 
   /*! Two tile operators touch elements that are others in any two iterations. */

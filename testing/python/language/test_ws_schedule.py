@@ -4,6 +4,7 @@ import os
 import re
 
 import pytest
+import torch
 
 import tilelang
 import tilelang.language as T
@@ -103,7 +104,14 @@ def refused():
                 num_warps=16, roles={"load": T.WSRole(0, 8, 240), "mma": T.WSRole(8, 16, 240)}
             ),
             ValueError,
-            "the roles have 122880 registers by max_nreg, wanted at most 64512",
+            "the roles have 122880 registers by max_nreg, wanted at most 65536 for a block of 512",
+        ),
+        (
+            lambda: schedule(
+                num_warps=12, roles={"load": T.WSRole(0, 4, 32), "mma": T.WSRole(4, 12, 240)}
+            ),
+            ValueError,
+            "the roles have 65536 registers by max_nreg, wanted at most 64512 for a block of 384",
         ),
         (lambda: schedule(scopes=[LOOP, LOOP]), ValueError, "two scopes have the body 'k'"),
         (
@@ -562,3 +570,95 @@ def test_regions_of_a_tensor_that_are_apart_in_any_two_iterations(refused):
     assert "tl::store" in tilelang.lower(stores_of_two_roles(0), target=SM_90).kernel_source
     text = refused(stores_of_two_roles(32))
     assert text.startswith("found operation 'use' of role 'use' writing A, which operation 'load'")
+
+
+@T.macro
+def adds_a_tile(C, F):
+    T.atomic_add(C, F)
+
+
+@T.macro
+def adds_elements(C, F):
+    for i, j in T.Parallel(64, 64):
+        T.atomic_add(C[i, j], F[i, j])
+
+
+@T.macro
+def raises(C, F):
+    T.atomic_max(C, F)
+
+
+@T.macro
+def publishes(C, F):
+    T.atomic_add(C, F, "release")
+
+
+@T.macro
+def numbers(C, F):
+    for i, j in T.Parallel(64, 64):
+        F[i, j] = T.atomic_add(C[i, j], 1, return_prev=True)
+
+
+@T.macro
+def reads(C, F):
+    T.copy(C, F)
+
+
+def updates_of_two_roles(first, second):
+    """Two roles update the same elements of C."""
+
+    @T.macro
+    def body(A, B, C, S, F):
+        G = T.alloc_fragment((64, 64), "float32")
+        for _k in T.serial(2, annotations=named("step")):
+            with T.ws_op("load"):
+                T.copy(B, S)
+                T.copy(B, G)
+                first(C, G)
+            with T.ws_op("use"):
+                T.copy(S, F)
+                second(C, F)
+
+    return two_roles(body)
+
+
+@pytest.mark.parametrize("first", [adds_a_tile, adds_elements])
+@pytest.mark.parametrize("second", [adds_a_tile, adds_elements])
+def test_two_roles_may_add_to_the_same_elements(first, second):
+    program = updates_of_two_roles(first, second)
+    assert "tl::atomic_add" in tilelang.lower(program, target=SM_90).kernel_source
+    a, b = torch.zeros(256, 64), torch.arange(64 * 64.0).reshape(64, 64)
+    c = torch.zeros(64, 64)
+    tilelang.compile(program, target=SM_90)(a, b, c)
+    assert torch.equal(c, 4 * b)
+
+
+@pytest.mark.parametrize("second", [raises, publishes, numbers, reads])
+def test_updates_of_two_roles_whose_order_counts(refused, second):
+    text = refused(updates_of_two_roles(adds_a_tile, second))
+    assert text.startswith("found operation 'use' of role 'use'")
+    assert "wanted one role for both, or regions that are provably apart" in text
+
+
+def test_roles_of_512_threads_have_all_registers():
+    plan = T.WSSchedule(
+        num_warps=16,
+        roles={"load": T.WSRole(0, 4, 32), "mma": T.WSRole(4, 16, 160)},
+        pipelines={"p": T.WSPipeline(1)},
+        scopes=[
+            T.WSScope("step", {"load": ["load"], "mma": ["use"]}, [T.WSSync("load", "use", "p")])
+        ],
+    )
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=512):
+            T.annotate_ws_schedule(plan)
+            S = T.alloc_shared((64, 64), "float32")
+            for _k in T.serial(2, annotations=named("step")):
+                T.copy(A, S, annotations=named("load"))
+                T.copy(S, B, annotations=named("use"))
+
+    source = tilelang.lower(main, target=SM_90).kernel_source
+    assert "warpgroup_reg_dealloc<32>" in source
+    assert "warpgroup_reg_alloc<160>" in source

@@ -242,7 +242,7 @@ def test_a_schedule_with_too_many_registers_is_refused(statements):
     func = scheduled((0, 128, 24), (128, 256, 240), threads=512)
     message = (
         r"found 24 for each of 128 threads of 'r0', 240 for each of 256 threads of 'r128', "
-        r"80896 registers with those of idle warps, wanted at most 64512 for the 512 threads"
+        r"80896 registers with those of idle warps, wanted at most 65536 for the 512 threads"
     )
     with pytest.raises(ValueError, match=message):
         statements("AnnotateWarpGroupRegAlloc", func, arch="sm_90a")
