@@ -397,11 +397,20 @@ class TreeBuilder {
   void BuildScope(const Stmt& body, SyncNode* node) {
     node->kind = Kind::kScope;
     node->body = BuildSequence(body, node);
+    const auto* attr = node->stmt.as<AttrStmtNode>();
+    if (!attr || !IsApart(attr)) return;
+    node->body.push_back(BuildEnd(node));
+    node->body.back()->is_inert = true;
+  }
+
+  std::unique_ptr<SyncNode> BuildEnd(SyncNode* parent) {
+    auto node = Build(MakeEvaluate(MakeInt(0), parent->stmt->span), parent);
+    node->is_end = true;
+    return node;
   }
 
   std::unique_ptr<SyncNode> BuildNextCondition(const WhileNode* op, SyncNode* parent) {
-    auto node = Build(MakeEvaluate(MakeInt(0), op->span), parent);
-    node->is_condition = true;
+    auto node = BuildEnd(parent);
     Collect(op->condition, node.get());
     node->is_inert = false;
     return node;
@@ -510,7 +519,7 @@ Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
       stmts.push_back(MakeEvaluate(CallOp(fence, {}), n->stmt->span));
     }
     if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
-    if (!n->is_condition && !n->of_role) stmts.push_back(Rebuild(*n));
+    if (!n->is_end && !n->of_role) stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
 }

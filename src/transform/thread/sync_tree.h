@@ -118,9 +118,9 @@ struct SyncNode {
    * for all memory. */
   bool fence = false;
   bool tensor_fence = false;
-  /*! Stands at the end of a `while` for the next evaluation of its condition, and prints nothing:
-   * so a barrier may stand between the body and that. */
-  bool is_condition = false;
+  /*! Prints nothing, and stands at the end of a body so that a barrier may stand behind the others:
+   * in a `while` for the next evaluation of its condition, in a range of threads apart inert. */
+  bool is_end = false;
 
   bool IsInside(const SyncNode* other) const;
 };

@@ -48,11 +48,11 @@
  * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
- * with mbarriers; in one range, the range's threads order it among themselves, as do those of a
- * range that has all threads of an earlier one. The ranges run side by side: a barrier for an
- * access in front of them stands in front of the first one, not between. One between ranges that
- * share some threads is of the block. A barrier of the block in a role that was the kernel
- * (`tl.warp_role`) becomes one of the role's threads.
+ * with mbarriers; in one range, the range's threads order it among themselves. Of two ranges of
+ * which one has all threads of the other, those of the larger one do, in it. The ranges run side by
+ * side: a barrier for an access in front of them stands in front of the first one, not between. One
+ * between ranges that share only some threads is of the block. A barrier of the block in a role
+ * that was the kernel (`tl.warp_role`) becomes one of the role's threads.
  */
 #include <algorithm>
 #include <set>
@@ -68,6 +68,7 @@
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "leaving_threads.h"
+#include "sync_ranges.h"
 #include "sync_state.h"
 
 namespace tl {
@@ -183,7 +184,8 @@ class SyncPlanner {
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
     return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
-      return n->is_inert || (marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state));
+      if (n->is_inert && n->mark == Mark::kNone) return true;
+      return marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state);
     });
   }
 
@@ -546,7 +548,16 @@ class SyncPlanner {
     const SyncNode* carrier = c.earlier.distance.loop;
     const SyncNode* place = c.later->node;
     // The threads of both accesses are those of the later one's range: they meet by themselves.
-    const bool own = a->range && place->range && place->groups.Contains(a->groups);
+    const bool own =
+        a->range && place->range &&
+        (has_subset_barriers_ ? place->groups.Contains(a->groups) : place->groups == a->groups);
+    if (SyncNode* end = own ? nullptr : EndOfLargerRange(c.earlier, *place)) {
+      // Jumps may leave the range elsewhere.
+      if (end->mark == Mark::kNone && has_subset_barriers_ && subsets_.Meeting(end)) {
+        end->mark = Mark::kSubset;
+        return end;
+      }
+    }
     auto is_body = [&](const SyncNode* around) {
       return carrier ? around == carrier : a->IsInside(around);
     };
@@ -560,7 +571,7 @@ class SyncPlanner {
       place = region;
       break;
     }
-    place = InFrontOfRanges(place, c);
+    place = InFrontOfRanges(place, c.earlier);
     if (place->mark != Mark::kNone && place->mark != Mark::kGroups) {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
@@ -574,35 +585,6 @@ class SyncPlanner {
                                          : MayMeetInGroups(*place, c) ? Mark::kGroups
                                                                       : Mark::kSubset;
     return place;
-  }
-
-  /*! Threads of one range may wait for those of a range behind it. So a barrier of both that stood
-   * between would deadlock: it moves in front of the first range behind the earlier access. If
-   * that access is in one of the ranges, the barrier stays. */
-  static const SyncNode* InFrontOfRanges(const SyncNode* place, const Conflict& c) {
-    const SyncNode* a = c.earlier.access->node;
-    const SyncNode* around = place->parent;
-    if (a->range && a->range->IsInside(around)) return place;
-    const SyncNode* first = nullptr;
-    bool is_behind = false;
-    for (const auto& n : place->in_otherwise ? around->otherwise : around->body) {
-      is_behind |= n.get() == place;
-      const bool has_range = HasRange(*n);
-      if (has_range && is_behind) return first ? first : place;
-      if (has_range && !first) first = n.get();
-      if (!is_behind && !c.earlier.distance.loop && a->IsInside(n.get())) first = nullptr;
-    }
-    return place;
-  }
-
-  /*! Whether a range of threads apart is in the node, whose threads do something that counts. */
-  static bool HasRange(const SyncNode& node) {
-    if (node.is_inert) return false;
-    const auto any = [&](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(),
-                         [&](const auto& n) { return n->range == &node || HasRange(*n); });
-    };
-    return any(node.body) || any(node.otherwise);
   }
 
   /*! Whether a barrier of each warp group by itself orders the conflict, and no other conflict has

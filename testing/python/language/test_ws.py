@@ -263,30 +263,50 @@ def test_ranges_in_a_loop_and_loops_in_ranges():
 
 @pytest.mark.emulator_alone
 @pytest.mark.parametrize("others", [1, 2])
-def test_two_warp_groups_read_what_one_has_written(others):
+@pytest.mark.parametrize("writes", ["one", "two"])
+def test_two_warp_groups_meet_without_the_third(others, writes):
     """The third one is waited for by the first one, and does not come to their barrier."""
+    first, second = ((0,), (0, others)) if writes == "one" else ((0, others), (0,))
 
     @T.prim_func
-    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((384,), "float32")):
+    def main(A: T.Tensor((384,), "float32"), B: T.Tensor((384,), "float32")):
         with T.Kernel(1, threads=384):
-            S = T.alloc_shared((128,), "float32")
+            S = T.alloc_shared((384,), "float32")
             arrived = T.alloc_barrier(128)
             tx = T.get_thread_binding()
-            with T.ws(0):
+            with T.ws(*first):
                 S[tx] = A[tx]
                 T.barrier_wait(arrived, 0)
-            with T.ws(0, others):
-                B[tx] = S[127 - tx % 128]
+            with T.ws(*second):
+                B[tx] = S[127 - tx % 128 + (others * 128 if writes == "two" else 0)]
             with T.ws(3 - others):
                 T.barrier_arrive(arrived)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    a = torch.arange(128, dtype=torch.float32, device=device)
+    a = torch.arange(384, dtype=torch.float32, device=device)
     found = torch.zeros(3, 128, device=device)
     tilelang.compile(main, target=TARGET)(a, found.view(-1))
     wanted = torch.zeros_like(found)
-    wanted[[0, others]] = a.flip(0)
+    wanted[list(second)] = a.view(3, 128)[others if writes == "two" else 0].flip(0)
     assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(("first", "second"), [((0,), (0, 1)), ((0, 1), (0,))])
+def test_a_chip_without_named_barriers_meets_as_a_block(first, second):
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((256,), "float32")
+            tx = T.get_thread_binding()
+            with T.ws(*first):
+                S[tx] = A[tx]
+            with T.ws(*second):
+                B[tx] = S[127 - tx % 128]
+
+    a, found = torch.arange(256, dtype=torch.float32), torch.zeros(256)
+    target = "hip -mcpu=gfx942"
+    tilelang.compile(main, target=target, execution_backend="emulate")(a, found)
+    assert torch.equal(found[:128], a[:128].flip(0))
 
 
 def test_a_thread_of_the_range_prints(capfd):

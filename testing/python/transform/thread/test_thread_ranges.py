@@ -61,15 +61,39 @@ ALL = "if tx < 256:\n    T.attr([0, 256], 'tl.thread_range', 1)\n    "
 
 
 @pytest.mark.parametrize("low_is_first", [True, False])
-def test_a_range_that_has_the_threads_of_an_earlier_one_meets_alone(sync, low_is_first):
-    """Threads 256 and above may be waited for. Those of an earlier one do not all come to a smaller
-    range."""
+def test_the_larger_one_of_two_ranges_meets_alone(sync, low_is_first):
+    """In front of its read, or behind its write. Threads 256 and above may be waited for."""
     first, second = (LOW, ALL) if low_is_first else (ALL, LOW)
     func = kernel(f"{first}S[tx % 128] = A[tx]\n{second}A[tx] = S[127 - tx % 128]", threads=384)
     lines = sync(func).splitlines()
-    barrier = "    RANGE(3, 256)" if low_is_first else "BARRIER"
-    assert [line for line in lines if "RANGE" in line or "BARRIER" in line] == [barrier]
-    assert lines.index(barrier) == (3 if low_is_first else 2)
+    assert [line for line in lines if "RANGE" in line or "BARRIER" in line] == ["    RANGE(3, 256)"]
+    assert lines.index("    RANGE(3, 256)") == (3 if low_is_first else 2)
+
+
+def test_ranges_that_share_some_threads_meet_as_a_block(sync):
+    func = kernel(
+        f"{ALL}S[tx % 128] = A[tx]\nif 128 <= tx:\n    T.attr([128, 256], 'tl.thread_range', 1)\n"
+        "    A[tx] = S[127 - tx % 128]",
+        threads=384,
+    )
+    assert sync(func).splitlines()[2] == "BARRIER"
+
+
+def test_ranges_in_a_loop_meet_in_the_larger_one(sync):
+    """Others may be iterations ahead."""
+    body = f"{ALL}S[tx % 128] = A[tx]\n{LOW}A[tx] = S[127 - tx]"
+    func = kernel(
+        "for k in range(4):\n" + "\n".join("    " + line for line in body.splitlines()), threads=384
+    )
+    assert sync(func) == (
+        "for k in range(4):\n"
+        "    if tx < 256:\n"
+        "        RANGE(3, 256)\n"
+        "        S[tx % 128] = A[tx]\n"
+        "        RANGE(3, 256)\n"
+        "    if tx < 128:\n"
+        "        A[tx] = S[127 - tx]"
+    )
 
 
 def test_a_range_in_a_loop_meets_alone(sync):
