@@ -10,6 +10,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
+import math
 
 import torch
 from gemm_few_rows import multiply_rows
@@ -104,6 +105,12 @@ def matmul(
     apart = apart and split > 1
     width = block_N // parts
     tall = min(panel, tile_rows)
+    chunk = 128 // T.dtype(out_dtype).bits
+    phases = 1 if wide or apart or swap or by_threads else chunk // math.gcd(chunk, N)
+
+    def lead(row):
+        """Elements of a row in front of its first whole chunk of 16 bytes."""
+        return row * (-N % chunk) % chunk
 
     def aligned(extent, of, size=16):
         """Of rows of whole `size` bytes."""
@@ -132,8 +139,38 @@ def matmul(
             T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
 
     @T.macro
+    def store_rows(local, C, C_shared, row, column):
+        """A tile whose rows begin at other bytes of a chunk of 16 each: TMA stores whole chunks of
+        every `phases`-th row, threads what is in front of these and behind them."""
+        views = [T.view(C, (M // phases, (p + 1) * N), strides=(phases * N, 1)) for p in range(phases)]
+        for part in T.unroll(parts, explicit=True):
+            left = part * width
+            T.tma_store_wait(0)
+            T.sync_threads()
+            for i, j in T.Parallel(block_M, width):
+                if j >= lead(i) and j < lead(i) + width - chunk:
+                    C_shared[i % phases, i // phases, j - lead(i)] = local[i, left + j]
+            for phase in T.unroll(phases, explicit=True):
+                T.tma_copy(
+                    C_shared[phase, :, :],
+                    views[phase][row * block_M // phases, phase * N + lead(phase) + column * block_N + left],
+                )
+            for i, j in T.Parallel(block_M, chunk):
+                if j < lead(i):
+                    C[row * block_M + i, column * block_N + left + j] = local[i, left + j]
+            for i, j in T.Parallel(block_M, chunk):
+                if j >= lead(i):
+                    C[row * block_M + i, column * block_N + left + j + width - chunk] = local[i, left + j + width - chunk]
+        if M % phases and row == tile_rows - 1:
+            for i, j in T.Parallel(block_M, block_N):
+                if row * block_M + i >= M // phases * phases:
+                    C[row * block_M + i, column * block_N + j] = local[i, j]
+
+    @T.macro
     def store(local, C, C_shared, row, column):
-        if swap:
+        if phases > 1:
+            store_rows(local, C, C_shared, row, column)
+        elif swap:
             for i, j in T.Parallel(block_M, block_N):
                 C_shared[0][j, i] = local[i, j]
             T.copy(C_shared[0], C[column * block_N, row * block_M])
@@ -211,9 +248,13 @@ def matmul(
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
             local = T.alloc_fragment((block_M, block_N), T.float32)
             C_tile = (block_N, block_M) if swap else (block_M, width)
+            if phases > 1:
+                C_tile = (phases, block_M // phases, width - chunk)
             C_shared = [
                 T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, results) * (not apart))
             ]
+            if phases > 1:
+                C_shared = C_shared[0]
             arrived = T.alloc_shared((1,), T.int32) if shares and not apart else None
             next_unit = counter if fetch else None
             clusters, rank = blocks // cluster, block % cluster
@@ -246,6 +287,8 @@ def matmul(
                             complete = add_up(local, partial, arrivals, arrived, unit, tile, rank)
                         if complete:
                             store(local, result, C_shared, row, column)
+            if phases > 1:
+                T.tma_store_wait(0)
         if apart:
             add_shares(partial, C)
         elif wide:
