@@ -33,6 +33,11 @@ def may_overlap():
     return auto_infer_current_arch().sm >= 90
 
 
+def has_tma():
+    """Whether the chip that is compiled for has TMA."""
+    return auto_infer_current_arch().sm >= 90
+
+
 @T.macro
 def add_shares(partial, C):
     """C of shares (split, rows, columns), of which all rows and columns are whole tiles; the sum is
@@ -56,35 +61,38 @@ def phases_of(N, dtype):
 
 
 @T.macro
-def store_phases(tile, staged, C, row, column, left):
-    """Columns of a tile, from `left` on, to C, whose rows begin at other bytes of a chunk of 16
-    bytes each, but those some `phases` apart: of these, TMA stores whole chunks, from `staged`, and
-    threads what is in front of them and behind."""
+def store_phases(tile, staged, C, row, column, left=0, turned=False):
+    """Columns of a tile, or with `turned` rows, from `left` on, to C, whose rows begin at other
+    bytes of a chunk of 16 bytes each, but those some `phases` apart: of these, TMA stores whole
+    chunks, from `staged`, and threads what is in front of them and behind."""
     (M, N), (phases, _, inner) = map(int, C.shape), map(int, staged.shape)
     chunk = 128 // T.dtype(C.dtype).bits
-    height, width = int(tile.shape[0]), inner + chunk
+    height, width = int(tile.shape[turned]), inner + chunk
 
     def lead(i):
         """Elements of a row in front of its first whole chunk."""
         return i * (-N % chunk) % chunk
 
+    def value(i, j):
+        return tile[left + j, i] if turned else tile[i, left + j]
+
     for i, j in T.Parallel(height, width):
         if j >= lead(i) and j < lead(i) + inner:
-            staged[i % phases, i // phases, j - lead(i)] = tile[i, left + j]
+            staged[i % phases, i // phases, j - lead(i)] = value(i, j)
     for phase in T.unroll(phases, explicit=True):
-        rows = T.view(C, (M // phases, (phase + 1) * N), strides=(phases * N, 1))
+        every = T.view(C, (M // phases, (phase + 1) * N), strides=(phases * N, 1))
         first = phase * N + lead(phase) + column + left
-        T.tma_copy(staged[phase, :, :], rows[row // phases, first])
+        T.tma_copy(staged[phase, : height // phases, :], every[row // phases, first])
     for i, j in T.Parallel(height, chunk):
         if j < lead(i):
-            C[row + i, column + left + j] = tile[i, left + j]
+            C[row + i, column + left + j] = value(i, j)
     for i, j in T.Parallel(height, chunk):
         if j >= lead(i):
-            C[row + i, column + left + inner + j] = tile[i, left + inner + j]
+            C[row + i, column + left + inner + j] = value(i, inner + j)
     if M % phases and row + height > M:
         for i, j in T.Parallel(height, width):
             if row + i >= M // phases * phases:
-                C[row + i, column + left + j] = tile[i, left + j]
+                C[row + i, column + left + j] = value(i, j)
 
 
 @dataclass(frozen=True)
@@ -203,27 +211,23 @@ class Plan:
         return self.block_N // self.parts
 
     @property
-    def chunk(self):
-        """Elements of C in 16 bytes."""
-        return 128 // T.dtype(self.out_dtype).bits
-
-    @property
     def phases(self):
-        """Rows of C after which one begins at a whole chunk again; 1 where all do, or where ."""
-        if self.wide or self.added_apart or self.swap or self.by_threads:
+        """Rows of C after which one begins at a whole chunk of 16 bytes again."""
+        if self.wide or self.added_apart or self.by_threads or not has_tma():
             return 1
-        return self.chunk // math.gcd(self.chunk, self.N)
+        return phases_of(self.N, self.out_dtype)
 
     @property
     def C_tile(self):
         """Shape of a part of C in shared memory."""
-        if self.phases > 1:
-            return self.phases, self.block_M // self.phases, self.width - self.chunk
-        return (self.block_N, self.block_M) if self.swap else (self.block_M, self.width)
-
-    def lead(self, row):
-        """Elements of a row of C in front of its first whole chunk."""
-        return row * (-self.N % self.chunk) % self.chunk
+        height, width = self.block_M, self.width
+        if self.swap:
+            height, width = self.block_N, self.block_M
+        if self.phases == 1:
+            return height, width
+        # The rows of each phase begin at a multiple of 128 bytes, as TMA wants it.
+        rows = -(-height // self.phases // 8) * 8
+        return self.phases, rows, width - 128 // T.dtype(self.out_dtype).bits
 
 
 class Block(NamedTuple):
@@ -268,19 +272,23 @@ def store(plan, block, row, column):
     """A tile of C, one part behind the other."""
     block_M, block_N, width = plan.block_M, plan.block_N, plan.width
     local, C, C_shared = block.local, block.C, block.C_shared
+    above, beside = row * block_M, column * block_N
     for part in T.unroll(plan.parts, explicit=True):
         staged = C_shared[part % plan.results]
         if plan.phases > 1:
             T.tma_store_wait((len(C_shared) - 1) * plan.phases)
             T.sync_threads()
-            store_phases(local, staged, C, row * block_M, column * block_N, part * width)
+            if plan.swap:
+                store_phases(local, staged, C, beside, above, turned=True)
+            else:
+                store_phases(local, staged, C, above, beside, part * width)
         elif plan.swap:
             for i, j in T.Parallel(block_M, block_N):
                 staged[j, i] = local[i, j]
-            T.copy(staged, C[column * block_N, row * block_M])
+            T.copy(staged, C[beside, above])
         else:
             T.copy(local[:, part * width : (part + 1) * width], staged)
-            T.copy(staged, C[row * block_M, column * block_N + part * width])
+            T.copy(staged, C[above, beside + part * width])
 
 
 @T.macro
