@@ -69,6 +69,16 @@ def example():
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),
         pytest.param((40, 131, 200), {"wide": True}, id="a wide result"),
+        # Rows of the result begin at eight different bytes of a chunk of 16, and behind the last
+        # eight rows are three more.
+        pytest.param(
+            (203, 261, 128), {"cluster": 2, "block_N": 96, "parts": 2, "results": 1}, id="odd rows"
+        ),
+        pytest.param((141, 134, 520), {"shared_tiles": 2, "block_N": 64}, id="even rows"),
+        pytest.param((200, 132, 136), {"parts": 4}, id="rows of whole 8 bytes"),
+        pytest.param(
+            (21, 131, 195), {"padded": True, "swap": True, "block_N": 32}, id="odd rows, swapped"
+        ),
         pytest.param(
             (21, 131, 195),
             {"padded": True, "wide": True, "swap": True, "block_N": 32},
@@ -121,3 +131,11 @@ def test_the_model_chooses(example, monkeypatch, device):
     assert schedule.split > 1 or schedule.shared_tiles
     a, b = example.inputs(16, 16, 8192, device=device)
     assert example.relative_error(a, b, example.product(a, b)) < torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize(("columns", "phases"), [(131, 8), (134, 4), (132, 2), (136, 1)])
+@pytest.mark.parametrize("swap", [False, True])
+def test_results_leave_by_tma_whatever_their_rows_are(example, monkeypatch, columns, phases, swap):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    source = example.matmul(40, columns, 128, swap=swap, block_N=64).get_kernel_source()
+    assert source.count("tma_store<") == phases
