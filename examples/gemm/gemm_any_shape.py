@@ -141,6 +141,7 @@ class Plan:
     wide: bool = False
     fetch: bool = False
     by_threads: int = 0
+    once: str = ""
 
     @property
     def tile_rows(self):
@@ -262,8 +263,10 @@ def multiply(plan, block, row, column, first, count):
     X_shared, Y_shared, local = block.X_shared, block.Y_shared, block.local
     T.clear(local)
     for k in T.Pipelined(count, num_stages=plan.stages):
-        T.copy(block.X[row * plan.block_M, (first + k) * plan.block_K], X_shared)
-        T.copy(block.Y[column * plan.block_N, (first + k) * plan.block_K], Y_shared)
+        policy_X = "evict_first" if "X" in plan.once else None
+        policy_Y = "evict_first" if "Y" in plan.once else None
+        T.copy(block.X[row * plan.block_M, (first + k) * plan.block_K], X_shared, eviction_policy=policy_X)
+        T.copy(block.Y[column * plan.block_N, (first + k) * plan.block_K], Y_shared, eviction_policy=policy_Y)
         T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
 
 
