@@ -137,6 +137,7 @@ class Plan:
     apart: bool = False
     shared_tiles: int = 0
     cluster: int = 1
+    down: bool = False
     padded: bool = False
     wide: bool = False
     fetch: bool = False
@@ -144,18 +145,24 @@ class Plan:
     once: str = ""
 
     @property
+    def cluster_tile(self):
+        """Rows and columns of what a cluster works on: its blocks have a tile each."""
+        down, beside = (self.cluster, 1) if self.down else (1, self.cluster)
+        return self.block_M * down, self.block_N * beside
+
+    @property
     def tile_rows(self):
-        """Tiles below each other."""
-        return -(-(self.N if self.swap else self.M) // self.block_M)
+        """Tiles of clusters below each other."""
+        return -(-(self.N if self.swap else self.M) // self.cluster_tile[0])
 
     @property
     def tile_columns(self):
-        """Tiles beside each other; of a cluster's tiles, as many as blocks, one counts."""
-        return -(-(self.M if self.swap else self.N) // (self.block_N * self.cluster))
+        """Tiles of clusters beside each other."""
+        return -(-(self.M if self.swap else self.N) // self.cluster_tile[1])
 
     @property
     def tiles(self):
-        """Of a cluster."""
+        """Of clusters."""
         return self.tile_rows * self.tile_columns
 
     @property
@@ -202,8 +209,8 @@ class Plan:
             # From one share to the next, and from one tile to the next, it is another place.
             return (self.shares + self.shared) * self.cluster, self.block_M, self.block_N
         # Of whole tiles of `add_shares`.
-        below = -(-self.tile_rows * self.block_M // 128) * 128
-        beside = -(-self.tile_columns * self.cluster * self.block_N // 128) * 128
+        below = -(-self.tile_rows * self.cluster_tile[0] // 128) * 128
+        beside = -(-self.tile_columns * self.cluster_tile[1] // 128) * 128
         return (self.split, *((beside, below) if self.swap else (below, beside)))
 
     @property
@@ -254,7 +261,10 @@ def place(plan, tile, rank):
     above = tile // (tall * plan.tile_columns) * tall
     height = T.min(tall, plan.tile_rows - above) if plan.tile_rows % tall else tall
     inside = tile % (tall * plan.tile_columns)
-    return above + inside % height, inside // height * plan.cluster + rank
+    row, column = above + inside % height, inside // height
+    if plan.down:
+        return row * plan.cluster + rank, column
+    return row, column * plan.cluster + rank
 
 
 @T.macro
@@ -265,8 +275,16 @@ def multiply(plan, block, row, column, first, count):
     for k in T.Pipelined(count, num_stages=plan.stages):
         policy_X = "evict_first" if "X" in plan.once else None
         policy_Y = "evict_first" if "Y" in plan.once else None
-        T.copy(block.X[row * plan.block_M, (first + k) * plan.block_K], X_shared, eviction_policy=policy_X)
-        T.copy(block.Y[column * plan.block_N, (first + k) * plan.block_K], Y_shared, eviction_policy=policy_Y)
+        T.copy(
+            block.X[row * plan.block_M, (first + k) * plan.block_K],
+            X_shared,
+            eviction_policy=policy_X,
+        )
+        T.copy(
+            block.Y[column * plan.block_N, (first + k) * plan.block_K],
+            Y_shared,
+            eviction_policy=policy_Y,
+        )
         T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
 
 
