@@ -34,6 +34,8 @@ from tilelang.carver.cost import (
 from tilelang.carver.template.base import element_bytes
 
 COLUMNS = tuple(range(16, 257, 16))
+SWAPPED_COLUMNS = tuple(range(16, 257, 8))
+"""Where operands are swapped: few columns have widths that waste none, as 300 = 2 x 152 less 4."""
 ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
 """Of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
 MMA_ROWS = ((16, 64), (32, 64), (64, 128), (128, 128), (128, 256))
@@ -101,8 +103,9 @@ WORD_BYTES = 8
 WORD_INSTRUCTIONS = 40
 """To load a word that begins anywhere, to shift, convert and multiply it: counted in the SASS of a
 product of 8-bit floats for sm_90a."""
-SWAPPED_ROWS = 256
-"""Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
+NARROW = 512
+"""Rows or columns of a result, at most, where operands are swapped, too: larger ones have tiles
+enough as they are."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,9 @@ class Schedule:
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
-        cluster: blocks beside each other that load what they have in common once; suggested where
-            rows of operands lie across lines of L2. Else L2 serves neighbours' requests as well
+        cluster: blocks beside each other, or with `down` below each other, that load what they have
+            in common once; suggested where rows of operands lie across lines of L2, and where few
+            tiles have one wave. Else L2 serves neighbours' requests as well
             (docs/measurements.md, "Products of matrices").
         padded: whether operands are copied first, to rows of whole lines of L2.
         wide: whether the result is stored with such rows first, and copied.
@@ -152,6 +156,7 @@ class Schedule:
     seconds: float = math.inf
     apart: bool = False
     results: int = 2
+    down: bool = False
 
     @property
     def kind(self) -> str:
@@ -165,6 +170,7 @@ class Schedule:
         else:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        clusters += " below each other" if self.down else ""
         padded = (", padded" if self.padded else "") + (", wide" if self.wide else "")
         return text + (", swapped" if self.swap else "") + clusters + padded
 
@@ -209,7 +215,7 @@ def _ranked(
 ) -> tuple[Schedule, ...]:
     width, result = element_bytes(in_dtype), element_bytes(out_dtype)
     found: list[Schedule] = []
-    for swap in (False, True) if M <= SWAPPED_ROWS else (False,):
+    for swap in (False, True) if min(M, N) <= NARROW else (False,):
         rows, columns = (N, M) if swap else (M, N)
         product = Product(rows, columns, K, in_dtype, width, result)
         for tiling, staging in _tilings(arch, product, swap):
@@ -290,7 +296,7 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
     for m, threads in ROWS if by_groups else MMA_ROWS:
         if m >= 2 * max(product.m, 64 if by_groups else 16):
             continue
-        for n in COLUMNS:
+        for n in SWAPPED_COLUMNS if swap and by_groups else COLUMNS:
             if n >= 2 * max(product.n, 16) or (not by_groups and n > 128):
                 continue
             depths = (128, 256) if m + n <= 128 else (128,)
@@ -374,26 +380,32 @@ def _shared_out(
         ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
     elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
         ways.append((1, left))
-    every = [(split, False, shared, 1) for split, shared in ways]
-    every += [(n, True, 0, 1) for n in splits]
-    if _lies_across_lines(product) and arch.has_clusters:
-        most = sms // (2 * rows * -(-columns // 2))
+    every = [(split, False, shared, 1, False) for split, shared in ways]
+    # What a second kernel adds up leaves without shared memory: one way to stage it is enough.
+    every += [(n, True, 0, 1, False) for n in splits if staging.results > 1]
+    if arch.has_clusters and (_lies_across_lines(product) or tiles <= sms):
         every += [
-            (split, apart, 0, 2)
-            for split, apart, shared, _ in every
-            if not shared and split <= max(most, 1)
+            (split, apart, 0, 2, down)
+            for split, apart, shared, *_ in every
+            for down in (False, True)
+            if not shared and split <= max(sms // _padded_tiles(rows, columns, 2, down), 1)
         ]
-    for split, apart, shared, cluster in every:
-        across = -(-columns // cluster) * cluster
-        blocks = min(sms // cluster * cluster, rows * across * split) if not shared else sms
+    step = int((tiling.m + tiling.n) * tiling.k * product.operand)
+    deep = min(STAGES, (arch.smem_cap - BARRIER_BYTES) // step)
+    for split, apart, shared, cluster, down in every:
+        used = tiling
+        if apart and product.k * product.operand % ROW_BYTES == 0:
+            used = replace(tiling, stages=deep)
+        padded = _padded_tiles(rows, columns, cluster, down)
+        blocks = min(sms // cluster * cluster, padded * split) if not shared else sms
         schedule = Schedule(
-            tiling.m,
-            tiling.n,
-            tiling.k,
-            tiling.stages,
-            tiling.threads,
+            used.m,
+            used.n,
+            used.k,
+            used.stages,
+            used.threads,
             blocks,
-            tiling.panel,
+            used.panel,
             staging.parts,
             swap,
             split,
@@ -401,8 +413,16 @@ def _shared_out(
             cluster,
             apart=apart,
             results=staging.results,
+            down=down,
         )
-        yield replace(schedule, seconds=_seconds(arch, product, tiling, schedule))
+        yield replace(schedule, seconds=_seconds(arch, product, used, schedule))
+
+
+def _padded_tiles(rows: int, columns: int, cluster: int, down: bool) -> int:
+    """Tiles of whole clusters."""
+    if down:
+        return -(-rows // cluster) * cluster * columns
+    return -(-columns // cluster) * cluster * rows
 
 
 def _lies_across_lines(product: Product) -> bool:
@@ -416,16 +436,17 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     speeds, cluster = arch.speeds, schedule.cluster
     swap, split, shared = schedule.swap, schedule.split, schedule.shared_tiles
     sms = speeds.sms // cluster * cluster
-    columns = math.ceil(product.n / tiling.n / cluster) * cluster
-    tiles = math.ceil(product.m / tiling.m) * columns
+    tiles = _padded_tiles(
+        math.ceil(product.m / tiling.m), math.ceil(product.n / tiling.n), cluster, schedule.down
+    )
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     way, from_l2, busy = _way(product), L2_BYTES_PER_CLOCK, min(sms, tiles * split)
-    received, once = way, 1.0
+    # Blocks of a cluster receive rows that one of them loads.
+    alone, common = (tiling.m, tiling.n) if schedule.down else (tiling.n, tiling.m)
+    received, once = way, (tiling.m + tiling.n) / (alone + common / cluster)
     if _lies_across_lines(product):
         from_l2 = ACROSS_LINES_BYTES_PER_CLOCK
-        # Blocks of a cluster receive rows of A that one of them loads.
-        once = (tiling.m + tiling.n) / (tiling.m / cluster + tiling.n)
         received = min(way, from_l2 / busy * once)
     step = step_clocks(arch, product, tiling, way=received, cluster=cluster)
     multiplying = math_clocks(arch, product, tiling) / steps
