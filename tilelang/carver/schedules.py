@@ -69,6 +69,9 @@ STORE_CLOCKS = 60
 """The same for words of more elements. Assumed."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
+CLUSTER_GAIN = 0.97
+"""Of the time without clusters, above which these are not suggested where rows are whole lines of
+L2: they make slots wait, and take more power."""
 MIN_STEPS = 4
 """Of a share. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
@@ -103,9 +106,10 @@ WORD_BYTES = 8
 WORD_INSTRUCTIONS = 40
 """To load a word that begins anywhere, to shift, convert and multiply it: counted in the SASS of a
 product of 8-bit floats for sm_90a."""
-NARROW = 512
-"""Rows or columns of a result, at most, where operands are swapped, too: larger ones have tiles
-enough as they are."""
+SWAPPED_ROWS = 256
+"""Of A, at most, where operands are swapped. Taller results are, if they have fewer tiles of
+`FEW_TILES` squared than the chip has multiprocessors: others have tiles enough as they are."""
+FEW_TILES = 128
 
 
 @dataclass(frozen=True)
@@ -215,7 +219,8 @@ def _ranked(
 ) -> tuple[Schedule, ...]:
     width, result = element_bytes(in_dtype), element_bytes(out_dtype)
     found: list[Schedule] = []
-    for swap in (False, True) if min(M, N) <= NARROW else (False,):
+    few = -(-M // FEW_TILES) * -(-N // FEW_TILES) < arch.speeds.sms
+    for swap in (False, True) if few or M <= SWAPPED_ROWS else (False,):
         rows, columns = (N, M) if swap else (M, N)
         product = Product(rows, columns, K, in_dtype, width, result)
         for tiling, staging in _tilings(arch, product, swap):
@@ -380,42 +385,51 @@ def _shared_out(
         ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
     elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
         ways.append((1, left))
-    every = [(split, False, shared, 1, False) for split, shared in ways]
+    every = [(split, False, shared) for split, shared in ways]
     # What a second kernel adds up leaves without shared memory: one way to stage it is enough.
-    every += [(n, True, 0, 1, False) for n in splits if staging.results > 1]
-    if arch.has_clusters and (_lies_across_lines(product) or tiles <= sms):
-        every += [
-            (split, apart, 0, 2, down)
-            for split, apart, shared, *_ in every
-            for down in (False, True)
-            if not shared and split <= max(sms // _padded_tiles(rows, columns, 2, down), 1)
-        ]
+    every += [(n, True, 0) for n in splits if staging.results > 1]
     step = int((tiling.m + tiling.n) * tiling.k * product.operand)
-    deep = min(STAGES, (arch.smem_cap - BARRIER_BYTES) // step)
-    for split, apart, shared, cluster, down in every:
-        used = tiling
-        if apart and product.k * product.operand % ROW_BYTES == 0:
-            used = replace(tiling, stages=deep)
-        padded = _padded_tiles(rows, columns, cluster, down)
-        blocks = min(sms // cluster * cluster, padded * split) if not shared else sms
-        schedule = Schedule(
-            used.m,
-            used.n,
-            used.k,
-            used.stages,
-            used.threads,
-            blocks,
-            used.panel,
-            staging.parts,
-            swap,
-            split,
-            shared,
-            cluster,
-            apart=apart,
-            results=staging.results,
-            down=down,
-        )
-        yield replace(schedule, seconds=_seconds(arch, product, used, schedule))
+    deep = replace(tiling, stages=min(STAGES, (arch.smem_cap - BARRIER_BYTES) // step))
+    by_tma = product.k * product.operand % ROW_BYTES == 0
+    for split, apart, shared in every:
+        used = deep if apart and by_tma else tiling
+        alone = _schedule(used, staging, swap, split, apart, shared)
+        alone = replace(alone, blocks=sms if shared else min(sms, tiles * split))
+        alone = replace(alone, seconds=_seconds(arch, product, used, alone))
+        yield alone
+        if shared or not by_tma or not arch.has_clusters:
+            continue
+        pairs = []
+        for down in (False, True):
+            whole = _padded_tiles(rows, columns, 2, down)
+            if split == 1 or whole * split <= sms:
+                pair = replace(alone, cluster=2, down=down, blocks=min(sms // 2 * 2, whole * split))
+                pairs.append(replace(pair, seconds=_seconds(arch, product, used, pair)))
+        best = min(pairs, key=lambda pair: pair.seconds, default=alone)
+        worth = 1.0 if _lies_across_lines(product) else CLUSTER_GAIN
+        if best.seconds < worth * alone.seconds:
+            yield best
+
+
+def _schedule(
+    tiling: Tiling, staging: Staging, swap: bool, split: int, apart: bool, shared: int
+) -> Schedule:
+    """Without clusters and its time."""
+    return Schedule(
+        tiling.m,
+        tiling.n,
+        tiling.k,
+        tiling.stages,
+        tiling.threads,
+        0,
+        tiling.panel,
+        staging.parts,
+        swap,
+        split,
+        shared,
+        apart=apart,
+        results=staging.results,
+    )
 
 
 def _padded_tiles(rows: int, columns: int, cluster: int, down: bool) -> int:
