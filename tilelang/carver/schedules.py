@@ -72,6 +72,10 @@ LAUNCH_CLOCKS = 6000
 CLUSTER_GAIN = 0.97
 """Of the time without clusters, above which these are not suggested where rows are whole lines of
 L2: they make slots wait, and take more power."""
+TMA_SM = 90
+"""The first architecture that has it (PTX ISA, cp.async.bulk.tensor)."""
+MOST_PHASED_PARTS = 3
+"""Of a result whose rows begin at other bytes of a chunk. Assumed."""
 MIN_STEPS = 4
 """Of a share. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
@@ -227,7 +231,7 @@ def _ranked(
             found += _shared_out(arch, product, tiling, staging, swap)
         if K * width % ROW_BYTES:
             found += _padded(arch, product, swap)
-    if N * result % ROW_BYTES:
+    if N * result % ROW_BYTES and arch.sm < TMA_SM:
         found = list(_of_ragged_results(arch, M, N, result, found))
     if K * width % ROW_BYTES and M <= FEW_ROWS and width in (1, 2):
         found.append(_by_threads(arch, Product(M, N, K, in_dtype, width, result)))
@@ -342,6 +346,9 @@ def _stagings(
     """As many stages as fit, and the first parts of the result that leave room for them; the same
     with one part at a time, where that leaves room for more."""
     room = arch.smem_cap - BARRIER_BYTES
+    if _by_phases(arch, product, swap):
+        yield from _staging_of_phases(product, m, n, k, swap, room)
+        return
     # Threads that load elements wait for them: more stages only unroll more copies.
     useful = 2 if product.k * product.operand % 4 else STAGES
     most = 0
@@ -356,6 +363,35 @@ def _stagings(
         if best.stages > most:
             yield best
         most = best.stages
+
+
+def _by_phases(arch: CUDA, product: Product, swap: bool) -> bool:
+    """Whether rows of the result begin at other bytes of a chunk, and TMA stores them all the
+    same: whole chunks of every so many rows."""
+    columns = product.m if swap else product.n
+    return arch.sm >= TMA_SM and columns * product.result % ROW_BYTES != 0
+
+
+def _staging_of_phases(
+    product: Product, m: int, n: int, k: int, swap: bool, room: int
+) -> Iterator[Staging]:
+    """The fewest parts of a result stored by phases with which there is room for most stages; each
+    part has edges, which threads store."""
+    columns = product.m if swap else product.n
+    chunk = int(ROW_BYTES / product.result)
+    phases = chunk // math.gcd(chunk, columns)
+    best = Staging(0, 1, 1)
+    for parts in range(1, 2 if swap else MOST_PHASED_PARTS + 1):
+        height, width = (n, m) if swap else (m, n // parts)
+        if n % parts or width % chunk or width < 2 * chunk:
+            continue
+        rows = -(-height // (8 * phases)) * 8 * phases
+        staging = rows * (width - chunk) * product.result
+        stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
+        if stages > best.stages:
+            best = Staging(stages, parts, 1)
+    if best.stages:
+        yield best
 
 
 def _in_panels(arch: CUDA, product: Product, tiling: Tiling) -> Tiling:
