@@ -79,8 +79,9 @@ def store_phases(tile, staged, C, row, column, left=0, turned=False):
     for i, j in T.Parallel(height, width):
         if j >= lead(i) and j < lead(i) + inner:
             staged[i % phases, i // phases, j - lead(i)] = value(i, j)
-    for phase in T.unroll(phases, explicit=True):
-        every = T.view(C, (M // phases, (phase + 1) * N), strides=(phases * N, 1))
+    for phase in T.unroll(min(phases, M), explicit=True):
+        below = -(-(M - phase) // phases)
+        every = T.view(C, (below, (phase + 1) * N), strides=(phases * N, 1))
         first = phase * N + lead(phase) + column + left
         T.tma_copy(staged[phase, : height // phases, :], every[row // phases, first])
     for i, j in T.Parallel(height, chunk):
@@ -89,10 +90,6 @@ def store_phases(tile, staged, C, row, column, left=0, turned=False):
     for i, j in T.Parallel(height, chunk):
         if j >= lead(i):
             C[row + i, column + left + inner + j] = value(i, inner + j)
-    if M % phases and row + height > M:
-        for i, j in T.Parallel(height, width):
-            if row + i >= M // phases * phases:
-                C[row + i, column + left + j] = value(i, j)
 
 
 @dataclass(frozen=True)
