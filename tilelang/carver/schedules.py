@@ -223,8 +223,9 @@ def _ranked(
 ) -> tuple[Schedule, ...]:
     width, result = element_bytes(in_dtype), element_bytes(out_dtype)
     found: list[Schedule] = []
-    few = -(-M // FEW_TILES) * -(-N // FEW_TILES) < arch.speeds.sms
-    for swap in (False, True) if few or M <= SWAPPED_ROWS else (False,):
+    tiles = -(-M // FEW_TILES) * -(-N // FEW_TILES)
+    may_swap = M <= SWAPPED_ROWS or tiles < arch.speeds.sms
+    for swap in (False, True) if may_swap else (False,):
         rows, columns = (N, M) if swap else (M, N)
         product = Product(rows, columns, K, in_dtype, width, result)
         for tiling, staging in _tilings(arch, product, swap):
