@@ -10,7 +10,6 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,11 +32,6 @@ def may_overlap():
     return auto_infer_current_arch().sm >= 90
 
 
-def has_tma():
-    """Whether the chip that is compiled for has TMA."""
-    return auto_infer_current_arch().sm >= 90
-
-
 @T.macro
 def add_shares(partial, C):
     """C of shares (split, rows, columns), of which all rows and columns are whole tiles; the sum is
@@ -54,44 +48,6 @@ def add_shares(partial, C):
         T.copy(sums, C[by * 8, bx * 128])
 
 
-def phases_of(N, dtype):
-    """Rows of N elements after which one begins at a whole chunk of 16 bytes again."""
-    chunk = 128 // T.dtype(dtype).bits
-    return chunk // math.gcd(chunk, N)
-
-
-@T.macro
-def store_phases(tile, staged, C, row, column, left=0, turned=False):
-    """Columns of a tile, or with `turned` rows, from `left` on, to C, whose rows begin at other
-    bytes of a chunk of 16 bytes each, but those some `phases` apart: of these, TMA stores whole
-    chunks, from `staged`, and threads what is in front of them and behind."""
-    (M, N), (phases, _, inner) = map(int, C.shape), map(int, staged.shape)
-    chunk = 128 // T.dtype(C.dtype).bits
-    height, width = int(tile.shape[turned]), inner + chunk
-
-    def lead(i):
-        """Elements of a row in front of its first whole chunk."""
-        return i * (-N % chunk) % chunk
-
-    def value(i, j):
-        return tile[left + j, i] if turned else tile[i, left + j]
-
-    for i, j in T.Parallel(height, width):
-        if j >= lead(i) and j < lead(i) + inner:
-            staged[i % phases, i // phases, j - lead(i)] = value(i, j)
-    for phase in T.unroll(min(phases, M), explicit=True):
-        below = -(-(M - phase) // phases)
-        every = T.view(C, (below, (phase + 1) * N), strides=(phases * N, 1))
-        first = phase * N + lead(phase) + column + left
-        T.tma_copy(staged[phase, : height // phases, :], every[row // phases, first])
-    for i, j in T.Parallel(height, chunk):
-        if j < lead(i):
-            C[row + i, column + left + j] = value(i, j)
-    for i, j in T.Parallel(height, chunk):
-        if j >= lead(i):
-            C[row + i, column + left + inner + j] = value(i, inner + j)
-
-
 @dataclass(frozen=True)
 class Plan:
     """C (M, N) of A (M, K) and B (N, K), all of `dtype`, or C of `out_dtype`; and how blocks share
@@ -104,8 +60,8 @@ class Plan:
     are one row of steps, of which each block has an equal share (stream K); the others are whole.
     `fetch`: blocks fetch the next tile, or share, from a counter; else they have every
     `blocks`-th.
-    `cluster`: as many blocks work on tiles beside each other, and load the rows of A, or with
-    `swap` of B, that these have in common once. `padded`: A and B are copied first, to rows of
+    `cluster`: as many blocks work on tiles beside each other, or with `down` below each other, and
+    load what these have in common once. `padded`: A and B are copied first, to rows of
     whole lines of L2: TMA takes rows of whole 16 bytes, but those across lines are read more
     slowly. `wide`: C is stored with rows of whole 16 bytes first, and copied.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
@@ -139,7 +95,6 @@ class Plan:
     wide: bool = False
     fetch: bool = False
     by_threads: int = 0
-    once: str = ""
 
     @property
     def cluster_tile(self):
@@ -156,6 +111,12 @@ class Plan:
     def tile_columns(self):
         """Tiles of clusters beside each other."""
         return -(-(self.M if self.swap else self.N) // self.cluster_tile[1])
+
+    def eviction(self, tiles):
+        """The policy of L2 for rows that so many tiles have in common. Those of one alone are not
+        read again: they are to evict each other, not what others have left, which may have to be
+        written back first."""
+        return "evict_first" if tiles == 1 else None
 
     @property
     def tiles(self):
@@ -216,23 +177,9 @@ class Plan:
         return self.block_N // self.parts
 
     @property
-    def phases(self):
-        """Rows of C after which one begins at a whole chunk of 16 bytes again."""
-        if self.wide or self.added_apart or self.by_threads or not has_tma():
-            return 1
-        return phases_of(self.N, self.out_dtype)
-
-    @property
     def C_tile(self):
         """Shape of a part of C in shared memory."""
-        height, width = self.block_M, self.width
-        if self.swap:
-            height, width = self.block_N, self.block_M
-        if self.phases == 1:
-            return height, width
-        # The rows of each phase begin at a multiple of 128 bytes, as TMA wants it.
-        rows = -(-height // self.phases // 8) * 8
-        return self.phases, rows, width - 128 // T.dtype(self.out_dtype).bits
+        return (self.block_N, self.block_M) if self.swap else (self.block_M, self.width)
 
 
 class Block(NamedTuple):
@@ -270,17 +217,15 @@ def multiply(plan, block, row, column, first, count):
     X_shared, Y_shared, local = block.X_shared, block.Y_shared, block.local
     T.clear(local)
     for k in T.Pipelined(count, num_stages=plan.stages):
-        policy_X = "evict_first" if "X" in plan.once else None
-        policy_Y = "evict_first" if "Y" in plan.once else None
         T.copy(
             block.X[row * plan.block_M, (first + k) * plan.block_K],
             X_shared,
-            eviction_policy=policy_X,
+            eviction_policy=plan.eviction(plan.tile_columns),
         )
         T.copy(
             block.Y[column * plan.block_N, (first + k) * plan.block_K],
             Y_shared,
-            eviction_policy=policy_Y,
+            eviction_policy=plan.eviction(plan.tile_rows),
         )
         T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
 
@@ -293,14 +238,7 @@ def store(plan, block, row, column):
     above, beside = row * block_M, column * block_N
     for part in T.unroll(plan.parts, explicit=True):
         staged = C_shared[part % plan.results]
-        if plan.phases > 1:
-            T.tma_store_wait((len(C_shared) - 1) * plan.phases)
-            T.sync_threads()
-            if plan.swap:
-                store_phases(local, staged, C, beside, above, turned=True)
-            else:
-                store_phases(local, staged, C, above, beside, part * width)
-        elif plan.swap:
+        if plan.swap:
             for i, j in T.Parallel(block_M, block_N):
                 staged[j, i] = local[i, j]
             T.copy(staged, C[beside, above])
@@ -431,8 +369,6 @@ def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
                 counter=counter if plan.fetch else None,
             ):
                 work(plan, own, unit)
-            if plan.phases > 1:
-                T.tma_store_wait(0)
         if plan.added_apart:
             add_shares(partial, C)
         elif plan.wide:

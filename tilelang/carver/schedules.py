@@ -41,8 +41,9 @@ ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
 MMA_ROWS = ((16, 64), (32, 64), (64, 128), (128, 128), (128, 256))
 """The same where products are those of warps."""
 PANELS = (4, 8, 16)
-STAGES = 8
-"""At most, since more change nothing."""
+STAGES, WANTED_STAGES = 12, 8
+"""At most, and for which a result leaves by more parts. 64 x 80 of 8-bit floats takes an H200 24.4
+us with 8 stages, and 22.0 with 11 (72 x 4928 x 9344)."""
 STAGING_BYTES = 64
 """Of which a row of a part of the result is a multiple, for a swizzle of TMA's that is worth it."""
 CHUNK_BYTES = 16
@@ -69,13 +70,13 @@ STORE_CLOCKS = 60
 """The same for words of more elements. Assumed."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
+WRITE_BACKS = 0.35
+"""Bytes that L2 writes back for each that it loads, unless they evict others that are not read
+again: 5094 x 128 x 5312 took an H200 27.5 us by 64 x 128, and 22.5 with rows of A so loaded; 328 x
+832 x 26752 36.6, 33.8 with one operand and 32.3 with both."""
 CLUSTER_GAIN = 0.97
 """Of the time without clusters, above which these are not suggested where rows are whole lines of
 L2: they make slots wait, and take more power."""
-TMA_SM = 90
-"""The first architecture that has it (PTX ISA, cp.async.bulk.tensor)."""
-MOST_PHASED_PARTS = 3
-"""Of a result whose rows begin at other bytes of a chunk. Assumed."""
 MIN_STEPS = 4
 """Of a share. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
@@ -232,7 +233,7 @@ def _ranked(
             found += _shared_out(arch, product, tiling, staging, swap)
         if K * width % ROW_BYTES:
             found += _padded(arch, product, swap)
-    if N * result % ROW_BYTES and arch.sm < TMA_SM:
+    if N * result % ROW_BYTES:
         found = list(_of_ragged_results(arch, M, N, result, found))
     if K * width % ROW_BYTES and M <= FEW_ROWS and width in (1, 2):
         found.append(_by_threads(arch, Product(M, N, K, in_dtype, width, result)))
@@ -347,9 +348,6 @@ def _stagings(
     """As many stages as fit, and the first parts of the result that leave room for them; the same
     with one part at a time, where that leaves room for more."""
     room = arch.smem_cap - BARRIER_BYTES
-    if _by_phases(arch, product, swap):
-        yield from _staging_of_phases(product, m, n, k, swap, room)
-        return
     # Threads that load elements wait for them: more stages only unroll more copies.
     useful = 2 if product.k * product.operand % 4 else STAGES
     most = 0
@@ -358,41 +356,12 @@ def _stagings(
         for parts in _parts(n, product.result, swap):
             staging = min(parts, results) * m * n // parts * product.result
             stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
-            if stages > best.stages:
+            if stages > best.stages and best.stages < WANTED_STAGES:
                 best = Staging(stages, parts, results)
         best = replace(best, stages=min(best.stages, useful))
         if best.stages > most:
             yield best
         most = best.stages
-
-
-def _by_phases(arch: CUDA, product: Product, swap: bool) -> bool:
-    """Whether rows of the result begin at other bytes of a chunk, and TMA stores them all the
-    same: whole chunks of every so many rows."""
-    columns = product.m if swap else product.n
-    return arch.sm >= TMA_SM and columns * product.result % ROW_BYTES != 0
-
-
-def _staging_of_phases(
-    product: Product, m: int, n: int, k: int, swap: bool, room: int
-) -> Iterator[Staging]:
-    """The fewest parts of a result stored by phases with which there is room for most stages; each
-    part has edges, which threads store."""
-    columns = product.m if swap else product.n
-    chunk = int(ROW_BYTES / product.result)
-    phases = chunk // math.gcd(chunk, columns)
-    best = Staging(0, 1, 1)
-    for parts in range(1, 2 if swap else MOST_PHASED_PARTS + 1):
-        height, width = (n, m) if swap else (m, n // parts)
-        if n % parts or width % chunk or width < 2 * chunk:
-            continue
-        rows = -(-height // (8 * phases)) * 8 * phases
-        staging = rows * (width - chunk) * product.result
-        stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
-        if stages > best.stages:
-            best = Staging(stages, parts, 1)
-    if best.stages:
-        yield best
 
 
 def _in_panels(arch: CUDA, product: Product, tiling: Tiling) -> Tiling:
@@ -435,7 +404,8 @@ def _shared_out(
         if shared or not by_tma or not arch.has_clusters:
             continue
         pairs = []
-        for down in (False, True):
+        # Below each other, each block loads half of the columns: whole eights for a swizzle.
+        for down in (False,) if tiling.n % 16 else (False, True):
             whole = _padded_tiles(rows, columns, 2, down)
             if split == 1 or whole * split <= sms:
                 pair = replace(alone, cluster=2, down=down, blocks=min(sms // 2 * 2, whole * split))
@@ -474,6 +444,15 @@ def _padded_tiles(rows: int, columns: int, cluster: int, down: bool) -> int:
     return -(-columns // cluster) * cluster * rows
 
 
+def _read_again(product: Product, tiling: Tiling, schedule: Schedule) -> float:
+    """Bytes of operands that more than one cluster loads."""
+    cluster, down = schedule.cluster, schedule.down
+    rows = math.ceil(product.m / tiling.m / (cluster if down else 1))
+    columns = math.ceil(product.n / tiling.n / (1 if down else cluster))
+    extents = product.m * (columns > 1) + product.n * (rows > 1)
+    return extents * product.k * product.operand
+
+
 def _lies_across_lines(product: Product) -> bool:
     """Whether TMA loads rows of operands of which most lie in two lines of L2 for each of one."""
     row = product.k * product.operand
@@ -501,7 +480,8 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
-    stored = tiling.m * tiling.n * product.result
+    # Shares that a second kernel adds up leave from registers.
+    stored = 0.0 if schedule.apart else tiling.m * tiling.n * product.result
     store = EDGE_CLOCKS + 2 * stored / SHARED_BYTES_PER_CLOCK * (COLUMN_STORES if swap else 1)
     if schedule.results == 1:
         waits = schedule.parts - 1
@@ -515,6 +495,8 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     if split > 1:
         # Blocks of different shares want different steps: L2 serves each by itself. Of 328 x 832 x
         # 26752, three splits received 35 to 42 bytes a clock on an H200.
+        again = _read_again(product, tiling, schedule)
+        from_l2 /= 1 + WRITE_BACKS * again / ((product.m + product.n) * product.k * product.operand)
         received = min(way, from_l2 / busy * once)
         step = step_clocks(arch, product, tiling, way=received, cluster=cluster)
         # Who is last of two has its own share, else it reads all of them in their order.
@@ -542,13 +524,15 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     # One share is read behind the other.
     fix_up = (ends + sharers) * (partial + LATENCY_CLOCKS) + FIX_UP_CLOCKS if ends else 0
     if schedule.apart:
-        sums = tiles * split * tiling.m * tiling.n
-        fix_up = partial + LATENCY_CLOCKS + ADDING_CLOCKS + 4 * sums / L2_BYTES_PER_CLOCK
+        # L2 takes the sums of all blocks at a time, and gives them to the second kernel.
+        sums = 2 * tiles * split * 4 * tiling.m * tiling.n
+        fix_up = LATENCY_CLOCKS + ADDING_CLOCKS + sums / L2_BYTES_PER_CLOCK
     # What comes behind the last load, for which the memory has nothing to do.
     tail = stored / way + fix_up + 2 * LATENCY_CLOCKS
     reached = min(
         BANDWIDTH_SHARE * speeds.bandwidth * (busy / sms) ** SPREAD,
         busy * min(tiling.stages, steps) * step_bytes / (LATENCY_CLOCKS / speeds.clock),
     )
-    memory = memory_bytes(arch, product, tiling, sms) / reached
+    evicting = WRITE_BACKS * _read_again(product, tiling, schedule)
+    memory = (memory_bytes(arch, product, tiling, sms) + evicting) / reached
     return together(clocks / speeds.clock, memory) + tail / speeds.clock

@@ -29,17 +29,13 @@ bool IsForBlock(const std::string& op) {
   return names.count(op);
 }
 
-/*! A barrier of the block, or a trigger, which any thread gives for its block, or a store by TMA
- * and a thread's wait for its own, outside of pipelined loops, whose statements other passes move.
- */
+/*! A barrier of the block, or a trigger, which any thread gives for its block, outside of pipelined
+ * loops, whose statements other passes move. */
 bool IsForConsumerBesidePipelines(const RoleNode& node) {
   const auto* evaluate = node.stmt.as<EvaluateNode>();
   if (!evaluate) return false;
   const Expr& e = evaluate->value;
-  const bool stores = IsCallTo(e, kTmaCopy) && !IsTmaLoad(e.as<CallNode>());
-  if (!IsCallTo(e, kSync) && !IsCallTo(e, kPdlTrigger) && !IsCallTo(e, kTmaStoreWait) && !stores) {
-    return false;
-  }
+  if (!IsCallTo(e, kSync) && !IsCallTo(e, kPdlTrigger)) return false;
   for (const RoleNode* n = node.parent->owner; n; n = n->parent->owner) {
     if (n->Loop() && IsPipelined(n->Loop())) return false;
   }

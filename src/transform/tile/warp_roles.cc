@@ -395,11 +395,9 @@ class Planner {
 
   bool CheckUsers(const Var& buffer, Channel* channel) {
     const std::string name = buffer->name;
-    const RoleNode *outside = nullptr, *opaque = nullptr, *nested = nullptr, *stored = nullptr;
+    const RoleNode *outside = nullptr, *opaque = nullptr, *nested = nullptr;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       if (!node->IsLeaf() || !IsUsed(*node, buffer)) return;
-      const CallNode* call = AsTileOp(node->stmt);
-      if (call && IsCallTo(GetRef<Expr>(call), kTmaCopy)) stored = node;
       const Window* inside = nullptr;
       for (const Window& w : channel->windows) {
         const RoleNode* n = node;
@@ -421,10 +419,6 @@ class Planner {
       channel->read_by_async_proxy |= IsGemm(node->stmt);
     });
     if (opaque) return Refuse("what it does with " + name + " is not known", opaque->stmt->span);
-    // A slot is released behind its last use, which here ends where the program waits.
-    if (stored) {
-      return Refuse("the program awaits the end of its store of " + name, stored->stmt->span);
-    }
     if (outside) {
       return Refuse("it uses " + name + ", which another body loads", outside->stmt->span);
     }

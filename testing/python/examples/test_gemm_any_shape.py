@@ -61,6 +61,24 @@ def example():
             {"swap": True, "split": 3, "apart": True, "cluster": 2, "block_N": 16, "blocks": 18},
             id="clusters, apart, swapped",
         ),
+        # The third row of tiles has no other one below it.
+        pytest.param(
+            (300, 130, 136),
+            {
+                "swap": True,
+                "block_M": 64,
+                "block_N": 32,
+                "threads": 128,
+                "cluster": 2,
+                "down": True,
+            },
+            id="clusters below each other",
+        ),
+        pytest.param(
+            (72, 328, 520),
+            {"swap": True, "split": 2, "apart": True, "cluster": 2, "down": True, "block_N": 40},
+            id="clusters below each other, apart",
+        ),
         pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
         # Rows of 88 columns are no multiple of 64 bytes.
         pytest.param(
@@ -69,16 +87,6 @@ def example():
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),
         pytest.param((40, 131, 200), {"wide": True}, id="a wide result"),
-        # Rows of the result begin at eight different bytes of a chunk of 16, and behind the last
-        # eight rows are three more.
-        pytest.param(
-            (203, 261, 128), {"cluster": 2, "block_N": 96, "parts": 2, "results": 1}, id="odd rows"
-        ),
-        pytest.param((141, 134, 520), {"shared_tiles": 2, "block_N": 64}, id="even rows"),
-        pytest.param((200, 132, 136), {"parts": 4}, id="rows of whole 8 bytes"),
-        pytest.param(
-            (21, 131, 195), {"padded": True, "swap": True, "block_N": 32}, id="odd rows, swapped"
-        ),
         pytest.param(
             (21, 131, 195),
             {"padded": True, "wide": True, "swap": True, "block_N": 32},
@@ -99,11 +107,32 @@ def test_schedules(example, monkeypatch, device, size, schedule):
     assert not any(counter.any() for counter in counters)
 
 
-@pytest.mark.parametrize(("swap", "common"), [(False, "A"), (True, "B")])
-def test_a_cluster_loads_the_rows_of_its_tiles_once(example, monkeypatch, swap, common):
+@pytest.mark.parametrize(
+    ("swap", "down", "common"),
+    [(False, False, "A"), (True, False, "B"), (False, True, "B"), (True, True, "A")],
+)
+def test_a_cluster_loads_the_rows_of_its_tiles_once(example, monkeypatch, swap, down, common):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    source = example.matmul(*SIZE, cluster=2, swap=swap).get_kernel_source()
+    source = example.matmul(*SIZE, cluster=2, swap=swap, down=down).get_kernel_source()
     assert re.findall(r"tma_load_multicast<[^>]*>\((\w)_desc", source) == [common]
+
+
+@pytest.mark.parametrize(
+    ("size", "schedule", "once"),
+    [
+        # One column of tiles: each has rows of A for itself, or its cluster has.
+        ((500, 128, 136), {}, "A"),
+        ((500, 256, 136), {"cluster": 2}, "A"),
+        ((500, 256, 136), {}, ""),
+        ((128, 500, 136), {"swap": True}, "B"),
+        ((100, 100, 520), {"split": 2, "apart": True}, "AB"),
+    ],
+)
+def test_rows_of_one_tile_alone_are_evicted_first(example, monkeypatch, size, schedule, once):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    source = example.matmul(*size, **schedule).get_kernel_source()
+    first = re.findall(r"tma_load(?:_multicast)?<[^>]*evict_first[^>]*>\((\w)_desc", source)
+    assert sorted(first) == list(once)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +160,3 @@ def test_the_model_chooses(example, monkeypatch, device):
     assert schedule.split > 1 or schedule.shared_tiles
     a, b = example.inputs(16, 16, 8192, device=device)
     assert example.relative_error(a, b, example.product(a, b)) < torch.finfo(torch.bfloat16).eps
-
-
-@pytest.mark.parametrize(("columns", "phases"), [(131, 8), (134, 4), (132, 2), (136, 1)])
-@pytest.mark.parametrize("swap", [False, True])
-def test_results_leave_by_tma_whatever_their_rows_are(example, monkeypatch, columns, phases, swap):
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    source = example.matmul(40, columns, 128, swap=swap, block_N=64).get_kernel_source()
-    assert source.count("tma_store<") == phases
