@@ -46,6 +46,23 @@ std::string WhyNotChosen(const CallNode* copy, const Sides& sides) {
   return sides.loads && !choice.Is(kByTma) ? kUnwaited : "";
 }
 
+/*!
+ * A chunk of 16 bytes in which the innermost dimension of a tensor map ends is written as a whole
+ * on Hopper, also what lies behind the end: the next row of a view, another tensor's memory. PTX
+ * ISA does not say so.
+ */
+std::string WhyNotClipped(const TileRegion& global, Analyzer* analyzer) {
+  const BufferTypeNode* type = BufferOf(global.buffer);
+  const Expr extent = CastTo(kInt64, type->shape.back());
+  const Analyzer::Modular m = analyzer->ModularSet(extent * (type->dtype->dtype.bits / 8));
+  if (m.coeff % kTmaChunkBytes == 0 && m.base % kTmaChunkBytes == 0) return "";
+  const Range& stored = global.ranges.back();
+  const Expr end = CastTo(kInt64, stored->min + stored->extent);
+  if (analyzer->CanProve(extent >= end)) return "";
+  return "rows of " + std::string(global.buffer->name) +
+         " that may end inside of 16 bytes, of which a store by TMA writes all";
+}
+
 std::string Plan(const CallNode* call, const Sides& sides, Analyzer* analyzer, TmaDecision* made) {
   const Expr e = GetRef<Expr>(call);
   if (IsCallTo(e, kIm2col) || IsCallTo(e, kTmaIm2col)) {
@@ -53,7 +70,10 @@ std::string Plan(const CallNode* call, const Sides& sides, Analyzer* analyzer, T
   }
   const bool is_demanded = !IsCopy(call) || ChoiceOf(call).demanded;
   const TmaProof proof = is_demanded ? TmaProof::kAtLaunch : TmaProof::kFully;
-  return PlanTma(sides.global, sides.shared, made->layout, proof, analyzer, &made->plan);
+  const std::string why =
+      PlanTma(sides.global, sides.shared, made->layout, proof, analyzer, &made->plan);
+  if (!why.empty() || sides.loads || made->plan.bulk_bytes > 0) return why;
+  return WhyNotClipped(sides.global, analyzer);
 }
 
 }  // namespace
