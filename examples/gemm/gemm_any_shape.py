@@ -10,6 +10,8 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from gemm_few_rows import multiply_rows
@@ -46,43 +48,20 @@ def add_shares(partial, C):
         T.copy(sums, C[by * 8, bx * 128])
 
 
-@tilelang.jit
-def matmul(
-    M,
-    N,
-    K,
-    dtype=T.bfloat16,
-    out_dtype=None,
-    block_M=128,
-    block_N=128,
-    block_K=64,
-    stages=4,
-    threads=256,
-    blocks=4,
-    panel=8,
-    parts=1,
-    results=2,
-    swap=False,
-    split=1,
-    apart=False,
-    shared_tiles=0,
-    cluster=1,
-    padded=False,
-    wide=False,
-    fetch=False,
-    by_threads=0,
-):
-    """C (M, N) of A (M, K) and B (N, K); C is of `dtype` too, or `out_dtype`.
+@dataclass(frozen=True)
+class Plan:
+    """C (M, N) of A (M, K) and B (N, K), all of `dtype`, or C of `out_dtype`; and how blocks share
+    the work: a `tilelang.carver.Schedule` has the other fields, but `fetch`.
 
     `swap`: tiles of C have block_N rows and block_M columns, which come from B: instructions have
     64 rows or more, and as few columns as a short A has rows.
     `split`: so many blocks work on each tile; their sums are added up by the last of them, or with
     `apart` by a second kernel, whose blocks have a part each. `shared_tiles`: the first ones of all
     are one row of steps, of which each block has an equal share (stream K); the others are whole.
-    `fetch`: blocks fetch the next tile, or share, from `counter`; else they have every
-    `blocks`-th. `counter` and `arrivals` have to be 0, and are 0 again behind the kernel.
-    `cluster`: as many blocks work on tiles beside each other, and load the rows of A, or with
-    `swap` of B, that these have in common once. `padded`: A and B are copied first, to rows of
+    `fetch`: blocks fetch the next tile, or share, from a counter; else they have every
+    `blocks`-th.
+    `cluster`: as many blocks work on tiles beside each other, or with `down` below each other, and
+    load what these have in common once. `padded`: A and B are copied first, to rows of
     whole lines of L2: TMA takes rows of whole 16 bytes, but those across lines are read more
     slowly. `wide`: C is stored with rows of whole 16 bytes first, and copied.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
@@ -91,178 +70,312 @@ def matmul(
     fewer buffers, take less shared memory. Tiles are taken down the columns of a `panel` of rows of
     tiles.
     """
-    out_dtype = out_dtype or dtype
-    rows, columns = (N, M) if swap else (M, N)
-    tile_rows = T.ceildiv(rows, block_M)
-    # Of the tiles of a cluster.
-    tile_columns = T.ceildiv(columns, block_N * cluster)
-    tiles = tile_rows * tile_columns
-    share, steps = steps_of(K, block_K, blocks // cluster, split, shared_tiles)
-    shared_tiles = tiles if split > 1 else shared_tiles
-    shares = T.ceildiv(shared_tiles * steps, share)
-    units = shares + tiles - shared_tiles
-    apart = apart and split > 1
-    width = block_N // parts
-    tall = min(panel, tile_rows)
+
+    M: int
+    N: int
+    K: int
+    dtype: T.dtype
+    out_dtype: T.dtype
+    block_M: int = 128
+    block_N: int = 128
+    block_K: int = 64
+    stages: int = 4
+    threads: int = 256
+    blocks: int = 4
+    panel: int = 8
+    parts: int = 1
+    results: int = 2
+    swap: bool = False
+    split: int = 1
+    apart: bool = False
+    shared_tiles: int = 0
+    cluster: int = 1
+    down: bool = False
+    padded: bool = False
+    wide: bool = False
+    fetch: bool = False
+    by_threads: int = 0
+
+    @property
+    def cluster_tile(self):
+        """Rows and columns of what a cluster works on: its blocks have a tile each."""
+        down, beside = (self.cluster, 1) if self.down else (1, self.cluster)
+        return self.block_M * down, self.block_N * beside
+
+    @property
+    def tile_rows(self):
+        """Tiles of clusters below each other."""
+        return -(-(self.N if self.swap else self.M) // self.cluster_tile[0])
+
+    @property
+    def tile_columns(self):
+        """Tiles of clusters beside each other."""
+        return -(-(self.M if self.swap else self.N) // self.cluster_tile[1])
+
+    def eviction(self, tiles):
+        """The policy of L2 for rows that so many tiles have in common. Those of one alone are not
+        read again: they are to evict each other, not what others have left, which may have to be
+        written back first."""
+        return "evict_first" if tiles == 1 else None
+
+    @property
+    def tiles(self):
+        """Of clusters."""
+        return self.tile_rows * self.tile_columns
+
+    @property
+    def steps(self):
+        """Of a tile, along K: of whole shares, so that the last may be behind the end."""
+        return -(-self.K // (self.block_K * self.split)) * self.split
+
+    @property
+    def shared(self):
+        """Tiles that have more than one block."""
+        return self.tiles if self.split > 1 else self.shared_tiles
+
+    @property
+    def share(self):
+        """Steps of a share, or of a tile where none is shared."""
+        if self.split > 1 or not self.shared:
+            return self.steps // self.split
+        return -(-self.shared * self.steps // (self.blocks // self.cluster))
+
+    @property
+    def shares(self):
+        """Of all shared tiles."""
+        return -(-self.shared * self.steps // self.share)
+
+    @property
+    def units(self):
+        """Shares, and tiles that are not shared: what a block takes at a time."""
+        return self.shares + self.tiles - self.shared
+
+    @property
+    def units_are_equal(self):
+        """Whether they are all tiles, or each an equal part of one."""
+        return self.shared in (0, self.tiles) and self.steps % self.share == 0
+
+    @property
+    def added_apart(self):
+        """Whether a second kernel adds up the shares."""
+        return self.apart and self.split > 1
+
+    @property
+    def partial(self):
+        """Shape of the shares in the workspace."""
+        if not self.added_apart:
+            # From one share to the next, and from one tile to the next, it is another place.
+            return (self.shares + self.shared) * self.cluster, self.block_M, self.block_N
+        # Of whole tiles of `add_shares`.
+        below = -(-self.tile_rows * self.cluster_tile[0] // 128) * 128
+        beside = -(-self.tile_columns * self.cluster_tile[1] // 128) * 128
+        return (self.split, *((beside, below) if self.swap else (below, beside)))
+
+    @property
+    def width(self):
+        """Columns of a part of a tile of C."""
+        return self.block_N // self.parts
+
+    @property
+    def C_tile(self):
+        """Shape of a part of C in shared memory."""
+        return (self.block_N, self.block_M) if self.swap else (self.block_M, self.width)
+
+
+class Block(NamedTuple):
+    """What a block works with: tensors, its tiles of them, its number in the cluster."""
+
+    X: Any
+    Y: Any
+    C: Any
+    partial: Any
+    arrivals: Any
+    X_shared: Any
+    Y_shared: Any
+    local: Any
+    C_shared: Any
+    arrived: Any
+    rank: Any
+
+
+@T.macro
+def place(plan, tile, rank):
+    """Row and column of a tile."""
+    tall = min(plan.panel, plan.tile_rows)
+    above = tile // (tall * plan.tile_columns) * tall
+    height = T.min(tall, plan.tile_rows - above) if plan.tile_rows % tall else tall
+    inside = tile % (tall * plan.tile_columns)
+    row, column = above + inside % height, inside // height
+    if plan.down:
+        return row * plan.cluster + rank, column
+    return row, column * plan.cluster + rank
+
+
+@T.macro
+def multiply(plan, block, row, column, first, count):
+    """The product of `count` steps from `first` on."""
+    X_shared, Y_shared, local = block.X_shared, block.Y_shared, block.local
+    T.clear(local)
+    for k in T.Pipelined(count, num_stages=plan.stages):
+        T.copy(
+            block.X[row * plan.block_M, (first + k) * plan.block_K],
+            X_shared,
+            eviction_policy=plan.eviction(plan.tile_columns),
+        )
+        T.copy(
+            block.Y[column * plan.block_N, (first + k) * plan.block_K],
+            Y_shared,
+            eviction_policy=plan.eviction(plan.tile_rows),
+        )
+        T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+
+
+@T.macro
+def store(plan, block, row, column):
+    """A tile of C, one part behind the other."""
+    block_M, block_N, width = plan.block_M, plan.block_N, plan.width
+    local, C, C_shared = block.local, block.C, block.C_shared
+    above, beside = row * block_M, column * block_N
+    for part in T.unroll(plan.parts, explicit=True):
+        staged = C_shared[part % plan.results]
+        if plan.swap:
+            for i, j in T.Parallel(block_M, block_N):
+                staged[j, i] = local[i, j]
+            T.copy(staged, C[beside, above])
+        else:
+            T.copy(local[:, part * width : (part + 1) * width], staged)
+            T.copy(staged, C[above, beside + part * width])
+
+
+@T.macro
+def leave(plan, block, share_of_tile, row, column):
+    """A share, for the second kernel."""
+    local, partial = block.local, block.partial
+    for i, j in T.Parallel(plan.block_M, plan.block_N):
+        above, left = row * plan.block_M + i, column * plan.block_N + j
+        if plan.swap:
+            partial[share_of_tile, left, above] = local[i, j]
+        else:
+            partial[share_of_tile, above, left] = local[i, j]
+
+
+@T.macro
+def add_up(plan, block, unit, tile):
+    """Pass a share on; whether all of the tile's are there, and then `block.local` is their sum."""
+    steps, share, cluster = plan.steps, plan.share, plan.cluster
+    local, partial, arrivals, arrived = block.local, block.partial, block.arrivals, block.arrived
+    first, last = tile * steps // share, (tile * steps + steps - 1) // share
+    mine = tile * cluster + block.rank
+    T.copy(local, partial[unit * cluster + mine, :, :])
+    T.sync_threads()
+    if T.get_thread_binding() == 0:
+        arrived[0] = T.atomic_add(arrivals[mine], 1, memory_order="acq_rel", return_prev=True)
+    is_last = T.alloc_var(T.bool)
+    is_last = arrived[0] == last - first
+    if is_last:
+        if plan.split == 2:  # the sum of two does not depend on their order
+            other = (first + last - unit) * cluster + mine
+            for i, j in T.Parallel(plan.block_M, plan.block_N):
+                local[i, j] += partial[other, i, j]
+        else:
+            T.clear(local)
+            for s in T.serial(first, last + 1):
+                for i, j in T.Parallel(plan.block_M, plan.block_N):
+                    local[i, j] += partial[s * cluster + mine, i, j]
+        if T.get_thread_binding() == 0:
+            arrivals[mine] = 0
+    return is_last
+
+
+@T.macro
+def work_on_part(plan, block, unit):
+    """On a tile, or on one of the equal shares of one."""
+    tile = unit * plan.share // plan.steps
+    row, column = place(plan, tile, block.rank)
+    multiply(plan, block, row, column, unit * plan.share % plan.steps, plan.share)
+    if plan.added_apart:
+        leave(plan, block, unit % plan.split, row, column)
+    elif not plan.shares or add_up(plan, block, unit, tile):
+        store(plan, block, row, column)
+
+
+@T.macro
+def work_on_row(plan, block, unit):
+    """On a row of steps, which begins and ends anywhere in tiles, or on a tile behind those that
+    have such rows."""
+    share, steps, shares, shared = plan.share, plan.steps, plan.shares, plan.shared
+    begin = T.if_then_else(unit < shares, unit * share, (unit - shares + shared) * steps)
+    end = T.if_then_else(unit < shares, T.min(begin + share, shared * steps), begin + steps)
+    for tile in T.serial(begin // steps, T.ceildiv(end, steps)):
+        row, column = place(plan, tile, block.rank)
+        first = T.max(begin - tile * steps, 0)
+        count = T.min(end - tile * steps, steps) - first
+        multiply(plan, block, row, column, first, count)
+        complete = T.alloc_var(T.bool, init=True)
+        if count < steps:
+            complete = add_up(plan, block, unit, tile)
+        if complete:
+            store(plan, block, row, column)
+
+
+@tilelang.jit
+def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
+    """C of A and B by a schedule, the fields of `Plan` from block_M on. `counter` and `arrivals`
+    have to be 0, and are 0 again behind the kernel."""
+    plan = Plan(M, N, K, dtype, out_dtype or dtype, **schedule)
+    block_M, block_N, block_K, cluster = plan.block_M, plan.block_N, plan.block_K, plan.cluster
 
     def aligned(extent, of, size=16):
         """Of rows of whole `size` bytes."""
         multiple = 8 * size // T.dtype(of).bits
         return -(-extent // multiple) * multiple
 
-    def whole(extent):
-        """Of whole tiles of `add_shares`."""
-        return -(-extent // 128) * 128
-
-    @T.macro
-    def place(tile, rank):
-        """Row and column of a tile."""
-        above = tile // (tall * tile_columns) * tall
-        height = T.min(tall, tile_rows - above) if tile_rows % tall else tall
-        inside = tile % (tall * tile_columns)
-        return above + inside % height, inside // height * cluster + rank
-
-    @T.macro
-    def multiply(X, Y, X_shared, Y_shared, local, row, column, first, count):
-        """The product of `count` steps from `first` on."""
-        T.clear(local)
-        for k in T.Pipelined(count, num_stages=stages):
-            T.copy(X[row * block_M, (first + k) * block_K], X_shared)
-            T.copy(Y[column * block_N, (first + k) * block_K], Y_shared)
-            T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-
-    @T.macro
-    def store(local, C, C_shared, row, column):
-        if swap:
-            for i, j in T.Parallel(block_M, block_N):
-                C_shared[0][j, i] = local[i, j]
-            T.copy(C_shared[0], C[column * block_N, row * block_M])
-        else:
-            for part in T.unroll(parts, explicit=True):
-                T.copy(local[:, part * width : (part + 1) * width], C_shared[part % results])
-                T.copy(C_shared[part % results], C[row * block_M, column * block_N + part * width])
-
-    @T.macro
-    def leave(local, partial, share_of_tile, row, column):
-        """A share, for the second kernel."""
-        for i, j in T.Parallel(block_M, block_N):
-            above, left = row * block_M + i, column * block_N + j
-            if swap:
-                partial[share_of_tile, left, above] = local[i, j]
-            else:
-                partial[share_of_tile, above, left] = local[i, j]
-
-    @T.macro
-    def add_up(local, partial, arrivals, arrived, unit, tile, rank):
-        """Pass a share on; whether all of the tile's are there, and then `local` is their sum."""
-        first, last = tile * steps // share, (tile * steps + steps - 1) // share
-        mine = tile * cluster + rank
-        # From one share to the next, and from one tile to the next, it is another place.
-        T.copy(local, partial[unit * cluster + mine, :, :])
-        T.sync_threads()
-        if T.get_thread_binding() == 0:
-            arrived[0] = T.atomic_add(arrivals[mine], 1, memory_order="acq_rel", return_prev=True)
-        is_last = T.alloc_var(T.bool)
-        is_last = arrived[0] == last - first
-        if is_last:
-            if split == 2:  # the sum of two does not depend on their order
-                other = (first + last - unit) * cluster + mine
-                for i, j in T.Parallel(block_M, block_N):
-                    local[i, j] += partial[other, i, j]
-            else:
-                T.clear(local)
-                for s in T.serial(first, last + 1):
-                    for i, j in T.Parallel(block_M, block_N):
-                        local[i, j] += partial[s * cluster + mine, i, j]
-            if T.get_thread_binding() == 0:
-                arrivals[mine] = 0
-        return is_last
-
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, K), dtype),
         counter: T.Tensor((1,), T.int32),
-        arrivals: T.Tensor((max(shared_tiles * cluster, 1),), T.int32),
+        arrivals: T.Tensor((max(plan.shared * cluster, 1),), T.int32),
     ):
-        C = T.empty((M, N), out_dtype)
-        if by_threads:
-            multiply_rows(A, B, C, by_threads // 8)
+        C = T.empty((M, N), plan.out_dtype)
+        if plan.by_threads:
+            multiply_rows(A, B, C, plan.by_threads // 8)
             return C
-        if apart:
-            below, beside = tile_rows * block_M, tile_columns * cluster * block_N
-            if swap:
-                below, beside = beside, below
-            partial = T.alloc_global((split, whole(below), whole(beside)), T.float32)
-        elif shares:
-            places = (shares + shared_tiles) * cluster
-            partial = T.alloc_global((places, block_M, block_N), T.float32)
-        if padded:
+        partial = T.alloc_global(plan.partial, T.float32) if plan.shares else None
+        if plan.padded:
             A_wide = T.alloc_global((M, aligned(K, dtype, LINE)), dtype)
             B_wide = T.alloc_global((N, aligned(K, dtype, LINE)), dtype)
             copy_rows((A, A_wide), (B, B_wide))
-        left, right = (A_wide, B_wide) if padded else (A, B)
-        X, Y = (right, left) if swap else (left, right)
-        if wide and not apart:
-            C_wide = T.alloc_global((M, aligned(N, out_dtype)), out_dtype)
-        result = C_wide if wide and not apart else C
-        with T.Kernel(blocks, threads=threads, cluster_dims=cluster) as block:
+        left, right = (A_wide, B_wide) if plan.padded else (A, B)
+        X, Y = (right, left) if plan.swap else (left, right)
+        if plan.wide and not plan.added_apart:
+            C_wide = T.alloc_global((M, aligned(N, plan.out_dtype)), plan.out_dtype)
+        result = C_wide if plan.wide and not plan.added_apart else C
+        with T.Kernel(plan.blocks, threads=plan.threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
             local = T.alloc_fragment((block_M, block_N), T.float32)
-            C_tile = (block_N, block_M) if swap else (block_M, width)
-            C_shared = [
-                T.alloc_shared(C_tile, out_dtype) for _ in range(min(parts, results) * (not apart))
-            ]
-            arrived = T.alloc_shared((1,), T.int32) if shares and not apart else None
-            next_unit = counter if fetch else None
-            clusters, rank = blocks // cluster, block % cluster
+            staged = 0 if plan.added_apart else min(plan.parts, plan.results)
+            C_shared = [T.alloc_shared(plan.C_tile, plan.out_dtype) for _ in range(staged)]
+            adds_up = plan.shares and not plan.added_apart
+            arrived = T.alloc_shared((1,), T.int32) if adds_up else None
+            tensors = X, Y, result, partial, arrivals
+            own = Block(*tensors, X_shared, Y_shared, local, C_shared, arrived, block % cluster)
+            work = work_on_part if plan.units_are_equal else work_on_row
             for unit in T.Persistent(
-                [units], clusters, block // cluster if cluster > 1 else block, counter=next_unit
+                [plan.units],
+                plan.blocks // cluster,
+                block // cluster if cluster > 1 else block,
+                counter=counter if plan.fetch else None,
             ):
-                if shared_tiles in (0, tiles) and steps % share == 0:
-                    tile = unit * share // steps
-                    row, column = place(tile, rank)
-                    first = unit * share % steps
-                    multiply(X, Y, X_shared, Y_shared, local, row, column, first, share)
-                    if apart:
-                        leave(local, partial, unit % split, row, column)
-                    elif not shares or add_up(local, partial, arrivals, arrived, unit, tile, rank):
-                        store(local, result, C_shared, row, column)
-                else:
-                    begin = T.if_then_else(
-                        unit < shares, unit * share, (unit - shares + shared_tiles) * steps
-                    )
-                    end = T.if_then_else(
-                        unit < shares, T.min(begin + share, shared_tiles * steps), begin + steps
-                    )
-                    for tile in T.serial(begin // steps, T.ceildiv(end, steps)):
-                        row, column = place(tile, rank)
-                        first = T.max(begin - tile * steps, 0)
-                        count = T.min(end - tile * steps, steps) - first
-                        multiply(X, Y, X_shared, Y_shared, local, row, column, first, count)
-                        complete = T.alloc_var(T.bool, init=True)
-                        if count < steps:
-                            complete = add_up(local, partial, arrivals, arrived, unit, tile, rank)
-                        if complete:
-                            store(local, result, C_shared, row, column)
-        if apart:
+                work(plan, own, unit)
+        if plan.added_apart:
             add_shares(partial, C)
-        elif wide:
+        elif plan.wide:
             copy_rows((C_wide, C))
         return C
 
     return main
-
-
-def steps_of(K, block_K, sharers, split, shared_tiles):
-    """Steps of a share, and of a tile: with `split` those of its shares, of which the last may be
-    behind the end of K."""
-    steps = -(-K // block_K)
-    if split > 1:
-        share = -(-steps // split)
-        return share, share * split
-    return -(-shared_tiles * steps // sharers) if shared_tiles else steps, steps
 
 
 def schedule_of(M, N, K, dtype=T.bfloat16, out_dtype=None, arch=None):

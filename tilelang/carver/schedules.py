@@ -34,13 +34,16 @@ from tilelang.carver.cost import (
 from tilelang.carver.template.base import element_bytes
 
 COLUMNS = tuple(range(16, 257, 16))
+SWAPPED_COLUMNS = tuple(range(16, 257, 8))
+"""Where operands are swapped: few columns have widths that waste none, as 300 = 2 x 152 less 4."""
 ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
 """Of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
 MMA_ROWS = ((16, 64), (32, 64), (64, 128), (128, 128), (128, 256))
 """The same where products are those of warps."""
 PANELS = (4, 8, 16)
-STAGES = 8
-"""At most, since more change nothing."""
+STAGES, WANTED_STAGES = 12, 8
+"""At most, and for which a result leaves by more parts. 64 x 80 of 8-bit floats takes an H200 24.4
+us with 8 stages, and 22.0 with 11 (72 x 4928 x 9344)."""
 STAGING_BYTES = 64
 """Of which a row of a part of the result is a multiple, for a swizzle of TMA's that is worth it."""
 CHUNK_BYTES = 16
@@ -67,6 +70,13 @@ STORE_CLOCKS = 60
 """The same for words of more elements. Assumed."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
+WRITE_BACKS = 0.35
+"""Bytes that L2 writes back for each that it loads, unless they evict others that are not read
+again: 5094 x 128 x 5312 took an H200 27.5 us by 64 x 128, and 22.5 with rows of A so loaded; 328 x
+832 x 26752 36.6, 33.8 with one operand and 32.3 with both."""
+CLUSTER_GAIN = 0.97
+"""Of the time without clusters, above which these are not suggested where rows are whole lines of
+L2: they make slots wait, and take more power."""
 MIN_STEPS = 4
 """Of a share. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
@@ -102,7 +112,9 @@ WORD_INSTRUCTIONS = 40
 """To load a word that begins anywhere, to shift, convert and multiply it: counted in the SASS of a
 product of 8-bit floats for sm_90a."""
 SWAPPED_ROWS = 256
-"""Of A, at most, where operands are swapped: taller results have tiles enough as they are."""
+"""Of A, at most, where operands are swapped. Taller results are, if they have fewer tiles of
+`FEW_TILES` squared than the chip has multiprocessors: others have tiles enough as they are."""
+FEW_TILES = 128
 
 
 @dataclass(frozen=True)
@@ -122,8 +134,9 @@ class Schedule:
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
-        cluster: blocks beside each other that load what they have in common once; suggested where
-            rows of operands lie across lines of L2. Else L2 serves neighbours' requests as well
+        cluster: blocks beside each other, or with `down` below each other, that load what they have
+            in common once; suggested where rows of operands lie across lines of L2, and where few
+            tiles have one wave. Else L2 serves neighbours' requests as well
             (docs/measurements.md, "Products of matrices").
         padded: whether operands are copied first, to rows of whole lines of L2.
         wide: whether the result is stored with such rows first, and copied.
@@ -152,6 +165,7 @@ class Schedule:
     seconds: float = math.inf
     apart: bool = False
     results: int = 2
+    down: bool = False
 
     @property
     def kind(self) -> str:
@@ -165,6 +179,7 @@ class Schedule:
         else:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        clusters += " below each other" if self.down else ""
         padded = (", padded" if self.padded else "") + (", wide" if self.wide else "")
         return text + (", swapped" if self.swap else "") + clusters + padded
 
@@ -209,7 +224,9 @@ def _ranked(
 ) -> tuple[Schedule, ...]:
     width, result = element_bytes(in_dtype), element_bytes(out_dtype)
     found: list[Schedule] = []
-    for swap in (False, True) if M <= SWAPPED_ROWS else (False,):
+    tiles = -(-M // FEW_TILES) * -(-N // FEW_TILES)
+    may_swap = M <= SWAPPED_ROWS or tiles < arch.speeds.sms
+    for swap in (False, True) if may_swap else (False,):
         rows, columns = (N, M) if swap else (M, N)
         product = Product(rows, columns, K, in_dtype, width, result)
         for tiling, staging in _tilings(arch, product, swap):
@@ -290,7 +307,7 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
     for m, threads in ROWS if by_groups else MMA_ROWS:
         if m >= 2 * max(product.m, 64 if by_groups else 16):
             continue
-        for n in COLUMNS:
+        for n in SWAPPED_COLUMNS if swap and by_groups else COLUMNS:
             if n >= 2 * max(product.n, 16) or (not by_groups and n > 128):
                 continue
             depths = (128, 256) if m + n <= 128 else (128,)
@@ -339,7 +356,7 @@ def _stagings(
         for parts in _parts(n, product.result, swap):
             staging = min(parts, results) * m * n // parts * product.result
             stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
-            if stages > best.stages:
+            if stages > best.stages and best.stages < WANTED_STAGES:
                 best = Staging(stages, parts, results)
         best = replace(best, stages=min(best.stages, useful))
         if best.stages > most:
@@ -372,35 +389,68 @@ def _shared_out(
         ways += [(1, shared) for shared in (left, left + sms) if shared * steps >= sms * MIN_STEPS]
     elif left and sms % tiles and tiles * steps >= sms * MIN_STEPS:
         ways.append((1, left))
-    every = [(split, False, shared, 1) for split, shared in ways]
-    every += [(n, True, 0, 1) for n in splits]
-    if _lies_across_lines(product) and arch.has_clusters:
-        most = sms // (2 * rows * -(-columns // 2))
-        every += [
-            (split, apart, 0, 2)
-            for split, apart, shared, _ in every
-            if not shared and split <= max(most, 1)
-        ]
-    for split, apart, shared, cluster in every:
-        across = -(-columns // cluster) * cluster
-        blocks = min(sms // cluster * cluster, rows * across * split) if not shared else sms
-        schedule = Schedule(
-            tiling.m,
-            tiling.n,
-            tiling.k,
-            tiling.stages,
-            tiling.threads,
-            blocks,
-            tiling.panel,
-            staging.parts,
-            swap,
-            split,
-            shared,
-            cluster,
-            apart=apart,
-            results=staging.results,
-        )
-        yield replace(schedule, seconds=_seconds(arch, product, tiling, schedule))
+    every = [(split, False, shared) for split, shared in ways]
+    # What a second kernel adds up leaves without shared memory: one way to stage it is enough.
+    every += [(n, True, 0) for n in splits if staging.results > 1]
+    step = int((tiling.m + tiling.n) * tiling.k * product.operand)
+    deep = replace(tiling, stages=min(STAGES, (arch.smem_cap - BARRIER_BYTES) // step))
+    by_tma = product.k * product.operand % ROW_BYTES == 0
+    for split, apart, shared in every:
+        used = deep if apart and by_tma else tiling
+        alone = _schedule(used, staging, swap, split, apart, shared)
+        alone = replace(alone, blocks=sms if shared else min(sms, tiles * split))
+        alone = replace(alone, seconds=_seconds(arch, product, used, alone))
+        yield alone
+        if shared or not by_tma or not arch.has_clusters:
+            continue
+        pairs = []
+        # Below each other, each block loads half of the columns: whole eights for a swizzle.
+        for down in (False,) if tiling.n % 16 else (False, True):
+            whole = _padded_tiles(rows, columns, 2, down)
+            if split == 1 or whole * split <= sms:
+                pair = replace(alone, cluster=2, down=down, blocks=min(sms // 2 * 2, whole * split))
+                pairs.append(replace(pair, seconds=_seconds(arch, product, used, pair)))
+        best = min(pairs, key=lambda pair: pair.seconds, default=alone)
+        worth = 1.0 if _lies_across_lines(product) else CLUSTER_GAIN
+        if best.seconds < worth * alone.seconds:
+            yield best
+
+
+def _schedule(
+    tiling: Tiling, staging: Staging, swap: bool, split: int, apart: bool, shared: int
+) -> Schedule:
+    """Without clusters and its time."""
+    return Schedule(
+        tiling.m,
+        tiling.n,
+        tiling.k,
+        tiling.stages,
+        tiling.threads,
+        0,
+        tiling.panel,
+        staging.parts,
+        swap,
+        split,
+        shared,
+        apart=apart,
+        results=staging.results,
+    )
+
+
+def _padded_tiles(rows: int, columns: int, cluster: int, down: bool) -> int:
+    """Tiles of whole clusters."""
+    if down:
+        return -(-rows // cluster) * cluster * columns
+    return -(-columns // cluster) * cluster * rows
+
+
+def _read_again(product: Product, tiling: Tiling, schedule: Schedule) -> float:
+    """Bytes of operands that more than one cluster loads."""
+    cluster, down = schedule.cluster, schedule.down
+    rows = math.ceil(product.m / tiling.m / (cluster if down else 1))
+    columns = math.ceil(product.n / tiling.n / (1 if down else cluster))
+    extents = product.m * (columns > 1) + product.n * (rows > 1)
+    return extents * product.k * product.operand
 
 
 def _lies_across_lines(product: Product) -> bool:
@@ -414,22 +464,24 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     speeds, cluster = arch.speeds, schedule.cluster
     swap, split, shared = schedule.swap, schedule.split, schedule.shared_tiles
     sms = speeds.sms // cluster * cluster
-    columns = math.ceil(product.n / tiling.n / cluster) * cluster
-    tiles = math.ceil(product.m / tiling.m) * columns
+    tiles = _padded_tiles(
+        math.ceil(product.m / tiling.m), math.ceil(product.n / tiling.n), cluster, schedule.down
+    )
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
     way, from_l2, busy = _way(product), L2_BYTES_PER_CLOCK, min(sms, tiles * split)
-    received, once = way, 1.0
+    # Blocks of a cluster receive rows that one of them loads.
+    alone, common = (tiling.m, tiling.n) if schedule.down else (tiling.n, tiling.m)
+    received, once = way, (tiling.m + tiling.n) / (alone + common / cluster)
     if _lies_across_lines(product):
         from_l2 = ACROSS_LINES_BYTES_PER_CLOCK
-        # Blocks of a cluster receive rows of A that one of them loads.
-        once = (tiling.m + tiling.n) / (tiling.m / cluster + tiling.n)
         received = min(way, from_l2 / busy * once)
     step = step_clocks(arch, product, tiling, way=received, cluster=cluster)
     multiplying = math_clocks(arch, product, tiling) / steps
     # The tensor cores wait while a tile's result goes to shared memory, and from there on the
     # next tile's loads run beside it.
-    stored = tiling.m * tiling.n * product.result
+    # Shares that a second kernel adds up leave from registers.
+    stored = 0.0 if schedule.apart else tiling.m * tiling.n * product.result
     store = EDGE_CLOCKS + 2 * stored / SHARED_BYTES_PER_CLOCK * (COLUMN_STORES if swap else 1)
     if schedule.results == 1:
         waits = schedule.parts - 1
@@ -443,6 +495,8 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     if split > 1:
         # Blocks of different shares want different steps: L2 serves each by itself. Of 328 x 832 x
         # 26752, three splits received 35 to 42 bytes a clock on an H200.
+        again = _read_again(product, tiling, schedule)
+        from_l2 /= 1 + WRITE_BACKS * again / ((product.m + product.n) * product.k * product.operand)
         received = min(way, from_l2 / busy * once)
         step = step_clocks(arch, product, tiling, way=received, cluster=cluster)
         # Who is last of two has its own share, else it reads all of them in their order.
@@ -470,13 +524,15 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     # One share is read behind the other.
     fix_up = (ends + sharers) * (partial + LATENCY_CLOCKS) + FIX_UP_CLOCKS if ends else 0
     if schedule.apart:
-        sums = tiles * split * tiling.m * tiling.n
-        fix_up = partial + LATENCY_CLOCKS + ADDING_CLOCKS + 4 * sums / L2_BYTES_PER_CLOCK
+        # L2 takes the sums of all blocks at a time, and gives them to the second kernel.
+        sums = 2 * tiles * split * 4 * tiling.m * tiling.n
+        fix_up = LATENCY_CLOCKS + ADDING_CLOCKS + sums / L2_BYTES_PER_CLOCK
     # What comes behind the last load, for which the memory has nothing to do.
     tail = stored / way + fix_up + 2 * LATENCY_CLOCKS
     reached = min(
         BANDWIDTH_SHARE * speeds.bandwidth * (busy / sms) ** SPREAD,
         busy * min(tiling.stages, steps) * step_bytes / (LATENCY_CLOCKS / speeds.clock),
     )
-    memory = memory_bytes(arch, product, tiling, sms) / reached
+    evicting = WRITE_BACKS * _read_again(product, tiling, schedule)
+    memory = (memory_bytes(arch, product, tiling, sms) + evicting) / reached
     return together(clocks / speeds.clock, memory) + tail / speeds.clock

@@ -47,6 +47,24 @@ SIZE = (200, 328, 520)
             {"swap": True, "split": 3, "apart": True, "cluster": 2, "block_N": 16, "blocks": 18},
             id="clusters, apart, swapped",
         ),
+        # The third row of tiles has no other one below it.
+        pytest.param(
+            (300, 130, 136),
+            {
+                "swap": True,
+                "block_M": 64,
+                "block_N": 32,
+                "threads": 128,
+                "cluster": 2,
+                "down": True,
+            },
+            id="clusters below each other",
+        ),
+        pytest.param(
+            (72, 328, 520),
+            {"swap": True, "split": 2, "apart": True, "cluster": 2, "down": True, "block_N": 40},
+            id="clusters below each other, apart",
+        ),
         pytest.param((200, 328, 200), {"block_N": 192, "parts": 3}, id="parts of a tile"),
         # Rows of 88 columns are no multiple of 64 bytes.
         pytest.param(
@@ -75,11 +93,32 @@ def test_schedules(example, monkeypatch, device, size, schedule):
     assert not any(counter.any() for counter in counters)
 
 
-@pytest.mark.parametrize(("swap", "common"), [(False, "A"), (True, "B")])
-def test_a_cluster_loads_the_rows_of_its_tiles_once(example, monkeypatch, swap, common):
+@pytest.mark.parametrize(
+    ("swap", "down", "common"),
+    [(False, False, "A"), (True, False, "B"), (False, True, "B"), (True, True, "A")],
+)
+def test_a_cluster_loads_the_rows_of_its_tiles_once(example, monkeypatch, swap, down, common):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    source = example.matmul(*SIZE, cluster=2, swap=swap).get_kernel_source()
+    source = example.matmul(*SIZE, cluster=2, swap=swap, down=down).get_kernel_source()
     assert re.findall(r"tma_load_multicast<[^>]*>\((\w)_desc", source) == [common]
+
+
+@pytest.mark.parametrize(
+    ("size", "schedule", "once"),
+    [
+        # One column of tiles: each has rows of A for itself, or its cluster has.
+        ((500, 128, 136), {}, "A"),
+        ((500, 256, 136), {"cluster": 2}, "A"),
+        ((500, 256, 136), {}, ""),
+        ((128, 500, 136), {"swap": True}, "B"),
+        ((100, 100, 520), {"split": 2, "apart": True}, "AB"),
+    ],
+)
+def test_rows_of_one_tile_alone_are_evicted_first(example, monkeypatch, size, schedule, once):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    source = example.matmul(*size, **schedule).get_kernel_source()
+    first = re.findall(r"tma_load(?:_multicast)?<[^>]*evict_first[^>]*>\((\w)_desc", source)
+    assert sorted(first) == list(once)
 
 
 @pytest.mark.parametrize(

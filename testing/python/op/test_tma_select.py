@@ -8,6 +8,7 @@ import pytest
 import tvm
 from tvm_ffi import structural_walk
 
+import tilelang
 import tilelang.language as T
 from tilelang import transform
 from tilelang.utils.target import determine_target
@@ -97,3 +98,41 @@ def test_a_layout_that_tma_does_not_write_is_found_when_layouts_are_known():
 def test_a_demand_is_refused_by_the_same_function(arch, annotated, why):
     with pytest.raises(ValueError, match=why):
         after("LayoutInference", stored(annotated, True), arch)
+
+
+@pytest.mark.parametrize(
+    ("columns", "tiles", "stores"),
+    [
+        # The map ends at a chunk of 16 bytes, or the tiles in front of the end.
+        pytest.param(136, 3, True, id="whole chunks"),
+        pytest.param(131, 2, True, id="in front of the end"),
+        pytest.param(131, 3, False, id="over the end"),
+        pytest.param(132, 3, False, id="half a chunk"),
+    ],
+)
+def test_a_store_by_tma_overwrites_nothing_behind_a_row(columns, tiles, stores):
+    """It writes the chunk as a whole in which the map ends: columns 131 to 135 of 136 are not the
+    tensor's. A load fills what is behind the end with zeros, by elements."""
+
+    @T.prim_func
+    def main(C: T.StridedTensor((64, columns), (136, 1), T.float16)):
+        with T.Kernel(tiles, threads=128) as b:
+            S = T.alloc_shared((64, 64), T.float16)
+            T.fill(S, 1)
+            T.copy(S, C[0, b * 64])
+
+    source = tilelang.compile(main, target="cuda -arch=sm_90a").get_kernel_source()
+    assert ("tma_store<" in source) == stores
+
+
+def test_a_demand_for_such_a_store_is_refused():
+    @T.prim_func
+    def main(C: T.StridedTensor((64, 131), (136, 1), T.float16)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 136), T.float16)
+            T.fill(S, 1)
+            T.tma_copy(S, C[0, 0])
+            T.tma_store_wait(0)
+
+    with pytest.raises(ValueError, match="rows of C that end behind 131 elements"):
+        tilelang.compile(main, target="cuda -arch=sm_90a")
