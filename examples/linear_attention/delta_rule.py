@@ -10,6 +10,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 
@@ -17,6 +18,7 @@ import tilelang
 import tilelang.language as T
 
 CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
+LOG2_E = math.log2(math.e)
 # A quick exponential is as good as another where results are rounded to bfloat16.
 FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
@@ -183,15 +185,20 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             rows = slice(n * chunk, (n + 1) * chunk)
-            T.copy(K[rows, h, :], k)
+            T.async_copy(K[rows, h, :], k)
             # Rows behind the end are zero: they decay nothing.
             T.copy(Gate[rows, h], log_decay)
             T.copy(Beta[rows, h], beta)
+            T.ptx_wait_group(0)
+            for i in T.Parallel(chunk):
+                log_decay[i] *= LOG2_E
             T.cumsum(log_decay, dim=0)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
-                decay = T.exp(log_decay[i] - log_decay[j])
-                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
+                system[i, j] = T.if_then_else(i > j, system[i, j], 0)
+            for i, j in T.Parallel(chunk, chunk):
+                decay = T.exp2(T.min(log_decay[i] - log_decay[j], 0))
+                system[i, j] = system[i, j] * beta[i] * decay
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
             T.copy(inverse, inverse_cast)
@@ -203,29 +210,27 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
 
 
 @T.macro
-def update_rows(row, v, inverse, right, right_shared):
-    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - exp(G) k S)), with
-    # G and beta in `row`.
-    chunk, columns = right.shape
-    for i, d in T.Parallel(chunk, columns):
-        right_shared[i, d] = row[1, i] * (v[i, d] - T.exp(row[0, i]) * right[i, d])
-    T.gemm(inverse, right_shared, right, clear_accum=True)
+def decays_of(row, before, kept, factor):
+    # Of G and beta in `row`: exp(G), exp(G[last] - G), and beta, for the threads that have a row.
+    chunk = row.shape[1]
+    for i in T.Parallel(chunk):
+        before[i] = T.exp2(row[0, i])
+        kept[i] = T.exp2(row[0, chunk - 1] - row[0, i])
+        factor[i] = row[1, i]
 
 
 @T.macro
-def update_state(row, k, right, right_shared, state):
-    # The state behind a chunk, of that before it and the updates.
-    chunk, columns = right.shape
-    total = row[0, chunk - 1]
-    for i, d in T.Parallel(state.shape[0], columns):
-        state[i, d] *= T.exp(total)
-    for i, d in T.Parallel(chunk, columns):
-        right_shared[i, d] = right[i, d] * T.exp(total - row[0, i])
-    T.gemm(k, right_shared, state, transpose_A=True)
+def update_rows(decays, v, inverse, right, right_shared):
+    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - exp(G) k S)).
+    before, _, beta = decays
+    for i, d in T.Parallel(*right.shape):
+        right[i, d] = beta[i] * (v[i, d] - before[i] * right[i, d])
+    T.copy(right, right_shared)
+    T.gemm(inverse, right_shared, right, clear_accum=True)
 
 
 def delta_rule_by_inverses(
-    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, ahead=2
+    heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, ahead=2, cluster=1
 ):
     """The delta rule by the results of `chunk_inverses`: from chunk to chunk go products alone. A
     block has a head's state for `columns` of its values."""
@@ -241,7 +246,7 @@ def delta_rule_by_inverses(
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
+        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads, cluster_dims=cluster) as (bx, h):
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)
@@ -254,6 +259,9 @@ def delta_rule_by_inverses(
             state_shared = T.alloc_shared((d_key, columns), "bfloat16")
             right_shared = T.alloc_shared((chunk, columns), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            kept_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
+            before, kept, _ = decays
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k: ahead, row: ahead})
             scores = T.alloc_fragment((chunk, chunk), "float32")
@@ -270,19 +278,27 @@ def delta_rule_by_inverses(
                 T.copy(Rows[n, h, :, :], row)
                 T.copy(V[rows, h, here], v)
                 T.copy(Inverse[n, h, :, :], inverse)
-                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    decay = T.exp(row[0, i] - row[0, j])
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
                 T.copy(state, state_shared)
                 T.gemm(k, state_shared, right, clear_accum=True)
                 T.gemm(q, state_shared, out, clear_accum=True)
-                update_rows(row, v, inverse, right, right_shared)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
+                decays_of(row, *decays)
+                update_rows(decays, v, inverse, right, right_shared)
                 for i, d in T.Parallel(chunk, columns):
-                    out[i, d] *= T.exp(row[0, i])
+                    out[i, d] *= before[i]
+                for i, j in T.Parallel(chunk, chunk):
+                    scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                for i, j in T.Parallel(chunk, chunk):
+                    weights[i, j] = scores[i, j] * T.exp2(T.min(row[0, i] - row[0, j], 0))
                 T.copy(right, updates_shared)
+                for i, d in T.Parallel(chunk, columns):
+                    right[i, d] *= kept[i]
+                T.copy(right, kept_shared)
                 T.gemm(weights, updates_shared, out)
-                update_state(row, k, right, right_shared, state)
+                total = T.exp2(row[0, chunk - 1])
+                for i, d in T.Parallel(d_key, columns):
+                    state[i, d] *= total
+                T.gemm(k, kept_shared, state, transpose_A=True)
                 T.copy(out, Out[rows, h, here])
 
     return main

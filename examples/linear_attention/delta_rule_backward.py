@@ -17,8 +17,8 @@ from delta_rule import (
     chunk_tensors,
     inputs,
     reference,
+    decays_of,
     update_rows,
-    update_state,
 )
 
 import tilelang
@@ -88,6 +88,8 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
             state_shared = T.alloc_shared((d_key, columns), "bfloat16")
             right_shared = T.alloc_shared((chunk, columns), "bfloat16")
             updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            kept_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k: ahead, row: ahead})
             right = T.alloc_fragment((chunk, columns), "float32")
@@ -101,9 +103,16 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
                 T.copy(Inverse[n, h, :, :], inverse)
                 store(state, state_shared, State[n, h, :, here])
                 T.gemm(k, state_shared, right, clear_accum=True)
-                update_rows(row, v, inverse, right, right_shared)
+                decays_of(row, *decays)
+                update_rows(decays, v, inverse, right, right_shared)
                 store(right, updates_shared, Updates[n, h, :, here])
-                update_state(row, k, right, right_shared, state)
+                total = T.exp2(row[0, chunk - 1])
+                for i, d in T.Parallel(d_key, columns):
+                    state[i, d] *= total
+                for i, d in T.Parallel(chunk, columns):
+                    right[i, d] *= decays[1][i]
+                T.copy(right, kept_shared)
+                T.gemm(k, kept_shared, state, transpose_A=True)
 
     return main
 
@@ -117,12 +126,12 @@ def find_updates(loaded, d_state_shared, weights, tile, right):
     total = gates[0, chunk - 1]
     T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
     for i, j in T.Parallel(chunk, chunk):
-        decay = T.exp(gates[0, i] - gates[0, j])
+        decay = T.exp2(gates[0, i] - gates[0, j])
         scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
     T.copy(scores, weights)
     T.gemm(k, d_state_shared, right, clear_accum=True)
     for i, d in T.Parallel(chunk, d_value):
-        right[i, d] *= T.exp(total - gates[0, i])
+        right[i, d] *= T.exp2(total - gates[0, i])
     update_gradients(weights, d_out, inverse, tile, right)
 
 
@@ -135,7 +144,7 @@ def find_slopes(d_out, right, updates, gates, weights, slopes, scaled_slopes):
     T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
     T.gemm(right, updates, d_system, transpose_B=True, clear_accum=True)
     for i, j in T.Parallel(chunk, chunk):
-        decay = T.exp(gates[0, i] - gates[0, j])
+        decay = T.exp2(gates[0, i] - gates[0, j])
         scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
         d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
     T.copy(scores, weights)
@@ -154,7 +163,7 @@ def sum_states(state, d_state, gates, d_last):
         product[i, d] = state[i, d] * d_state[i, d]
     T.reduce_sum(product, d_channel, dim=1)
     T.reduce_sum(d_channel, d_last, dim=0)
-    d_last[0] *= T.exp(gates[0, gates.shape[1] - 1])
+    d_last[0] *= T.exp2(gates[0, gates.shape[1] - 1])
 
 
 @T.macro
@@ -175,7 +184,7 @@ def sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last):
     d_gates = T.alloc_fragment((chunk, d_key), "float32")
     T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
     for i, d in T.Parallel(chunk, d_key):
-        column[i, d] *= T.exp(total - gates[0, i])
+        column[i, d] *= T.exp2(total - gates[0, i])
     for i, d in T.Parallel(chunk, d_key):
         d_gates[i, d] = k[i, d] * column[i, d]
     T.reduce_sum(d_gates, d_row, dim=1)
@@ -190,9 +199,9 @@ def of_queries(loaded, weights, tile, query, column, d_state, d_row):
     scaled = tile[:, : d_out.shape[1]]
     d_gates = T.alloc_fragment((chunk, d_key), "float32")
     for i, d in T.Parallel(*d_out.shape):
-        tile[i, d] = d_out[i, d] * T.exp(gates[0, i])
+        tile[i, d] = d_out[i, d] * T.exp2(gates[0, i])
     for i, d in T.Parallel(*state.shape):
-        d_state[i, d] *= T.exp(total)
+        d_state[i, d] *= T.exp2(total)
     T.gemm(scaled, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k, query)
     T.gemm(q, scaled, d_state, transpose_A=True)
@@ -211,7 +220,7 @@ def of_keys(loaded, slopes, right_shared, column, d_state, d_row, d_beta):
     row = T.alloc_fragment((chunk, d_key), "float32")
     d_gates = T.alloc_fragment((chunk, d_key), "float32")
     for i, d in T.Parallel(chunk, d_value):
-        right_shared[i, d] = -right_shared[i, d] * T.exp(gates[0, i])
+        right_shared[i, d] = -right_shared[i, d] * T.exp2(gates[0, i])
     T.gemm(scaled, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes[1], k, row)
     T.gemm(slopes[2], k, column, transpose_A=True)

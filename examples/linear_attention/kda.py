@@ -19,7 +19,23 @@ import tilelang.language as T
 # The sum of the gates of each half of a chunk has to stay above -80.
 
 
-def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
+@T.macro
+def sum_from_the_middle(gates, total):
+    # G - G[middle], and G[middle] and G[last] - G[middle] in `total`. A thread has a channel of
+    # half a chunk.
+    half, channels = gates.shape[0] // 2, gates.shape[1]
+    sums = T.alloc_fragment((2, channels, half), "float32")
+    for side, d in T.Parallel(2, channels):
+        for i in T.unroll(half):
+            sums[side, d, i] = gates[half - 1 - i + side * (2 * i + 1), d]
+        total[side, d] = 0
+        for i in T.unroll(half):
+            before = total[side, d]
+            total[side, d] = before + sums[side, d, i]
+            gates[half - 1 - i + side * (2 * i + 1), d] = T.if_then_else(side == 0, -before, total[side, d])
+
+
+def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
     """q E, k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the two
     decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
@@ -37,8 +53,8 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
-            # A block's loads, products and stores wait for each other: another one runs meanwhile.
-            T.annotate_min_blocks_per_sm(2)
+            # A block's loads, products and stores wait for each other: others run meanwhile.
+            T.annotate_min_blocks_per_sm(blocks)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             k_column = T.alloc_shared((chunk, d_key), "bfloat16")
@@ -50,30 +66,35 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             below = T.alloc_shared((chunk, chunk), "float16")
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
+            total = T.alloc_fragment((2, d_key), "float32")
+            columns, factors = [T.alloc_fragment((chunk, d_key), "bfloat16") for _ in range(2)]
             rows = slice(n * chunk, (n + 1) * chunk)
             # Rows behind the end are zero: they decay nothing.
-            T.copy(Gate[rows, h, :], log_decay)
-            T.copy(K[rows, h, :], k)
-            T.copy(Q[rows, h, :], q)
+            T.async_copy(Gate[rows, h, :], log_decay)
+            T.async_copy(K[rows, h, :], k)
+            T.async_copy(Q[rows, h, :], q)
             T.copy(Beta[rows, h], beta)
-            T.cumsum(log_decay, dim=0)
+            T.ptx_wait_group(0)
+            sum_from_the_middle(log_decay, total)
             for i, d in T.Parallel(chunk, d_key):
-                decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                k_column[i, d] = k[i, d] * T.exp(-decay)
-                q[i, d] = q[i, d] * T.exp(decay)
-                k[i, d] = k[i, d] * T.exp(decay)
+                decay = T.exp(log_decay[i, d])
+                columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
+                q[i, d] = q[i, d] * decay
+                k[i, d] = k[i, d] * decay
                 if tiles == 4:
-                    factor[i, d] = T.exp(decay)
+                    factors[i, d] = decay
+            # Where the decays have been, which makes room for one more block.
+            T.copy(columns, k_column)
+            if tiles == 4:
+                T.copy(factors, factor)
             T.gemm(k, k_column, system, transpose_B=True, clear_accum=True)
             T.copy(q, Tiles[0, n, h, :, :])
             T.copy(k, Tiles[1, n, h, :, :])
             T.copy(k_column, Tiles[2, n, h, :, :])
             if tiles == 4:
                 T.copy(factor, Tiles[3, n, h, :, :])
-            for d in T.Parallel(d_key):
-                middle = log_decay[chunk // 2 - 1, d]
-                Decay[n, h, 0, d] = T.exp(middle)
-                Decay[n, h, 1, d] = T.exp(log_decay[chunk - 1, d] - middle)
+            for side, d in T.Parallel(2, d_key):
+                Decay[n, h, side, d] = T.exp(total[side, d])
             T.copy(beta, BetaRows[n, h, :])
             for i, j in T.Parallel(chunk, chunk):
                 system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
