@@ -246,7 +246,9 @@ def delta_rule_by_inverses(
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads, cluster_dims=cluster) as (bx, h):
+        with T.Kernel(
+            T.ceildiv(d_value, columns), heads, threads=threads, cluster_dims=cluster
+        ) as (bx, h):
             # The steps of a chunk wait for each other: a second block computes meanwhile.
             T.annotate_min_blocks_per_sm(2)
             T.annotate_producer_reg_dealloc(24)

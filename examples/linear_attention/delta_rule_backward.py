@@ -118,52 +118,110 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
 
 
 @T.macro
-def find_updates(loaded, d_state_shared, weights, tile, right):
-    # R, by P in `weights`.
-    q, k, d_out, inverse, gates = loaded
-    chunk, d_value = right.shape
+def weigh(scores, gates, strictly):
+    # Times the decay from row j to row i, where j is before i.
+    for i, j in T.Parallel(*scores.shape):
+        scores[i, j] = T.if_then_else(i >= j + strictly, scores[i, j], 0)
+    for i, j in T.Parallel(*scores.shape):
+        scores[i, j] *= T.exp2(T.min(gates[0, i] - gates[0, j], 0))
+
+
+@T.macro
+def scale_rows(tile, factor):
+    for i, d in T.Parallel(*tile.shape):
+        tile[i, d] *= factor[i]
+
+
+@T.macro
+def find_updates(loaded, d_state_shared, tiles, decays, right, column):
+    # R, and of `column` what comes from the state behind the chunk.
+    q, k, d_out, inverse, gates, updates = loaded
+    (weights, tile), (_, kept, _), chunk = tiles, decays, q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
-    total = gates[0, chunk - 1]
     T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        decay = T.exp2(gates[0, i] - gates[0, j])
-        scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-    T.copy(scores, weights)
     T.gemm(k, d_state_shared, right, clear_accum=True)
-    for i, d in T.Parallel(chunk, d_value):
-        right[i, d] *= T.exp2(total - gates[0, i])
-    update_gradients(weights, d_out, inverse, tile, right)
-
-
-@T.macro
-def find_slopes(d_out, right, updates, gates, weights, slopes, scaled_slopes):
-    # dP in `weights`, dA, and beta dA.
-    chunk = weights.shape[0]
-    scores = T.alloc_fragment((chunk, chunk), "float32")
-    d_system = T.alloc_fragment((chunk, chunk), "float32")
-    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-    T.gemm(right, updates, d_system, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        decay = T.exp2(gates[0, i] - gates[0, j])
-        scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-        d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
+    weigh(scores, gates, 0)
     T.copy(scores, weights)
-    T.copy(d_system, slopes)
-    for i, j in T.Parallel(chunk, chunk):
-        d_system[i, j] *= gates[1, i]
-    T.copy(d_system, scaled_slopes)
+    scale_rows(right, kept)
+    T.gemm(weights, d_out, right, transpose_A=True)
+    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+    T.copy(right, tile)
+    T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
+    scale_rows(column, kept)
 
 
 @T.macro
-def sum_states(state, d_state, gates, d_last):
-    # What both states give to dG[last].
+def find_slopes(loaded, tiles, decays, right, d_beta, target):
+    # dA, beta dA, dv and its part of dbeta.
+    v, gates, updates = loaded
+    d_system, scaled_d_system, tile, right_shared, scaled_right = tiles
+    (before, _, beta), chunk = decays, v.shape[0]
+    slopes = T.alloc_fragment((chunk, chunk), "float32")
+    product = T.alloc_fragment(right.shape, "float32")
+    T.copy(right, right_shared)
+    T.gemm(right_shared, updates, slopes, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*right.shape):
+        product[i, d] = right[i, d] * v[i, d]
+        right[i, d] *= beta[i]
+    T.reduce_sum(product, d_beta, dim=1)
+    store(right, tile, target)
+    for i, d in T.Parallel(*right.shape):
+        right[i, d] *= -before[i]
+    T.copy(right, scaled_right)
+    weigh(slopes, gates, 1)
+    for i, j in T.Parallel(chunk, chunk):
+        slopes[i, j] = -slopes[i, j]
+    T.copy(slopes, d_system)
+    scale_rows(slopes, beta)
+    T.copy(slopes, scaled_d_system)
+
+
+@T.macro
+def of_queries(loaded, tiles, decays, query, row, column, d_state):
+    # dq, its parts of `column` and of the state's gradient, and that of S in `row`.
+    q, k, d_out, gates, updates, state = loaded
+    weights, right_shared, scaled_out = tiles
+    chunk, before = q.shape[0], decays[0]
+    scores = T.alloc_fragment((chunk, chunk), "float32")
+    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
+    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*d_out.shape):
+        scaled_out[i, d] = d_out[i, d] * T.exp2(gates[0, i])
+    total = T.exp2(gates[0, chunk - 1])
+    for i, d in T.Parallel(*state.shape):
+        d_state[i, d] *= total
+    weigh(scores, gates, 0)
+    T.copy(scores, weights)
+    T.gemm(scaled_out, state, query, transpose_B=True, clear_accum=True)
+    T.gemm(weights, k, query)
+    T.gemm(q, scaled_out, d_state, transpose_A=True)
+    T.gemm(weights, q, column, transpose_A=True)
+    for i, d in T.Parallel(*row.shape):
+        row[i, d] *= -before[i]
+
+
+@T.macro
+def sum_keys(k, beta, row, column, d_gates, d_row, d_beta):
+    # dk in `column`, and the rest of dG and dbeta.
+    for i, d in T.Parallel(*k.shape):
+        d_gates[i, d] += k[i, d] * (beta[i] * row[i, d] - column[i, d])
+        column[i, d] += beta[i] * row[i, d]
+        row[i, d] *= k[i, d]
+    T.reduce_sum(d_gates, d_row, dim=1)
+    T.reduce_sum(row, d_beta, dim=1, clear=False)
+
+
+@T.macro
+def sum_states(state, d_state, d_last):
+    # This state and its gradient are S' and dS' of the chunk before.
     d_channel = T.alloc_fragment((state.shape[0],), "float32")
     product = T.alloc_fragment(state.shape, "float32")
+    sum_of_all = T.alloc_fragment((1,), "float32")
     for i, d in T.Parallel(*state.shape):
         product[i, d] = state[i, d] * d_state[i, d]
     T.reduce_sum(product, d_channel, dim=1)
-    T.reduce_sum(d_channel, d_last, dim=0)
-    d_last[0] *= T.exp2(gates[0, gates.shape[1] - 1])
+    T.reduce_sum(d_channel, sum_of_all, dim=0)
+    T.copy(sum_of_all, d_last)
 
 
 @T.macro
@@ -175,66 +233,6 @@ def sum_gates(d_row, d_last, target):
     for i in T.Parallel(*d_row.shape):
         d_log_decay[i] += d_last[0]
     T.copy(d_log_decay, target)
-
-
-@T.macro
-def sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last):
-    # Of `column` what comes from the state behind the chunk, and its part of dG[last].
-    (chunk, d_key), total = k.shape, gates[0, gates.shape[1] - 1]
-    d_gates = T.alloc_fragment((chunk, d_key), "float32")
-    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-    for i, d in T.Parallel(chunk, d_key):
-        column[i, d] *= T.exp2(total - gates[0, i])
-    for i, d in T.Parallel(chunk, d_key):
-        d_gates[i, d] = k[i, d] * column[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1)
-    T.reduce_sum(d_row, d_last, dim=0, clear=False)
-
-
-@T.macro
-def of_queries(loaded, weights, tile, query, column, d_state, d_row):
-    # dq, its parts of dG, of `column` and of the state's gradient, by exp(G) dO in `tile`.
-    q, k, d_out, gates, state = loaded
-    (chunk, d_key), total = q.shape, gates[0, gates.shape[1] - 1]
-    scaled = tile[:, : d_out.shape[1]]
-    d_gates = T.alloc_fragment((chunk, d_key), "float32")
-    for i, d in T.Parallel(*d_out.shape):
-        tile[i, d] = d_out[i, d] * T.exp2(gates[0, i])
-    for i, d in T.Parallel(*state.shape):
-        d_state[i, d] *= T.exp2(total)
-    T.gemm(scaled, state, query, transpose_B=True, clear_accum=True)
-    T.gemm(weights, k, query)
-    T.gemm(q, scaled, d_state, transpose_A=True)
-    T.gemm(weights, q, column, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_key):
-        d_gates[i, d] = q[i, d] * query[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1)
-
-
-@T.macro
-def of_keys(loaded, slopes, right_shared, column, d_state, d_row, d_beta):
-    # dk in `column`, and the parts of dG, dbeta and the state's gradient, by R.
-    k, gates, state = loaded
-    (chunk, d_key), d_value = k.shape, state.shape[1]
-    scaled = right_shared[:, :d_value]
-    row = T.alloc_fragment((chunk, d_key), "float32")
-    d_gates = T.alloc_fragment((chunk, d_key), "float32")
-    for i, d in T.Parallel(chunk, d_value):
-        right_shared[i, d] = -right_shared[i, d] * T.exp2(gates[0, i])
-    T.gemm(scaled, state, row, transpose_B=True, clear_accum=True)
-    T.gemm(slopes[1], k, row)
-    T.gemm(slopes[2], k, column, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_value):
-        right_shared[i, d] = right_shared[i, d] * gates[1, i]
-    T.gemm(k, scaled, d_state, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_key):
-        d_gates[i, d] = k[i, d] * (gates[1, i] * row[i, d] - column[i, d])
-    for i, d in T.Parallel(chunk, d_key):
-        column[i, d] += gates[1, i] * row[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1, clear=False)
-    for i, d in T.Parallel(chunk, d_key):
-        row[i, d] *= k[i, d]
-    T.reduce_sum(row, d_beta, dim=1, clear=False)
 
 
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
@@ -273,18 +271,23 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             state = T.alloc_shared((d_key, d_value), "bfloat16")
             updates = T.alloc_shared((chunk, d_value), "bfloat16")
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            # P, then dP; dA; beta dA.
-            slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(3)]
-            weights = slopes[0]
+            # P, then dP; dA and beta dA.
+            weights = T.alloc_shared((chunk, chunk), "bfloat16")
+            slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
-            d_last_shared = T.alloc_shared((1,), "float32")
+            scaled_out, scaled_right = [
+                T.alloc_shared((chunk, d_value), "bfloat16") for _ in range(2)
+            ]
+            d_last = T.alloc_shared((1,), "float32")
+            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
             right = T.alloc_fragment((chunk, d_value), "float32")
-            product = T.alloc_fragment((chunk, d_value), "float32")
-            query, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(2)]
+            query, row, column, d_gates = [
+                T.alloc_fragment((chunk, d_key), "float32") for _ in range(4)
+            ]
             d_beta, d_row = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
-            d_last = T.alloc_fragment((1,), "float32")
+            T.clear(d_last)
             T.clear(d_state)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
@@ -299,26 +302,27 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.copy(State[n, h, :, :], state)
 
                 T.copy(d_state, d_state_shared)
-                loaded = q, k, d_out, inverse, gates
-                find_updates(loaded, d_state_shared, weights, tile[:, values], right)
-                T.copy(right, right_shared[:, values])
-                for i, d in T.Parallel(chunk, d_value):
-                    product[i, d] = right[i, d] * v[i, d]
-                    right[i, d] *= gates[1, i]
-                T.reduce_sum(product, d_beta, dim=1)
-                store(right, tile[:, values], dV[rows, h, :])
-
-                sum_states(state, d_state, gates, d_last)
-                find_slopes(d_out, right_shared[:, values], updates, gates, *slopes)
-                sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last)
-                T.copy(d_last, d_last_shared)
-                loaded = q, k, d_out, gates, state
-                of_queries(loaded, weights, tile, query, column, d_state, d_row)
+                decays_of(gates, *decays)
+                loaded = q, k, d_out, inverse, gates, updates
+                tiles = weights, tile[:, values]
+                find_updates(loaded, d_state_shared, tiles, decays, right, column)
+                tiles = *slopes, tile[:, values], right_shared[:, values], scaled_right
+                loaded = v, gates, updates
+                find_slopes(loaded, tiles, decays, right, d_beta, dV[rows, h, :])
+                loaded = q, k, d_out, gates, updates, state
+                tiles = weights, right_shared[:, values], scaled_out
+                of_queries(loaded, tiles, decays, query, row, column, d_state)
+                T.gemm(slopes[0], k, row)
+                T.gemm(slopes[1], k, column, transpose_A=True)
+                T.gemm(k, scaled_right, d_state, transpose_A=True)
+                for i, d in T.Parallel(chunk, d_key):
+                    d_gates[i, d] = q[i, d] * query[i, d]
                 store(query, tile[:, keys], dQ[rows, h, :])
-                of_keys((k, gates, state), slopes, right_shared, column, d_state, d_row, d_beta)
+                sum_keys(k, decays[2], row, column, d_gates, d_row, d_beta)
                 store(column, right_shared[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
-                sum_gates(d_row, d_last_shared, dGate[rows, h])
+                sum_gates(d_row, d_last, dGate[rows, h])
+                sum_states(state, d_state, d_last)
 
     return main
 

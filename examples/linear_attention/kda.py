@@ -32,7 +32,9 @@ def sum_from_the_middle(gates, total):
         for i in T.unroll(half):
             before = total[side, d]
             total[side, d] = before + sums[side, d, i]
-            gates[half - 1 - i + side * (2 * i + 1), d] = T.if_then_else(side == 0, -before, total[side, d])
+            gates[half - 1 - i + side * (2 * i + 1), d] = T.if_then_else(
+                side == 0, -before, total[side, d]
+            )
 
 
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
