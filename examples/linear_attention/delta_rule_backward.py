@@ -15,9 +15,9 @@ from delta_rule import (
     VALUE,
     chunk_inverses,
     chunk_tensors,
+    decays_of,
     inputs,
     reference,
-    decays_of,
     update_rows,
 )
 

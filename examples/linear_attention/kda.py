@@ -13,7 +13,8 @@ import tilelang.language as T
 
 # A decay from row j to row i is exp(G[i] - G[j]), with G the sums of the gates' logarithms in a
 # chunk, by channel. With E = exp(G - G[middle]) it is a factor of row i and the inverse one of
-# row j: both go into the rows, q E, k E and k / E, so that decays cost no more than in products.
+# row j: both go into the rows, q E, -beta k E and k / E, so that decays cost no more than in
+# products.
 # What is left is by channel: the state S before a chunk is read as exp(G[middle]) S, and the one
 # behind it is exp(G[last] - G[middle]) (exp(G[middle]) S + (k / E)^T U).
 # The sum of the gates of each half of a chunk has to stay above -80.
@@ -38,7 +39,7 @@ def sum_from_the_middle(gates, total):
 
 
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
-    """q E, k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the two
+    """q E, -beta k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the two
     decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
@@ -82,7 +83,7 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
                 decay = T.exp(log_decay[i, d])
                 columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
                 q[i, d] = q[i, d] * decay
-                k[i, d] = k[i, d] * decay
+                k[i, d] = -beta[i] * k[i, d] * decay
                 if tiles == 4:
                     factors[i, d] = decay
             # Where the decays have been, which makes room for one more block.
@@ -99,7 +100,7 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
                 Decay[n, h, side, d] = T.exp(total[side, d])
             T.copy(beta, BetaRows[n, h, :])
             for i, j in T.Parallel(chunk, chunk):
-                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
+                system[i, j] = T.if_then_else(i > j, -system[i, j], 0)
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
             T.copy(inverse, inverse_cast)
@@ -116,9 +117,10 @@ def decay_rows(state, decay, which):
 
 @T.macro
 def update_rows(beta, v, inverse, right, right_shared):
-    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - k S)).
+    # Of -beta k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - k S)).
     for i, d in T.Parallel(*right.shape):
-        right_shared[i, d] = beta[i] * (v[i, d] - right[i, d])
+        right[i, d] += beta[i] * v[i, d]
+    T.copy(right, right_shared)
     T.gemm(inverse, right_shared, right, clear_accum=True)
 
 

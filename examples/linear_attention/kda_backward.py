@@ -6,8 +6,8 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import torch
-from delta_rule import BLOCK, CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors
-from delta_rule_backward import check, store, update_gradients
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors
+from delta_rule_backward import check, store
 from kda import chunk_parts, decay_rows, parts_of, update_rows
 
 import tilelang
@@ -21,19 +21,24 @@ import tilelang.language as T
 
 
 @T.macro
-def sum_from_the_end(gates):
-    # A channel a thread, which loads several rows together.
-    chunk, channels = gates.shape
-    loaded = T.alloc_fragment((channels, BLOCK), "float32")
-    carry = T.alloc_fragment((channels,), "float32")
-    for d in T.Parallel(channels):
-        carry[d] = 0
-        for part in T.unroll(chunk // BLOCK):
-            for i in T.unroll(BLOCK):
-                loaded[d, i] = gates[chunk - 1 - part * BLOCK - i, d]
-            for i in T.unroll(BLOCK):
-                carry[d] += loaded[d, i]
-                gates[chunk - 1 - part * BLOCK - i, d] = carry[d]
+def sum_from_the_end(gates, behind):
+    # Each row and those after it, and what is behind the chunk. A thread has a channel of half a
+    # chunk.
+    half, channels = gates.shape[0] // 2, gates.shape[1]
+    loaded = T.alloc_fragment((2, channels, half), "float32")
+    total = T.alloc_fragment((2, channels), "float32")
+    totals = T.alloc_shared((2, channels), "float32")
+    for side, d in T.Parallel(2, channels):
+        total[side, d] = 0
+        for i in T.unroll(half):
+            loaded[side, d, i] = gates[(side + 1) * half - 1 - i, d]
+            total[side, d] += loaded[side, d, i]
+    T.copy(total, totals)
+    for side, d in T.Parallel(2, channels):
+        total[side, d] = behind[d] + (1 - side) * totals[1, d]
+        for i in T.unroll(half):
+            total[side, d] += loaded[side, d, i]
+            gates[(side + 1) * half - 1 - i, d] = total[side, d]
 
 
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
@@ -93,9 +98,9 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
 
 
 @T.macro
-def find_updates(loaded, d_state_shared, weights, tile, right):
-    # R, by P in `weights`.
-    q, k_column, d_out, inverse = loaded
+def find_updates(loaded, d_state_shared, weights, tile, right, column):
+    # R, by P in `weights`, and of `column` what comes from the state behind the chunk.
+    q, k_column, d_out, inverse, updates = loaded
     chunk = q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
@@ -103,53 +108,60 @@ def find_updates(loaded, d_state_shared, weights, tile, right):
     for i, j in T.Parallel(chunk, chunk):
         scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
     T.copy(scores, weights)
-    update_gradients(weights, d_out, inverse, tile, right)
-
-
-@T.macro
-def find_slopes(d_out, right_shared, behind, weights, slopes, column):
-    # dP in `weights`, dA, and of `column` what comes from the state behind the chunk.
-    (updates, d_state_shared), chunk = behind, d_out.shape[0]
-    scores = T.alloc_fragment((chunk, chunk), "float32")
-    d_system = T.alloc_fragment((chunk, chunk), "float32")
-    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-    T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+    T.gemm(weights, d_out, right, transpose_A=True)
     T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-        slopes[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
+    T.copy(right, tile)
+    T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
 
 
 @T.macro
-def of_queries(loaded, weights, query, column, d_state, d_last, d_gates):
-    # dq, its parts of dG, of `column` and of the state's gradient.
-    q, k_column, factor, d_out, state = loaded
-    chunk, d_key = q.shape
-    d_query = T.alloc_fragment((chunk, d_key), "float32")
+def find_slopes(loaded, tiles, right, d_beta, target):
+    # dP in `weights`, -dA in `slopes`, dv and its part of dbeta.
+    d_out, updates, beta, v = loaded
+    weights, slopes, tile, right_shared = tiles
+    chunk = d_out.shape[0]
+    scores, d_system = [T.alloc_fragment((chunk, chunk), "float32") for _ in range(2)]
+    product = T.alloc_fragment(right.shape, "float32")
+    T.copy(right, right_shared)
+    T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*right.shape):
+        product[i, d] = right[i, d] * v[i, d]
+        right[i, d] *= beta[i]
+    T.reduce_sum(product, d_beta, dim=1)
+    store(right, tile, target)
+    for i, j in T.Parallel(chunk, chunk):
+        d_system[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
+    T.copy(d_system, slopes)
+    for i, j in T.Parallel(chunk, chunk):
+        scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+    T.copy(scores, weights)
+
+
+@T.macro
+def of_products(loaded, right_shared, slopes, weights, query, row, column, d_state):
+    # dq in `query`, -row, and the rest of `column` and of the state's gradient.
+    q, k_row, k_column, d_out, state = loaded
     T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k_column, query)
-    T.gemm(q, d_out, d_state, transpose_A=True)
+    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+    T.gemm(slopes, k_column, row)
     T.gemm(weights, q, column, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_key):
-        # The sums of gates begin at the last row.
-        last = T.if_then_else(i == chunk - 1, d_last[d], 0)
-        d_query[i, d] = q[i, d] * query[i, d] + last
-        query[i, d] *= factor[i, d]
-    T.copy(d_query, d_gates)
+    T.gemm(slopes, k_row, column, transpose_A=True)
+    T.gemm(q, d_out, d_state, transpose_A=True)
+    T.gemm(k_row, right_shared, d_state, transpose_A=True)
 
 
 @T.macro
-def of_keys(loaded, slopes, right_shared, row, column, d_state):
-    # `row`, and the rest of `column` and of the state's gradient.
-    k_row, k_column, beta, state = loaded
-    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
-    T.gemm(slopes, k_column, row)
-    for i, j in T.Parallel(*slopes.shape):
-        slopes[i, j] *= beta[i]
-    for i, d in T.Parallel(*right_shared.shape):
-        right_shared[i, d] *= beta[i]
-    T.gemm(slopes, k_row, column, transpose_A=True)
-    T.gemm(k_row, right_shared, d_state, transpose_A=True)
+def of_keys(loaded, row, column, d_gates, d_beta):
+    # dk in `column`, and the parts of dG and of dbeta.
+    k_row, k_column, factor, beta = loaded
+    for i, d in T.Parallel(*row.shape):
+        d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
+        along = row[i, d] * factor[i, d]
+        column[i, d] = column[i, d] / factor[i, d] - beta[i] * along
+        row[i, d] = -k_column[i, d] * factor[i, d] * along
+    T.reduce_sum(row, d_beta, dim=1, clear=False)
 
 
 @T.macro
@@ -206,16 +218,19 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             # Operands of products and, on the way to memory, results.
             tile = T.alloc_shared((chunk, width), "bfloat16")
             right_shared = T.alloc_shared((chunk, d_value), "bfloat16")
-            v = T.alloc_fragment((chunk, d_value), "bfloat16")
             d_state = T.alloc_fragment((d_key, d_value), "float32")
             right = T.alloc_fragment((chunk, d_value), "float32")
-            product = T.alloc_fragment((chunk, d_value), "float32")
-            query, row, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(3)]
+            query, row, column, d_gates = [
+                T.alloc_fragment((chunk, d_key), "float32") for _ in range(4)
+            ]
             d_beta = T.alloc_fragment((chunk,), "float32")
             d_last = T.alloc_shared((d_key,), "float32")
-            d_gates = T.alloc_shared((chunk, d_key), "float32")
+            v = T.alloc_shared((chunk, d_value), "bfloat16")
+            d_gates_shared = T.alloc_shared((chunk, d_key), "float32")
             # Rows of a fragment and channels of a sum both reach all banks.
-            T.annotate_layout({d_gates: tilelang.layout.make_swizzled_layout(d_gates)})
+            T.annotate_layout(
+                {d_gates_shared: tilelang.layout.make_swizzled_layout(d_gates_shared)}
+            )
             T.clear(d_state)
             T.clear(d_last)
             for step in T.Pipelined(chunks, num_stages=1):
@@ -228,46 +243,34 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.copy(Inverse[n, h, :, :], inverse)
                 T.copy(BetaRows[n, h, :], beta)
                 T.copy(Updates[n, h, :, :], updates)
+                T.copy(V[rows, h, :], v)
                 T.copy(State[n, h, :, :], state)
                 T.copy(Tiles[1, n, h, :, :], k_row)
                 T.copy(Tiles[3, n, h, :, :], factor)
-                T.copy(V[rows, h, :], v)
 
                 decay_rows(d_state, decay, 1)
                 T.copy(d_state, d_state_shared)
-                loaded = q, k_column, d_out, inverse
-                find_updates(loaded, d_state_shared, weights, tile[:, values], right)
-                for i, d in T.Parallel(chunk, d_value):
-                    product[i, d] = right[i, d] * v[i, d]
-                    right_shared[i, d] = -right[i, d]
-                    right[i, d] *= beta[i]
-                T.reduce_sum(product, d_beta, dim=1)
-                store(right, tile[:, values], dV[rows, h, :])
-
-                behind = updates, d_state_shared
-                find_slopes(d_out, right_shared, behind, weights, slopes, column)
-                loaded = q, k_column, factor, d_out, state
-                of_queries(loaded, weights, query, column, d_state, d_last, d_gates)
+                loaded = q, k_column, d_out, inverse, updates
+                find_updates(loaded, d_state_shared, weights, tile[:, values], right, column)
+                tiles = weights, slopes, tile[:, values], right_shared
+                loaded = d_out, updates, beta, v
+                find_slopes(loaded, tiles, right, d_beta, dV[rows, h, :])
+                loaded = q, k_row, k_column, d_out, state
+                of_products(loaded, right_shared, slopes, weights, query, row, column, d_state)
+                for i, d in T.Parallel(chunk, d_key):
+                    d_gates[i, d] = q[i, d] * query[i, d]
+                    query[i, d] *= factor[i, d]
                 store(query, tile[:, keys], dQ[rows, h, :])
-
-                loaded = k_row, k_column, beta, state
-                of_keys(loaded, slopes, right_shared, row, column, d_state)
-                end_states(state, d_state, decay, d_last)
+                loaded = k_row, k_column, factor, beta
+                of_keys(loaded, row, column, d_gates, d_beta)
+                store(column, tile[:, keys], dK[rows, h, :])
+                T.copy(d_beta, dBeta[rows, h])
 
                 # A gate is in all G behind it.
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] += (
-                        beta[i] * k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
-                    )
-                sum_from_the_end(d_gates)
-                T.copy(d_gates, dGate[rows, h, :])
-
-                for i, d in T.Parallel(chunk, d_key):
-                    column[i, d] = column[i, d] / factor[i, d] + beta[i] * row[i, d] * factor[i, d]
-                    row[i, d] *= k_row[i, d]
-                store(column, tile[:, keys], dK[rows, h, :])
-                T.reduce_sum(row, d_beta, dim=1, clear=False)
-                T.copy(d_beta, dBeta[rows, h])
+                T.copy(d_gates, d_gates_shared)
+                sum_from_the_end(d_gates_shared, d_last)
+                T.copy(d_gates_shared, dGate[rows, h, :])
+                end_states(state, d_state, decay, d_last)
 
     return main
 
