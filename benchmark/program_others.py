@@ -196,7 +196,7 @@ def delta_rule_backward(channels: bool) -> Program:
     )
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
-        [own.states, own.gradients, own.store, own.update_gradients, own.update_rows],
+        [own.states, own.gradients, own.store, own.find_updates, own.update_rows],
         [
             first,
             compiled(own.states, heads, chunk, size, size),

@@ -192,6 +192,8 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             T.ptx_wait_group(0)
             for i in T.Parallel(chunk):
                 log_decay[i] *= LOG2_E
+                # Gradients are divided by it.
+                beta[i] = T.max(beta[i], 1e-20)
             T.cumsum(log_decay, dim=0)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):

@@ -53,14 +53,6 @@ def store(rows, tile, target):
     T.copy(tile, target)
 
 
-@T.macro
-def update_gradients(weights, d_out, inverse, tile, right):
-    # R, of kept dS' in `right`.
-    T.gemm(weights, d_out, right, transpose_A=True)
-    T.copy(right, tile)
-    T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
-
-
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
     """The state before each chunk and its U. A block has a head's state for `columns` of its
     values."""
@@ -133,10 +125,10 @@ def scale_rows(tile, factor):
 
 
 @T.macro
-def find_updates(loaded, d_state_shared, tiles, decays, right, column):
-    # R, and of `column` what comes from the state behind the chunk.
-    q, k, d_out, inverse, gates, updates = loaded
-    (weights, tile), (_, kept, _), chunk = tiles, decays, q.shape[0]
+def find_updates(loaded, d_state_shared, tiles, kept, right):
+    # R, by P in `weights`.
+    q, k, d_out, inverse, gates = loaded
+    (weights, tile), chunk = tiles, q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
     T.gemm(k, d_state_shared, right, clear_accum=True)
@@ -144,71 +136,86 @@ def find_updates(loaded, d_state_shared, tiles, decays, right, column):
     T.copy(scores, weights)
     scale_rows(right, kept)
     T.gemm(weights, d_out, right, transpose_A=True)
-    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
     T.copy(right, tile)
     T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
-    scale_rows(column, kept)
 
 
 @T.macro
 def find_slopes(loaded, tiles, decays, right, d_beta, target):
-    # dA, beta dA, dv and its part of dbeta.
+    # dv, and of it beta dA in `slopes` and -exp(G) dv; beta times the part that v has in dbeta.
     v, gates, updates = loaded
-    d_system, scaled_d_system, tile, right_shared, scaled_right = tiles
-    (before, _, beta), chunk = decays, v.shape[0]
-    slopes = T.alloc_fragment((chunk, chunk), "float32")
+    slopes, right_shared, scaled_right = tiles
+    before, _, beta = decays
+    scores = T.alloc_fragment(slopes.shape, "float32")
     product = T.alloc_fragment(right.shape, "float32")
-    T.copy(right, right_shared)
-    T.gemm(right_shared, updates, slopes, transpose_B=True, clear_accum=True)
+    scale_rows(right, beta)
+    store(right, right_shared, target)
+    T.gemm(right_shared, updates, scores, transpose_B=True, clear_accum=True)
     for i, d in T.Parallel(*right.shape):
         product[i, d] = right[i, d] * v[i, d]
-        right[i, d] *= beta[i]
-    T.reduce_sum(product, d_beta, dim=1)
-    store(right, tile, target)
-    for i, d in T.Parallel(*right.shape):
         right[i, d] *= -before[i]
     T.copy(right, scaled_right)
-    weigh(slopes, gates, 1)
-    for i, j in T.Parallel(chunk, chunk):
-        slopes[i, j] = -slopes[i, j]
-    T.copy(slopes, d_system)
-    scale_rows(slopes, beta)
-    T.copy(slopes, scaled_d_system)
+    T.reduce_sum(product, d_beta, dim=1)
+    weigh(scores, gates, 1)
+    for i, j in T.Parallel(*slopes.shape):
+        scores[i, j] = -scores[i, j]
+    T.copy(scores, slopes)
 
 
 @T.macro
-def of_queries(loaded, tiles, decays, query, row, column, d_state):
-    # dq, its parts of `column` and of the state's gradient, and that of S in `row`.
-    q, k, d_out, gates, updates, state = loaded
-    weights, right_shared, scaled_out = tiles
-    chunk, before = q.shape[0], decays[0]
+def from_behind(loaded, d_state_shared, weights, kept, column):
+    # dP, and of `column` what comes from the state behind the chunk.
+    (d_out, gates, updates), chunk = loaded, weights.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
-    for i, d in T.Parallel(*d_out.shape):
-        scaled_out[i, d] = d_out[i, d] * T.exp2(gates[0, i])
-    total = T.exp2(gates[0, chunk - 1])
-    for i, d in T.Parallel(*state.shape):
-        d_state[i, d] *= total
+    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
     weigh(scores, gates, 0)
     T.copy(scores, weights)
+    scale_rows(column, kept)
+
+
+@T.macro
+def of_queries(loaded, tiles, query, column, d_state, d_row):
+    # dq, its parts of dG, of `column` and of the state's gradient.
+    q, k, d_out, gates, state = loaded
+    weights, scaled_out = tiles
+    product = T.alloc_fragment(q.shape, "float32")
+    for i, d in T.Parallel(*d_out.shape):
+        scaled_out[i, d] = d_out[i, d] * T.exp2(gates[0, i])
+    total = T.exp2(gates[0, gates.shape[1] - 1])
+    for i, d in T.Parallel(*state.shape):
+        d_state[i, d] *= total
     T.gemm(scaled_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k, query)
     T.gemm(q, scaled_out, d_state, transpose_A=True)
     T.gemm(weights, q, column, transpose_A=True)
-    for i, d in T.Parallel(*row.shape):
-        row[i, d] *= -before[i]
+    for i, d in T.Parallel(*q.shape):
+        product[i, d] = q[i, d] * query[i, d]
+    T.reduce_sum(product, d_row, dim=1)
 
 
 @T.macro
-def sum_keys(k, beta, row, column, d_gates, d_row, d_beta):
+def of_keys(loaded, slopes, scaled_right, row, column, d_state):
+    # beta times `row`, and the rest of `column` and of the state's gradient.
+    k, state = loaded
+    T.gemm(scaled_right, state, row, transpose_B=True, clear_accum=True)
+    T.gemm(slopes, k, row)
+    T.gemm(slopes, k, column, transpose_A=True)
+    T.gemm(k, scaled_right, d_state, transpose_A=True)
+
+
+@T.macro
+def sum_keys(k, beta, row, column, d_row, d_beta):
     # dk in `column`, and the rest of dG and dbeta.
+    product = T.alloc_fragment(k.shape, "float32")
     for i, d in T.Parallel(*k.shape):
-        d_gates[i, d] += k[i, d] * (beta[i] * row[i, d] - column[i, d])
-        column[i, d] += beta[i] * row[i, d]
+        product[i, d] = k[i, d] * (row[i, d] - column[i, d])
+        column[i, d] += row[i, d]
         row[i, d] *= k[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1)
+    T.reduce_sum(product, d_row, dim=1, clear=False)
     T.reduce_sum(row, d_beta, dim=1, clear=False)
+    for i in T.Parallel(k.shape[0]):
+        d_beta[i] /= beta[i]
 
 
 @T.macro
@@ -271,9 +278,8 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             state = T.alloc_shared((d_key, d_value), "bfloat16")
             updates = T.alloc_shared((chunk, d_value), "bfloat16")
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            # P, then dP; dA and beta dA.
-            weights = T.alloc_shared((chunk, chunk), "bfloat16")
-            slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
+            # P, then dP; beta dA.
+            weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
             scaled_out, scaled_right = [
@@ -283,42 +289,38 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
             right = T.alloc_fragment((chunk, d_value), "float32")
-            query, row, column, d_gates = [
-                T.alloc_fragment((chunk, d_key), "float32") for _ in range(4)
-            ]
+            query, row, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(3)]
             d_beta, d_row = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             T.clear(d_last)
             T.clear(d_state)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(K[rows, h, :], k)
-                T.copy(Rows[n, h, :, :], gates)
-                T.copy(Q[rows, h, :], q)
-                T.copy(dOut[rows, h, :], d_out)
+                # In the order in which there is room for the next chunk's.
                 T.copy(Inverse[n, h, :, :], inverse)
                 T.copy(V[rows, h, :], v)
                 T.copy(Updates[n, h, :, :], updates)
+                T.copy(Rows[n, h, :, :], gates)
+                T.copy(dOut[rows, h, :], d_out)
+                T.copy(Q[rows, h, :], q)
+                T.copy(K[rows, h, :], k)
                 T.copy(State[n, h, :, :], state)
 
                 T.copy(d_state, d_state_shared)
                 decays_of(gates, *decays)
-                loaded = q, k, d_out, inverse, gates, updates
+                loaded = q, k, d_out, inverse, gates
                 tiles = weights, tile[:, values]
-                find_updates(loaded, d_state_shared, tiles, decays, right, column)
-                tiles = *slopes, tile[:, values], right_shared[:, values], scaled_right
+                find_updates(loaded, d_state_shared, tiles, decays[1], right)
+                tiles = slopes, right_shared[:, values], scaled_right
                 loaded = v, gates, updates
                 find_slopes(loaded, tiles, decays, right, d_beta, dV[rows, h, :])
-                loaded = q, k, d_out, gates, updates, state
-                tiles = weights, right_shared[:, values], scaled_out
-                of_queries(loaded, tiles, decays, query, row, column, d_state)
-                T.gemm(slopes[0], k, row)
-                T.gemm(slopes[1], k, column, transpose_A=True)
-                T.gemm(k, scaled_right, d_state, transpose_A=True)
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] = q[i, d] * query[i, d]
+                loaded = d_out, gates, updates
+                from_behind(loaded, d_state_shared, weights, decays[1], column)
+                loaded = q, k, d_out, gates, state
+                of_queries(loaded, (weights, scaled_out), query, column, d_state, d_row)
                 store(query, tile[:, keys], dQ[rows, h, :])
-                sum_keys(k, decays[2], row, column, d_gates, d_row, d_beta)
+                of_keys((k, state), slopes, scaled_right, row, column, d_state)
+                sum_keys(k, decays[2], row, column, d_row, d_beta)
                 store(column, right_shared[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
                 sum_gates(d_row, d_last, dGate[rows, h])

@@ -21,10 +21,11 @@ import tilelang.language as T
 
 
 @T.macro
-def sum_from_the_end(gates, behind):
-    # Each row and those after it, and what is behind the chunk. A thread has a channel of half a
-    # chunk.
-    half, channels = gates.shape[0] // 2, gates.shape[1]
+def sum_from_the_end(gates, behind, target, first, h):
+    # In `target`, from row `first` on, each row and those after it, and what is behind the chunk. A
+    # thread has a channel of half a chunk.
+    length, channels = target.shape[0], behind.shape[0]
+    half = gates.shape[0] // 2
     loaded = T.alloc_fragment((2, channels, half), "float32")
     total = T.alloc_fragment((2, channels), "float32")
     totals = T.alloc_shared((2, channels), "float32")
@@ -37,8 +38,10 @@ def sum_from_the_end(gates, behind):
     for side, d in T.Parallel(2, channels):
         total[side, d] = behind[d] + (1 - side) * totals[1, d]
         for i in T.unroll(half):
+            row = first + (side + 1) * half - 1 - i
             total[side, d] += loaded[side, d, i]
-            gates[(side + 1) * half - 1 - i, d] = total[side, d]
+            if row < length:
+                target[row, h, d] = total[side, d]
 
 
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
@@ -124,7 +127,6 @@ def find_slopes(loaded, tiles, right, d_beta, target):
     product = T.alloc_fragment(right.shape, "float32")
     T.copy(right, right_shared)
     T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
-    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
     for i, d in T.Parallel(*right.shape):
         product[i, d] = right[i, d] * v[i, d]
         right[i, d] *= beta[i]
@@ -133,29 +135,33 @@ def find_slopes(loaded, tiles, right, d_beta, target):
     for i, j in T.Parallel(chunk, chunk):
         d_system[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
     T.copy(d_system, slopes)
+    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
     for i, j in T.Parallel(chunk, chunk):
         scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
     T.copy(scores, weights)
 
 
 @T.macro
-def of_products(loaded, right_shared, slopes, weights, query, row, column, d_state):
-    # dq in `query`, -row, and the rest of `column` and of the state's gradient.
-    q, k_row, k_column, d_out, state = loaded
+def of_queries(loaded, weights, query, column, d_state, d_gates):
+    # dq, its parts of dG, of `column` and of the state's gradient.
+    q, k_column, factor, d_out, state = loaded
     T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k_column, query)
-    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
-    T.gemm(slopes, k_column, row)
     T.gemm(weights, q, column, transpose_A=True)
-    T.gemm(slopes, k_row, column, transpose_A=True)
     T.gemm(q, d_out, d_state, transpose_A=True)
-    T.gemm(k_row, right_shared, d_state, transpose_A=True)
+    for i, d in T.Parallel(*q.shape):
+        d_gates[i, d] = q[i, d] * query[i, d]
+        query[i, d] *= factor[i, d]
 
 
 @T.macro
-def of_keys(loaded, row, column, d_gates, d_beta):
-    # dk in `column`, and the parts of dG and of dbeta.
-    k_row, k_column, factor, beta = loaded
+def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta):
+    # dk in `column`, and the parts of dG, of dbeta and of the state's gradient.
+    k_row, k_column, factor, beta, state = loaded
+    T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
+    T.gemm(slopes, k_column, row)
+    T.gemm(slopes, k_row, column, transpose_A=True)
+    T.gemm(k_row, right_shared, d_state, transpose_A=True)
     for i, d in T.Parallel(*row.shape):
         d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
         along = row[i, d] * factor[i, d]
@@ -228,25 +234,26 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             v = T.alloc_shared((chunk, d_value), "bfloat16")
             d_gates_shared = T.alloc_shared((chunk, d_key), "float32")
             # Rows of a fragment and channels of a sum both reach all banks.
-            T.annotate_layout(
-                {d_gates_shared: tilelang.layout.make_swizzled_layout(d_gates_shared)}
-            )
+            swizzled = tilelang.layout.make_swizzled_layout(d_gates_shared)
+            T.annotate_layout({d_gates_shared: swizzled})
+            T.annotate_ws_pipeline_depth({decay: 2, beta: 2})
             T.clear(d_state)
             T.clear(d_last)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
+                # In the order in which there is room for the next chunk's.
                 T.copy(Decay[n, h, :, :], decay)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                T.copy(Tiles[0, n, h, :, :], q)
-                T.copy(dOut[rows, h, :], d_out)
-                T.copy(Inverse[n, h, :, :], inverse)
                 T.copy(BetaRows[n, h, :], beta)
-                T.copy(Updates[n, h, :, :], updates)
+                T.copy(Inverse[n, h, :, :], inverse)
                 T.copy(V[rows, h, :], v)
-                T.copy(State[n, h, :, :], state)
+                T.copy(Updates[n, h, :, :], updates)
+                T.copy(dOut[rows, h, :], d_out)
+                T.copy(Tiles[0, n, h, :, :], q)
+                T.copy(Tiles[2, n, h, :, :], k_column)
                 T.copy(Tiles[1, n, h, :, :], k_row)
                 T.copy(Tiles[3, n, h, :, :], factor)
+                T.copy(State[n, h, :, :], state)
 
                 decay_rows(d_state, decay, 1)
                 T.copy(d_state, d_state_shared)
@@ -255,21 +262,17 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 tiles = weights, slopes, tile[:, values], right_shared
                 loaded = d_out, updates, beta, v
                 find_slopes(loaded, tiles, right, d_beta, dV[rows, h, :])
-                loaded = q, k_row, k_column, d_out, state
-                of_products(loaded, right_shared, slopes, weights, query, row, column, d_state)
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] = q[i, d] * query[i, d]
-                    query[i, d] *= factor[i, d]
+                loaded = q, k_column, factor, d_out, state
+                of_queries(loaded, weights, query, column, d_state, d_gates)
                 store(query, tile[:, keys], dQ[rows, h, :])
-                loaded = k_row, k_column, factor, beta
-                of_keys(loaded, row, column, d_gates, d_beta)
+                loaded = k_row, k_column, factor, beta, state
+                tiles = right_shared, slopes
+                of_keys(loaded, *tiles, row, column, d_state, d_gates, d_beta)
                 store(column, tile[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
-
-                # A gate is in all G behind it.
                 T.copy(d_gates, d_gates_shared)
-                sum_from_the_end(d_gates_shared, d_last)
-                T.copy(d_gates_shared, dGate[rows, h, :])
+                # A gate is in all G behind it.
+                sum_from_the_end(d_gates_shared, d_last, dGate, n * chunk, h)
                 end_states(state, d_state, decay, d_last)
 
     return main
