@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from functools import partial
 
 import torch
 from delta_rule import (
@@ -13,12 +14,16 @@ from delta_rule import (
     FAST_MATH,
     KEY,
     VALUE,
+    Gates,
     chunk_inverses,
     chunk_tensors,
     decays_of,
     inputs,
+    load_chunk,
     reference,
-    update_rows,
+    scale_rows,
+    walk,
+    weigh,
 )
 
 import tilelang
@@ -53,10 +58,16 @@ def store(rows, tile, target):
     T.copy(tile, target)
 
 
+@T.macro
+def store_chunk(tensor, h, here, n, tile):
+    T.copy(tile, tensor[n, h, :, here])
+
+
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
     """The state before each chunk and its U. A block has a head's state for `columns` of its
     values."""
     length, chunks = T.dynamic("length, chunks")
+    blocks = -(-d_value // columns)
 
     @T.prim_func
     def main(
@@ -68,60 +79,21 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
     ):
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
+        # The blocks of a head share its tiles.
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-            row = T.alloc_shared((2, chunk), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            kept_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
-            # The first products of a chunk wait for these: they arrive during the one before.
-            T.annotate_ws_pipeline_depth({k: ahead, row: ahead})
-            right = T.alloc_fragment((chunk, columns), "float32")
+            gates = T.alloc_shared((2, chunk), "float32")
             state = T.alloc_fragment((d_key, columns), "float32")
+            # The first products of a chunk wait for these: they arrive during the one before.
+            T.annotate_ws_pipeline_depth({k: ahead, gates: ahead})
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                T.copy(K[n * chunk : (n + 1) * chunk, h, :], k)
-                T.copy(Rows[n, h, :, :], row)
-                T.copy(V[n * chunk : (n + 1) * chunk, h, here], v)
-                T.copy(Inverse[n, h, :, :], inverse)
-                store(state, state_shared, State[n, h, :, here])
-                T.gemm(k, state_shared, right, clear_accum=True)
-                decays_of(row, *decays)
-                update_rows(decays, v, inverse, right, right_shared)
-                store(right, updates_shared, Updates[n, h, :, here])
-                total = T.exp2(row[0, chunk - 1])
-                for i, d in T.Parallel(d_key, columns):
-                    state[i, d] *= total
-                for i, d in T.Parallel(chunk, columns):
-                    right[i, d] *= decays[1][i]
-                T.copy(right, kept_shared)
-                T.gemm(k, kept_shared, state, transpose_A=True)
+            load = partial(load_chunk, (K, Rows, V, Inverse), (k, gates, v, inverse), h, here)
+            stores = [partial(store_chunk, tensor, h, here) for tensor in (State, Updates)]
+            walk(chunks, load, (k, k, v, inverse), Gates(gates), state, states=stores)
 
     return main
-
-
-@T.macro
-def weigh(scores, gates, strictly):
-    # Times the decay from row j to row i, where j is before i.
-    for i, j in T.Parallel(*scores.shape):
-        scores[i, j] = T.if_then_else(i >= j + strictly, scores[i, j], 0)
-    for i, j in T.Parallel(*scores.shape):
-        scores[i, j] *= T.exp2(T.min(gates[0, i] - gates[0, j], 0))
-
-
-@T.macro
-def scale_rows(tile, factor):
-    for i, d in T.Parallel(*tile.shape):
-        tile[i, d] *= factor[i]
 
 
 @T.macro
@@ -132,7 +104,7 @@ def find_updates(loaded, d_state_shared, tiles, kept, right):
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
     T.gemm(k, d_state_shared, right, clear_accum=True)
-    weigh(scores, gates, 0)
+    weigh(scores, gates)
     T.copy(scores, weights)
     scale_rows(right, kept)
     T.gemm(weights, d_out, right, transpose_A=True)
@@ -169,7 +141,7 @@ def from_behind(loaded, d_state_shared, weights, kept, column):
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
     T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-    weigh(scores, gates, 0)
+    weigh(scores, gates)
     T.copy(scores, weights)
     scale_rows(column, kept)
 

@@ -5,8 +5,20 @@ inverted. Another one goes from chunk to chunk by products alone. Check them aga
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
+from functools import partial
+
 import torch
-from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, check, chunk_tensors, invert
+from delta_rule import (
+    CHUNK,
+    FAST_MATH,
+    KEY,
+    VALUE,
+    check,
+    chunk_tensors,
+    invert,
+    store_rows,
+    walk,
+)
 
 import tilelang
 import tilelang.language as T
@@ -39,8 +51,8 @@ def sum_from_the_middle(gates, total):
 
 
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
-    """q E, -beta k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the two
-    decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
+    """q E, -beta k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the
+    two decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -115,13 +127,48 @@ def decay_rows(state, decay, which):
         state[i, d] *= decay[which, i]
 
 
+class GatesOfChannels:
+    """What gates make of a walk, as delta_rule.Gates, by the decays of the states and beta."""
+
+    keep = None
+
+    def __init__(self, decay, beta):
+        self.decay, self.beta = decay, beta
+
+    @T.macro
+    def enter(self, state):
+        decay_rows(state, self.decay, 0)
+
+    @T.macro
+    def correct(self, v, right):
+        # Of -beta k S in `right`.
+        for i, d in T.Parallel(*right.shape):
+            right[i, d] += self.beta[i] * v[i, d]
+
+    @T.macro
+    def weigh(self, scores, out):
+        for i, j in T.Parallel(*scores.shape):
+            scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+
+    @T.macro
+    def leave(self, state):
+        decay_rows(state, self.decay, 1)
+
+
 @T.macro
-def update_rows(beta, v, inverse, right, right_shared):
-    # Of -beta k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - k S)).
-    for i, d in T.Parallel(*right.shape):
-        right[i, d] += beta[i] * v[i, d]
-    T.copy(right, right_shared)
-    T.gemm(inverse, right_shared, right, clear_accum=True)
+def load_chunk(tensors, tiles, h, here, n):
+    # In the order in which there is room for the next chunk's.
+    V, Tiles, Inverse, Decay, BetaRows = tensors
+    k_row, k_column, v, inverse, decay, beta, *q = tiles
+    chunk = v.shape[0]
+    T.copy(Decay[n, h, :, :], decay)
+    T.copy(Tiles[1, n, h, :, :], k_row)
+    T.copy(V[n * chunk : (n + 1) * chunk, h, here], v)
+    T.copy(BetaRows[n, h, :], beta)
+    if len(q) == 1:
+        T.copy(Tiles[0, n, h, :, :], q[0])
+    T.copy(Inverse[n, h, :, :], inverse)
+    T.copy(Tiles[2, n, h, :, :], k_column)
 
 
 def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
@@ -141,50 +188,20 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
     ):
         # The blocks of a head share its tiles.
         with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            q, k_row, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(3)]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
             beta = T.alloc_shared((chunk,), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            state = T.alloc_fragment((d_key, columns), "float32")
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(Decay[n, h, :, :], decay)
-                T.copy(Tiles[1, n, h, :, :], k_row)
-                T.copy(Tiles[0, n, h, :, :], q)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                T.copy(V[rows, h, here], v)
-                T.copy(BetaRows[n, h, :], beta)
-                T.copy(Inverse[n, h, :, :], inverse)
-                decay_rows(state, decay, 0)
-                T.copy(state, state_shared)
-                T.gemm(k_row, state_shared, right, clear_accum=True)
-                T.gemm(q, state_shared, out, clear_accum=True)
-                T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
-                update_rows(beta, v, inverse, right, right_shared)
-                for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                T.copy(right, right_shared)
-                T.gemm(weights, right_shared, out)
-                T.gemm(k_column, right_shared, state, transpose_A=True)
-                decay_rows(state, decay, 1)
-                T.copy(out, Out[rows, h, here])
+            tiles = k_row, k_column, v, inverse
+            loaded = *tiles, decay, beta, q
+            load = partial(load_chunk, (V, Tiles, Inverse, Decay, BetaRows), loaded, h, here)
+            queries = q, partial(store_rows, Out, chunk, h, here)
+            walk(chunks, load, tiles, GatesOfChannels(decay, beta), state, queries)
 
     return main
 

@@ -5,10 +5,12 @@ autograd of the recurrence.
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
+from functools import partial
+
 import torch
-from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors
-from delta_rule_backward import check, store
-from kda import chunk_parts, decay_rows, parts_of, update_rows
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, walk
+from delta_rule_backward import check, store, store_chunk
+from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of
 
 import tilelang
 import tilelang.language as T
@@ -62,40 +64,20 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
     ):
         # The blocks of a head share its tiles.
         with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_row, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(2)]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
             beta = T.alloc_shared((chunk,), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            state = T.alloc_fragment((d_key, columns), "float32")
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
-            right = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(Decay[n, h, :, :], decay)
-                T.copy(Tiles[1, n, h, :, :], k_row)
-                T.copy(V[rows, h, here], v)
-                T.copy(BetaRows[n, h, :], beta)
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                decay_rows(state, decay, 0)
-                store(state, state_shared, State[n, h, :, here])
-                T.gemm(k_row, state_shared, right, clear_accum=True)
-                update_rows(beta, v, inverse, right, right_shared)
-                store(right, updates_shared, Updates[n, h, :, here])
-                T.gemm(k_column, updates_shared, state, transpose_A=True)
-                decay_rows(state, decay, 1)
+            tiles = k_row, k_column, v, inverse
+            loaded = *tiles, decay, beta
+            load = partial(load_chunk, (V, Tiles, Inverse, Decay, BetaRows), loaded, h, here)
+            stores = [partial(store_chunk, tensor, h, here) for tensor in (State, Updates)]
+            walk(chunks, load, tiles, GatesOfChannels(decay, beta), state, states=stores)
 
     return main
 
