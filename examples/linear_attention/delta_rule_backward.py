@@ -214,6 +214,23 @@ def sum_gates(d_row, d_last, target):
     T.copy(d_log_decay, target)
 
 
+@T.macro
+def load_gradients(tensors, tiles, h, n):
+    # In the order in which there is room for the next chunk's.
+    Q, K, V, dOut, Inverse, Rows, State, Updates = tensors
+    q, k, v, d_out, inverse, gates, state, updates = tiles
+    chunk = v.shape[0]
+    rows = slice(n * chunk, (n + 1) * chunk)
+    T.copy(Inverse[n, h, :, :], inverse)
+    T.copy(V[rows, h, :], v)
+    T.copy(Updates[n, h, :, :], updates)
+    T.copy(Rows[n, h, :, :], gates)
+    T.copy(dOut[rows, h, :], d_out)
+    T.copy(Q[rows, h, :], q)
+    T.copy(K[rows, h, :], k)
+    T.copy(State[n, h, :, :], state)
+
+
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
     """dQ, dK, dV, the gate's gradient and beta's: a block has a head, from its last chunk on, and
     the state's gradient in registers."""
@@ -241,43 +258,35 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
-            q, k = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "qk"]
-            v = T.alloc_shared((chunk, d_value), "bfloat16")
-            d_out = T.alloc_shared((chunk, d_value), "bfloat16")
+            tensors = Q, K, V, dOut, Inverse, Rows, State, Updates
+            rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
+            q, k = [T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(2)]
+            v, d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(3)]
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             # G and beta.
             gates = T.alloc_shared((2, chunk), "float32")
             state = T.alloc_shared((d_key, d_value), "bfloat16")
-            updates = T.alloc_shared((chunk, d_value), "bfloat16")
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
             # P, then dP; beta dA.
             weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
             scaled_out, scaled_right = [
-                T.alloc_shared((chunk, d_value), "bfloat16") for _ in range(2)
+                T.alloc_shared(rows_of_values, "bfloat16") for _ in range(2)
             ]
             d_last = T.alloc_shared((1,), "float32")
             decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
-            right = T.alloc_fragment((chunk, d_value), "float32")
-            query, row, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(3)]
+            right = T.alloc_fragment(rows_of_values, "float32")
+            query, row, column = [T.alloc_fragment(rows_of_keys, "float32") for _ in range(3)]
             d_beta, d_row = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             T.clear(d_last)
             T.clear(d_state)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                # In the order in which there is room for the next chunk's.
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.copy(V[rows, h, :], v)
-                T.copy(Updates[n, h, :, :], updates)
-                T.copy(Rows[n, h, :, :], gates)
-                T.copy(dOut[rows, h, :], d_out)
-                T.copy(Q[rows, h, :], q)
-                T.copy(K[rows, h, :], k)
-                T.copy(State[n, h, :, :], state)
-
+                loaded = q, k, v, d_out, inverse, gates, state, updates
+                load_gradients(tensors, loaded, h, n)
                 T.copy(d_state, d_state_shared)
                 decays_of(gates, *decays)
                 loaded = q, k, d_out, inverse, gates

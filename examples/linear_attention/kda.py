@@ -89,6 +89,9 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
             T.async_copy(K[rows, h, :], k)
             T.async_copy(Q[rows, h, :], q)
             T.copy(Beta[rows, h], beta)
+            # Gradients are divided by it.
+            for i in T.Parallel(chunk):
+                beta[i] = T.max(beta[i], 1e-20)
             T.ptx_wait_group(0)
             sum_from_the_middle(log_decay, total)
             for i, d in T.Parallel(chunk, d_key):

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 from functools import partial
 
 import torch
-from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, walk
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, scale_rows, walk
 from delta_rule_backward import check, store, store_chunk
 from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of
 
@@ -23,14 +23,18 @@ import tilelang.language as T
 
 
 @T.macro
-def sum_from_the_end(gates, behind, target, first, h):
-    # In `target`, from row `first` on, each row and those after it, and what is behind the chunk. A
-    # thread has a channel of half a chunk.
-    length, channels = target.shape[0], behind.shape[0]
-    half = gates.shape[0] // 2
+def sum_gates(d_gates, behind, target, first, h):
+    # A gate is in all G behind it: in `target`, from row `first` on, each row and those after it,
+    # and what is behind the chunk. A thread has a channel of half a chunk.
+    (chunk, channels), length = d_gates.shape, target.shape[0]
+    half = chunk // 2
+    gates = T.alloc_shared((chunk, channels), "float32")
     loaded = T.alloc_fragment((2, channels, half), "float32")
     total = T.alloc_fragment((2, channels), "float32")
     totals = T.alloc_shared((2, channels), "float32")
+    # Rows of a fragment and channels of a sum both reach all banks.
+    T.annotate_layout({gates: tilelang.layout.make_swizzled_layout(gates)})
+    T.copy(d_gates, gates)
     for side, d in T.Parallel(2, channels):
         total[side, d] = 0
         for i in T.unroll(half):
@@ -101,7 +105,7 @@ def find_updates(loaded, d_state_shared, weights, tile, right, column):
 
 @T.macro
 def find_slopes(loaded, tiles, right, d_beta, target):
-    # dP in `weights`, -dA in `slopes`, dv and its part of dbeta.
+    # dP in `weights`, -dA in `slopes`, dv and beta times its part of dbeta.
     d_out, updates, beta, v = loaded
     weights, slopes, tile, right_shared = tiles
     chunk = d_out.shape[0]
@@ -109,9 +113,9 @@ def find_slopes(loaded, tiles, right, d_beta, target):
     product = T.alloc_fragment(right.shape, "float32")
     T.copy(right, right_shared)
     T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+    scale_rows(right, beta)
     for i, d in T.Parallel(*right.shape):
         product[i, d] = right[i, d] * v[i, d]
-        right[i, d] *= beta[i]
     T.reduce_sum(product, d_beta, dim=1)
     store(right, tile, target)
     for i, j in T.Parallel(chunk, chunk):
@@ -146,10 +150,31 @@ def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta)
     T.gemm(k_row, right_shared, d_state, transpose_A=True)
     for i, d in T.Parallel(*row.shape):
         d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
-        along = row[i, d] * factor[i, d]
-        column[i, d] = column[i, d] / factor[i, d] - beta[i] * along
-        row[i, d] = -k_column[i, d] * factor[i, d] * along
+        column[i, d] = column[i, d] / factor[i, d] - beta[i] * (row[i, d] * factor[i, d])
+        row[i, d] *= k_row[i, d]
     T.reduce_sum(row, d_beta, dim=1, clear=False)
+    for i in T.Parallel(row.shape[0]):
+        d_beta[i] /= beta[i]
+
+
+@T.macro
+def load_gradients(tensors, tiles, h, n):
+    # In the order in which there is room for the next chunk's.
+    V, dOut, Tiles, Inverse, Decay, BetaRows, State, Updates = tensors
+    q, k_row, k_column, factor, v, d_out, inverse, decay, beta, state, updates = tiles
+    chunk = v.shape[0]
+    rows = slice(n * chunk, (n + 1) * chunk)
+    T.copy(Decay[n, h, :, :], decay)
+    T.copy(BetaRows[n, h, :], beta)
+    T.copy(Inverse[n, h, :, :], inverse)
+    T.copy(V[rows, h, :], v)
+    T.copy(Updates[n, h, :, :], updates)
+    T.copy(dOut[rows, h, :], d_out)
+    T.copy(Tiles[0, n, h, :, :], q)
+    T.copy(Tiles[2, n, h, :, :], k_column)
+    T.copy(Tiles[1, n, h, :, :], k_row)
+    T.copy(Tiles[3, n, h, :, :], factor)
+    T.copy(State[n, h, :, :], state)
 
 
 @T.macro
@@ -191,52 +216,37 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
+            tensors = V, dOut, Tiles, Inverse, Decay, BetaRows, State, Updates
+            rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
             q, k_row, k_column, factor = [
-                T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(4)
+                T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(4)
             ]
-            d_out = T.alloc_shared((chunk, d_value), "bfloat16")
+            v, d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(3)]
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
             beta = T.alloc_shared((chunk,), "float32")
             state = T.alloc_shared((d_key, d_value), "bfloat16")
-            updates = T.alloc_shared((chunk, d_value), "bfloat16")
+            T.annotate_ws_pipeline_depth({decay: 2, beta: 2})
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            # P, then dP; dA, then beta dA.
+            # P, then dP; -dA.
             weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile = T.alloc_shared((chunk, width), "bfloat16")
-            right_shared = T.alloc_shared((chunk, d_value), "bfloat16")
+            right_shared = T.alloc_shared(rows_of_values, "bfloat16")
             d_state = T.alloc_fragment((d_key, d_value), "float32")
-            right = T.alloc_fragment((chunk, d_value), "float32")
+            right = T.alloc_fragment(rows_of_values, "float32")
             query, row, column, d_gates = [
-                T.alloc_fragment((chunk, d_key), "float32") for _ in range(4)
+                T.alloc_fragment(rows_of_keys, "float32") for _ in range(4)
             ]
             d_beta = T.alloc_fragment((chunk,), "float32")
             d_last = T.alloc_shared((d_key,), "float32")
-            v = T.alloc_shared((chunk, d_value), "bfloat16")
-            d_gates_shared = T.alloc_shared((chunk, d_key), "float32")
-            # Rows of a fragment and channels of a sum both reach all banks.
-            swizzled = tilelang.layout.make_swizzled_layout(d_gates_shared)
-            T.annotate_layout({d_gates_shared: swizzled})
-            T.annotate_ws_pipeline_depth({decay: 2, beta: 2})
             T.clear(d_state)
             T.clear(d_last)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                # In the order in which there is room for the next chunk's.
-                T.copy(Decay[n, h, :, :], decay)
-                T.copy(BetaRows[n, h, :], beta)
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.copy(V[rows, h, :], v)
-                T.copy(Updates[n, h, :, :], updates)
-                T.copy(dOut[rows, h, :], d_out)
-                T.copy(Tiles[0, n, h, :, :], q)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                T.copy(Tiles[1, n, h, :, :], k_row)
-                T.copy(Tiles[3, n, h, :, :], factor)
-                T.copy(State[n, h, :, :], state)
-
+                loaded = q, k_row, k_column, factor, v, d_out, inverse, decay, beta, state, updates
+                load_gradients(tensors, loaded, h, n)
                 decay_rows(d_state, decay, 1)
                 T.copy(d_state, d_state_shared)
                 loaded = q, k_column, d_out, inverse, updates
@@ -252,9 +262,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 of_keys(loaded, *tiles, row, column, d_state, d_gates, d_beta)
                 store(column, tile[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
-                T.copy(d_gates, d_gates_shared)
-                # A gate is in all G behind it.
-                sum_from_the_end(d_gates_shared, d_last, dGate, n * chunk, h)
+                sum_gates(d_gates, d_last, dGate, n * chunk, h)
                 end_states(state, d_state, decay, d_last)
 
     return main
