@@ -131,7 +131,7 @@ def delta_rule(channels: bool) -> Program:
         def ours():
             if channels:
                 kernels[0](q, k, gate, beta, *parts)
-                kernels[1](v, *parts, out)
+                kernels[1](v, *parts[:3], out)
             else:
                 kernels[0](k, gate, beta, *parts)
                 kernels[1](q, k, v, *parts, out)

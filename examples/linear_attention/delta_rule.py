@@ -178,8 +178,8 @@ def scale_rows(tile, factor):
 
 
 def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
-    """What of each chunk needs no state: (1 + system)^-1, and of its rows G, the sums of the gates
-    since its begin, and beta. A block has a chunk of a head."""
+    """What of each chunk needs no state: (1 + system)^-1 diag(beta), and of its rows G, the sums of
+    the gates since its begin, and beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -216,7 +216,8 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
                 system[i, j] *= gates[1, i]
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
-            T.copy(inverse, inverse_cast)
+            for i, j in T.Parallel(chunk, chunk):
+                inverse_cast[i, j] = inverse[i, j] * gates[1, j]
             T.copy(inverse_cast, Inverse[n, h, :, :])
             T.copy(gates, Rows[n, h, :, :])
 
@@ -224,21 +225,20 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
 
 
 @T.macro
-def decays_of(gates, before, kept, beta):
-    # Of G and beta in `gates`: exp(G), exp(G[last] - G), and beta, for the threads that have a row.
+def decays_of(gates, before, kept):
+    # Of G in `gates`: exp(G) and exp(G[last] - G), for the threads that have a row.
     chunk = gates.shape[1]
     for i in T.Parallel(chunk):
         before[i] = T.exp2(gates[0, i])
         kept[i] = T.exp2(gates[0, chunk - 1] - gates[0, i])
-        beta[i] = gates[1, i]
 
 
 class Gates:
-    """What gates make of a walk (`walk`): a gate a head here, in `gates` G and beta of a chunk."""
+    """What gates make of a walk (`walk`): a gate a head here, in `gates` G of a chunk."""
 
     def __init__(self, gates):
         self.gates = gates
-        self.decays = [T.alloc_fragment((gates.shape[1],), "float32") for _ in range(3)]
+        self.decays = [T.alloc_fragment((gates.shape[1],), "float32") for _ in range(2)]
 
     @T.macro
     def enter(self, state):
@@ -247,11 +247,11 @@ class Gates:
 
     @T.macro
     def correct(self, v, right):
-        # Of k S in `right` what the updates follow from, beta (v - exp(G) k S).
-        decays_of(self.gates, *self.decays)
-        before, _, beta = self.decays
+        # Of k S in `right` what the updates follow from, v - exp(G) k S.
+        before, kept = self.decays
+        decays_of(self.gates, before, kept)
         for i, d in T.Parallel(*right.shape):
-            right[i, d] = beta[i] * (v[i, d] - before[i] * right[i, d])
+            right[i, d] = v[i, d] - before[i] * right[i, d]
 
     @T.macro
     def weigh(self, scores, out):

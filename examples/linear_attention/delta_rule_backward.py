@@ -98,7 +98,7 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
 
 @T.macro
 def find_updates(loaded, d_state_shared, tiles, kept, right):
-    # R, by P in `weights`.
+    # dv, by P in `weights`.
     q, k, d_out, inverse, gates = loaded
     (weights, tile), chunk = tiles, q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
@@ -113,14 +113,12 @@ def find_updates(loaded, d_state_shared, tiles, kept, right):
 
 
 @T.macro
-def find_slopes(loaded, tiles, decays, right, d_beta, target):
-    # dv, and of it beta dA in `slopes` and -exp(G) dv; beta times the part that v has in dbeta.
+def find_slopes(loaded, tiles, before, right, d_beta, target):
+    # Of dv beta dA in `slopes`, -exp(G) dv, and beta times the part that v has in dbeta.
     v, gates, updates = loaded
     slopes, right_shared, scaled_right = tiles
-    before, _, beta = decays
     scores = T.alloc_fragment(slopes.shape, "float32")
     product = T.alloc_fragment(right.shape, "float32")
-    scale_rows(right, beta)
     store(right, right_shared, target)
     T.gemm(right_shared, updates, scores, transpose_B=True, clear_accum=True)
     for i, d in T.Parallel(*right.shape):
@@ -177,7 +175,7 @@ def of_keys(loaded, slopes, scaled_right, row, column, d_state):
 
 
 @T.macro
-def sum_keys(k, beta, row, column, d_row, d_beta):
+def sum_keys(k, gates, row, column, d_row, d_beta):
     # dk in `column`, and the rest of dG and dbeta.
     product = T.alloc_fragment(k.shape, "float32")
     for i, d in T.Parallel(*k.shape):
@@ -187,7 +185,7 @@ def sum_keys(k, beta, row, column, d_row, d_beta):
     T.reduce_sum(product, d_row, dim=1, clear=False)
     T.reduce_sum(row, d_beta, dim=1, clear=False)
     for i in T.Parallel(k.shape[0]):
-        d_beta[i] /= beta[i]
+        d_beta[i] /= gates[1, i]
 
 
 @T.macro
@@ -275,7 +273,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.alloc_shared(rows_of_values, "bfloat16") for _ in range(2)
             ]
             d_last = T.alloc_shared((1,), "float32")
-            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(3)]
+            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
             right = T.alloc_fragment(rows_of_values, "float32")
             query, row, column = [T.alloc_fragment(rows_of_keys, "float32") for _ in range(3)]
@@ -294,14 +292,14 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 find_updates(loaded, d_state_shared, tiles, decays[1], right)
                 tiles = slopes, right_shared[:, values], scaled_right
                 loaded = v, gates, updates
-                find_slopes(loaded, tiles, decays, right, d_beta, dV[rows, h, :])
+                find_slopes(loaded, tiles, decays[0], right, d_beta, dV[rows, h, :])
                 loaded = d_out, gates, updates
                 from_behind(loaded, d_state_shared, weights, decays[1], column)
                 loaded = q, k, d_out, gates, state
                 of_queries(loaded, (weights, scaled_out), query, column, d_state, d_row)
                 store(query, tile[:, keys], dQ[rows, h, :])
                 of_keys((k, state), slopes, scaled_right, row, column, d_state)
-                sum_keys(k, decays[2], row, column, d_row, d_beta)
+                sum_keys(k, gates, row, column, d_row, d_beta)
                 store(column, right_shared[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
                 sum_gates(d_row, d_last, dGate[rows, h])

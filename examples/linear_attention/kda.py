@@ -25,8 +25,7 @@ import tilelang.language as T
 
 # A decay from row j to row i is exp(G[i] - G[j]), with G the sums of the gates' logarithms in a
 # chunk, by channel. With E = exp(G - G[middle]) it is a factor of row i and the inverse one of
-# row j: both go into the rows, q E, -beta k E and k / E, so that decays cost no more than in
-# products.
+# row j: both go into the rows, q E, -k E and k / E, so that decays cost no more than in products.
 # What is left is by channel: the state S before a chunk is read as exp(G[middle]) S, and the one
 # behind it is exp(G[last] - G[middle]) (exp(G[middle]) S + (k / E)^T U).
 # The sum of the gates of each half of a chunk has to stay above -80.
@@ -51,8 +50,8 @@ def sum_from_the_middle(gates, total):
 
 
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
-    """q E, -beta k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the
-    two decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
+    """q E, -k E, k / E and, as the fourth of four `tiles`, E; (1 + system)^-1 diag(beta), the two
+    decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -98,7 +97,7 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
                 decay = T.exp(log_decay[i, d])
                 columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
                 q[i, d] = q[i, d] * decay
-                k[i, d] = -beta[i] * k[i, d] * decay
+                k[i, d] = -k[i, d] * decay
                 if tiles == 4:
                     factors[i, d] = decay
             # Where the decays have been, which makes room for one more block.
@@ -115,10 +114,11 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
                 Decay[n, h, side, d] = T.exp(total[side, d])
             T.copy(beta, BetaRows[n, h, :])
             for i, j in T.Parallel(chunk, chunk):
-                system[i, j] = T.if_then_else(i > j, -system[i, j], 0)
+                system[i, j] = T.if_then_else(i > j, -beta[i] * system[i, j], 0)
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
-            T.copy(inverse, inverse_cast)
+            for i, j in T.Parallel(chunk, chunk):
+                inverse_cast[i, j] = inverse[i, j] * beta[j]
             T.copy(inverse_cast, Inverse[n, h, :, :])
 
     return main
@@ -131,12 +131,12 @@ def decay_rows(state, decay, which):
 
 
 class GatesOfChannels:
-    """What gates make of a walk, as delta_rule.Gates, by the decays of the states and beta."""
+    """What gates make of a walk, as delta_rule.Gates, by the decays of the states."""
 
     keep = None
 
-    def __init__(self, decay, beta):
-        self.decay, self.beta = decay, beta
+    def __init__(self, decay):
+        self.decay = decay
 
     @T.macro
     def enter(self, state):
@@ -144,9 +144,9 @@ class GatesOfChannels:
 
     @T.macro
     def correct(self, v, right):
-        # Of -beta k S in `right`.
+        # Of -k S in `right`.
         for i, d in T.Parallel(*right.shape):
-            right[i, d] += self.beta[i] * v[i, d]
+            right[i, d] += v[i, d]
 
     @T.macro
     def weigh(self, scores, out):
@@ -161,13 +161,12 @@ class GatesOfChannels:
 @T.macro
 def load_chunk(tensors, tiles, h, here, n):
     # In the order in which there is room for the next chunk's.
-    V, Tiles, Inverse, Decay, BetaRows = tensors
-    k_row, k_column, v, inverse, decay, beta, *q = tiles
+    V, Tiles, Inverse, Decay = tensors
+    k_row, k_column, v, inverse, decay, *q = tiles
     chunk = v.shape[0]
     T.copy(Decay[n, h, :, :], decay)
     T.copy(Tiles[1, n, h, :, :], k_row)
     T.copy(V[n * chunk : (n + 1) * chunk, h, here], v)
-    T.copy(BetaRows[n, h, :], beta)
     if len(q) == 1:
         T.copy(Tiles[0, n, h, :, :], q[0])
     T.copy(Inverse[n, h, :, :], inverse)
@@ -186,7 +185,6 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
         Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
-        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         # The blocks of a head share its tiles.
@@ -195,16 +193,15 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
             state = T.alloc_fragment((d_key, columns), "float32")
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
             here = slice(bx * columns, (bx + 1) * columns)
             tiles = k_row, k_column, v, inverse
-            loaded = *tiles, decay, beta, q
-            load = partial(load_chunk, (V, Tiles, Inverse, Decay, BetaRows), loaded, h, here)
+            loaded = *tiles, decay, q
+            load = partial(load_chunk, (V, Tiles, Inverse, Decay), loaded, h, here)
             queries = q, partial(store_rows, Out, chunk, h, here)
-            walk(chunks, load, tiles, GatesOfChannels(decay, beta), state, queries)
+            walk(chunks, load, tiles, GatesOfChannels(decay), state, queries)
 
     return main
 
@@ -223,7 +220,8 @@ def by_channels(q, k, v, gate, beta, chunk):
     parts, out = parts_of(k, chunk), torch.empty(length, heads, d_value, device=k.device)
     tilelang.compile(chunk_parts(heads, chunk, d_key))(q, k, gate, beta, *parts)
     second = outputs(heads, chunk, d_key, d_value, columns=min(d_value, 64))
-    tilelang.compile(second)(v, *parts, out)
+    # The last of the parts, beta, is of use to the gradients.
+    tilelang.compile(second)(v, *parts[:3], out)
     return out
 
 

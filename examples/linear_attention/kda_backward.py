@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 from functools import partial
 
 import torch
-from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, scale_rows, walk
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, walk
 from delta_rule_backward import check, store, store_chunk
 from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of
 
@@ -62,7 +62,6 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
         Tiles: T.Tensor((4, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
-        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
         State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
     ):
@@ -72,23 +71,22 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
             state = T.alloc_fragment((d_key, columns), "float32")
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
             here = slice(bx * columns, (bx + 1) * columns)
             tiles = k_row, k_column, v, inverse
-            loaded = *tiles, decay, beta
-            load = partial(load_chunk, (V, Tiles, Inverse, Decay, BetaRows), loaded, h, here)
+            loaded = *tiles, decay
+            load = partial(load_chunk, (V, Tiles, Inverse, Decay), loaded, h, here)
             stores = [partial(store_chunk, tensor, h, here) for tensor in (State, Updates)]
-            walk(chunks, load, tiles, GatesOfChannels(decay, beta), state, states=stores)
+            walk(chunks, load, tiles, GatesOfChannels(decay), state, states=stores)
 
     return main
 
 
 @T.macro
 def find_updates(loaded, d_state_shared, weights, tile, right, column):
-    # R, by P in `weights`, and of `column` what comes from the state behind the chunk.
+    # dv, by P in `weights`, and of `column` what comes from the state behind the chunk.
     q, k_column, d_out, inverse, updates = loaded
     chunk = q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
@@ -105,19 +103,17 @@ def find_updates(loaded, d_state_shared, weights, tile, right, column):
 
 @T.macro
 def find_slopes(loaded, tiles, right, d_beta, target):
-    # dP in `weights`, -dA in `slopes`, dv and beta times its part of dbeta.
-    d_out, updates, beta, v = loaded
-    weights, slopes, tile, right_shared = tiles
+    # dP in `weights`, -beta dA in `slopes`, and beta times the part that v has in dbeta, of dv.
+    d_out, updates, v = loaded
+    weights, slopes, right_shared = tiles
     chunk = d_out.shape[0]
     scores, d_system = [T.alloc_fragment((chunk, chunk), "float32") for _ in range(2)]
     product = T.alloc_fragment(right.shape, "float32")
-    T.copy(right, right_shared)
+    store(right, right_shared, target)
     T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
-    scale_rows(right, beta)
     for i, d in T.Parallel(*right.shape):
         product[i, d] = right[i, d] * v[i, d]
     T.reduce_sum(product, d_beta, dim=1)
-    store(right, tile, target)
     for i, j in T.Parallel(chunk, chunk):
         d_system[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
     T.copy(d_system, slopes)
@@ -150,7 +146,7 @@ def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta)
     T.gemm(k_row, right_shared, d_state, transpose_A=True)
     for i, d in T.Parallel(*row.shape):
         d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
-        column[i, d] = column[i, d] / factor[i, d] - beta[i] * (row[i, d] * factor[i, d])
+        column[i, d] = column[i, d] / factor[i, d] - row[i, d] * factor[i, d]
         row[i, d] *= k_row[i, d]
     T.reduce_sum(row, d_beta, dim=1, clear=False)
     for i in T.Parallel(row.shape[0]):
@@ -228,7 +224,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             state = T.alloc_shared((d_key, d_value), "bfloat16")
             T.annotate_ws_pipeline_depth({decay: 2, beta: 2})
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            # P, then dP; -dA.
+            # P, then dP; -beta dA.
             weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile = T.alloc_shared((chunk, width), "bfloat16")
@@ -251,8 +247,8 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 T.copy(d_state, d_state_shared)
                 loaded = q, k_column, d_out, inverse, updates
                 find_updates(loaded, d_state_shared, weights, tile[:, values], right, column)
-                tiles = weights, slopes, tile[:, values], right_shared
-                loaded = d_out, updates, beta, v
+                tiles = weights, slopes, right_shared
+                loaded = d_out, updates, v
                 find_slopes(loaded, tiles, right, d_beta, dV[rows, h, :])
                 loaded = q, k_column, factor, d_out, state
                 of_queries(loaded, weights, query, column, d_state, d_gates)
@@ -285,7 +281,7 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     parts = parts_of(k, chunk, tiles=4)
     state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))
     kernels[0](q, k, gate, beta, *parts)
-    kernels[1](v, *parts, state, updates)
+    kernels[1](v, *parts[:3], state, updates)
     found = [torch.empty_like(x) for x in (q, k, v, gate, beta)]
     kernels[2](v, d_out, *parts, state, updates, *found)
     return found
