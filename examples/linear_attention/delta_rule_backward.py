@@ -37,18 +37,19 @@ import tilelang.language as T
 #   S' = exp(G[last]) S + kept^T U,                 kept[j] = exp(G[last] - G[j]) k[j].
 # These are linear in S and in U, from which it follows (without gates: Yang, Wang, Zhang, Shen, Kim
 # 2024, "Parallelizing linear transformers with the delta rule over sequence length"):
-#   R = T^T (P^T dO + kept dS'),                    dv = beta R,
+#   dv = beta T^T (P^T dO + kept dS'),
 #   dS = exp(G[last]) dS' + (exp(G) q)^T dO - (exp(G) k)^T dv,
-#   dP = dO U^T,                                    dA = -R U^T, as dT = -T dA T,
+#   dP = dO U^T,                                    beta dA = -dv U^T, as dT = -T dA T,
 #   dq[i] = exp(G[i]) S dO[i] + sum of dP[i, j] exp(G[i] - G[j]) k[j] over j,
-#   row[i] = sum of dA[i, j] exp(G[i] - G[j]) k[j] over j - exp(G[i]) S R[i],
+#   row[i] = sum of beta[i] dA[i, j] exp(G[i] - G[j]) k[j] over j - exp(G[i]) S dv[i],
 #   column[j] = exp(G[last] - G[j]) dS' U[j] + sum of dP[i, j] exp(G[i] - G[j]) q[i]
-#       + dA[i, j] beta[i] exp(G[i] - G[j]) k[i] over i,
-#   dk = beta row + column,                         dbeta = k . row + R . v.
+#       + beta[i] dA[i, j] exp(G[i] - G[j]) k[i] over i,
+#   dk = row + column,                              beta dbeta = k . row + dv . v.
 # G[i] stands wherever q[i] and the k[i] of `row` do, -G[j] wherever the k[j] of `column` does, each
 # in an exponential factor. So a product with the gradient is that of the exponent:
-#   dG = q dq + k (beta row - column), and dG[last] has exp(G[last]) S dS' + kept U dS'^T
-# besides, summed up. A gate is in all G behind it: the sum of their gradients is its own.
+#   dG = q dq + k (row - column), and dG[last] has S' dS' besides, of which each part grows by it,
+# summed up: the reverse order has had that state and found its gradient just before. A gate is in
+# all G behind it: the sum of their gradients is its own.
 
 
 @T.macro
@@ -114,7 +115,7 @@ def find_updates(loaded, d_state_shared, tiles, kept, right):
 
 @T.macro
 def find_slopes(loaded, tiles, before, right, d_beta, target):
-    # Of dv beta dA in `slopes`, -exp(G) dv, and beta times the part that v has in dbeta.
+    # Of dv in `right`: beta dA in `slopes`, -exp(G) dv, and what dv . v is.
     v, gates, updates = loaded
     slopes, right_shared, scaled_right = tiles
     scores = T.alloc_fragment(slopes.shape, "float32")
@@ -166,7 +167,7 @@ def of_queries(loaded, tiles, query, column, d_state, d_row):
 
 @T.macro
 def of_keys(loaded, slopes, scaled_right, row, column, d_state):
-    # beta times `row`, and the rest of `column` and of the state's gradient.
+    # `row`, and the rest of `column` and of the state's gradient.
     k, state = loaded
     T.gemm(scaled_right, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes, k, row)

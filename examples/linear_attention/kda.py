@@ -49,7 +49,7 @@ def sum_from_the_middle(gates, total):
             )
 
 
-def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
+def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
     """q E, -k E, k / E and, as the fourth of four `tiles`, E; (1 + system)^-1 diag(beta), the two
     decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
@@ -68,7 +68,7 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3, blocks=3):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             # A block's loads, products and stores wait for each other: others run meanwhile.
-            T.annotate_min_blocks_per_sm(blocks)
+            T.annotate_min_blocks_per_sm(3)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             k_column = T.alloc_shared((chunk, d_key), "bfloat16")

@@ -16,10 +16,9 @@ import tilelang
 import tilelang.language as T
 
 # The equations are those of delta_rule_backward.py, with the decays of kda.py in the rows: those of
-# q, `row` and `column` are q E, k E and k / E, and S is exp(G[middle]) S. So what is behind their
+# q, `row` and `column` are q E, -k E and k / E, and S is exp(G[middle]) S. So what is behind their
 # products takes no exponentials; gradients of the rows themselves take the factors once more. What
-# dG[last] has besides is S' dS', of which each part grows by it, summed up by channel: the reverse
-# order has had that state and found its gradient just before.
+# dG[last] has besides, S' dS', is summed up by channel.
 
 
 @T.macro
@@ -103,7 +102,7 @@ def find_updates(loaded, d_state_shared, weights, tile, right, column):
 
 @T.macro
 def find_slopes(loaded, tiles, right, d_beta, target):
-    # dP in `weights`, -beta dA in `slopes`, and beta times the part that v has in dbeta, of dv.
+    # Of dv in `right`: dP in `weights`, -beta dA in `slopes`, and what dv . v is.
     d_out, updates, v = loaded
     weights, slopes, right_shared = tiles
     chunk = d_out.shape[0]
@@ -138,7 +137,7 @@ def of_queries(loaded, weights, query, column, d_state, d_gates):
 
 @T.macro
 def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta):
-    # dk in `column`, and the parts of dG, of dbeta and of the state's gradient.
+    # -row, dk in `column`, dbeta, and the parts of dG and of the state's gradient.
     k_row, k_column, factor, beta, state = loaded
     T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes, k_column, row)
