@@ -153,7 +153,7 @@ def delta_rule(channels: bool) -> Program:
     )
     return Program(
         "KDA" if channels else "gated delta rule",
-        [first, second, rule.invert, rule.invert_blocks, rule.join_blocks],
+        [first, second, rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks],
         [
             compiled(first, heads, chunk, size),
             compiled(second, heads, chunk, size, size, columns=64),
@@ -196,7 +196,7 @@ def delta_rule_backward(channels: bool) -> Program:
     )
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
-        [own.states, own.gradients, own.store, own.find_updates, own.update_rows],
+        [own.states, own.gradients, own.find_updates, own.of_queries, own.of_keys, rule.walk],
         [
             first,
             compiled(own.states, heads, chunk, size, size),

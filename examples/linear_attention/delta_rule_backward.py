@@ -134,28 +134,29 @@ def find_slopes(loaded, tiles, before, right, d_beta, target):
 
 
 @T.macro
-def from_behind(loaded, d_state_shared, weights, kept, column):
-    # dP, and of `column` what comes from the state behind the chunk.
-    (d_out, gates, updates), chunk = loaded, weights.shape[0]
+def from_behind(loaded, tiles, kept, column, d_state):
+    # dP, exp(G) dO, what the state behind the chunk gives to `column`, and to its own gradient.
+    d_out, gates, updates = loaded
+    d_state_shared, weights, tile = tiles
+    chunk = weights.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
     T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*d_out.shape):
+        tile[i, d] = d_out[i, d] * T.exp2(gates[0, i])
+    total = T.exp2(gates[0, chunk - 1])
+    for i, d in T.Parallel(*d_state.shape):
+        d_state[i, d] *= total
     weigh(scores, gates)
     T.copy(scores, weights)
     scale_rows(column, kept)
 
 
 @T.macro
-def of_queries(loaded, tiles, query, column, d_state, d_row):
+def of_queries(loaded, weights, scaled_out, query, column, d_state, d_row):
     # dq, its parts of dG, of `column` and of the state's gradient.
-    q, k, d_out, gates, state = loaded
-    weights, scaled_out = tiles
+    q, k, state = loaded
     product = T.alloc_fragment(q.shape, "float32")
-    for i, d in T.Parallel(*d_out.shape):
-        scaled_out[i, d] = d_out[i, d] * T.exp2(gates[0, i])
-    total = T.exp2(gates[0, gates.shape[1] - 1])
-    for i, d in T.Parallel(*state.shape):
-        d_state[i, d] *= total
     T.gemm(scaled_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k, query)
     T.gemm(q, scaled_out, d_state, transpose_A=True)
@@ -270,9 +271,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
-            scaled_out, scaled_right = [
-                T.alloc_shared(rows_of_values, "bfloat16") for _ in range(2)
-            ]
+            scaled_right = T.alloc_shared(rows_of_values, "bfloat16")
             d_last = T.alloc_shared((1,), "float32")
             decays = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
@@ -295,13 +294,14 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 loaded = v, gates, updates
                 find_slopes(loaded, tiles, decays[0], right, d_beta, dV[rows, h, :])
                 loaded = d_out, gates, updates
-                from_behind(loaded, d_state_shared, weights, decays[1], column)
-                loaded = q, k, d_out, gates, state
-                of_queries(loaded, (weights, scaled_out), query, column, d_state, d_row)
-                store(query, tile[:, keys], dQ[rows, h, :])
+                tiles = d_state_shared, weights, tile
+                from_behind(loaded, tiles, decays[1], column, d_state)
+                loaded = q, k, state
+                of_queries(loaded, weights, tile[:, values], query, column, d_state, d_row)
+                store(query, right_shared[:, keys], dQ[rows, h, :])
                 of_keys((k, state), slopes, scaled_right, row, column, d_state)
                 sum_keys(k, gates, row, column, d_row, d_beta)
-                store(column, right_shared[:, keys], dK[rows, h, :])
+                store(column, tile[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
                 sum_gates(d_row, d_last, dGate[rows, h])
                 sum_states(state, d_state, d_last)
