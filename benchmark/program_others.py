@@ -131,7 +131,7 @@ def delta_rule(channels: bool) -> Program:
         def ours():
             if channels:
                 kernels[0](q, k, gate, beta, *parts)
-                kernels[1](v, *parts, out)
+                kernels[1](v, *parts[:3], out)
             else:
                 kernels[0](k, gate, beta, *parts)
                 kernels[1](q, k, v, *parts, out)
@@ -146,14 +146,17 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    first, second = (
-        (own.chunk_parts, own.outputs)
+    first, second, gates = (
+        (own.chunk_parts, own.outputs, own.GatesOfChannels)
         if channels
-        else (own.chunk_inverses, own.delta_rule_by_inverses)
+        else (own.chunk_inverses, own.delta_rule_by_inverses, own.Gates)
     )
     return Program(
         "KDA" if channels else "gated delta rule",
-        [first, second, rule.invert, rule.invert_blocks, rule.join_blocks],
+        [
+            *(first, second, gates.enter, gates.correct, gates.weigh, gates.leave, own.load_chunk),
+            *(rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks),
+        ],
         [
             compiled(first, heads, chunk, size),
             compiled(second, heads, chunk, size, size, columns=64),
@@ -196,7 +199,10 @@ def delta_rule_backward(channels: bool) -> Program:
     )
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
-        [own.states, own.gradients, own.store, own.update_gradients, own.update_rows],
+        [
+            *(own.states, rule.walk, own.gradients, own.load_gradients, own.find_updates),
+            *(own.find_slopes, own.of_queries, own.of_keys, own.sum_gates),
+        ],
         [
             first,
             compiled(own.states, heads, chunk, size, size),

@@ -10,6 +10,8 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
+from functools import partial
 
 import torch
 
@@ -17,6 +19,7 @@ import tilelang
 import tilelang.language as T
 
 CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
+LOG2_E = math.log2(math.e)
 # A quick exponential is as good as another where results are rounded to bfloat16.
 FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
@@ -159,9 +162,24 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
     return main
 
 
+@T.macro
+def weigh(scores, gates, strictly=0):
+    # Times the decay from row j to row i, where j is before i, by the sums of gates in gates[0].
+    for i, j in T.Parallel(*scores.shape):
+        scores[i, j] = T.if_then_else(i >= j + strictly, scores[i, j], 0)
+    for i, j in T.Parallel(*scores.shape):
+        scores[i, j] *= T.exp2(T.min(gates[0, i] - gates[0, j], 0))
+
+
+@T.macro
+def scale_rows(tile, factor):
+    for i, d in T.Parallel(*tile.shape):
+        tile[i, d] *= factor[i]
+
+
 def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
-    """What of each chunk needs no state: (1 + system)^-1, and of its rows G, the sums of the gates
-    since its begin, and beta. A block has a chunk of a head."""
+    """What of each chunk needs no state: (1 + system)^-1 diag(beta), and of its rows G, the sums of
+    the gates since its begin, and beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -175,61 +193,161 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
-            beta = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk,), "float32")
+            gates = T.alloc_shared((2, chunk), "float32")
             system_shared = T.alloc_shared((chunk, chunk), "float32")
             inverse = T.alloc_shared((chunk, chunk), "float16")
             below = T.alloc_shared((chunk, chunk), "float16")
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             rows = slice(n * chunk, (n + 1) * chunk)
-            T.copy(K[rows, h, :], k)
+            T.async_copy(K[rows, h, :], k)
             # Rows behind the end are zero: they decay nothing.
-            T.copy(Gate[rows, h], log_decay)
-            T.copy(Beta[rows, h], beta)
-            T.cumsum(log_decay, dim=0)
+            T.copy(Gate[rows, h], gates[0, :])
+            T.copy(Beta[rows, h], gates[1, :])
+            T.ptx_wait_group(0)
+            for i in T.Parallel(chunk):
+                gates[0, i] *= LOG2_E
+                # Gradients are divided by it.
+                gates[1, i] = T.max(gates[1, i], 1e-20)
+            T.cumsum(gates[0:1, :], dim=1)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)
+            weigh(system, gates, 1)
             for i, j in T.Parallel(chunk, chunk):
-                decay = T.exp(log_decay[i] - log_decay[j])
-                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i] * decay, 0)
+                system[i, j] *= gates[1, i]
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
-            T.copy(inverse, inverse_cast)
+            for i, j in T.Parallel(chunk, chunk):
+                inverse_cast[i, j] = inverse[i, j] * gates[1, j]
             T.copy(inverse_cast, Inverse[n, h, :, :])
-            T.copy(log_decay, Rows[n, h, 0, :])
-            T.copy(beta, Rows[n, h, 1, :])
+            T.copy(gates, Rows[n, h, :, :])
 
     return main
 
 
 @T.macro
-def update_rows(row, v, inverse, right, right_shared):
-    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - exp(G) k S)), with
-    # G and beta in `row`.
-    chunk, columns = right.shape
-    for i, d in T.Parallel(chunk, columns):
-        right_shared[i, d] = row[1, i] * (v[i, d] - T.exp(row[0, i]) * right[i, d])
-    T.gemm(inverse, right_shared, right, clear_accum=True)
+def decays_of(gates, before, kept):
+    # Of G in `gates`: exp(G) and exp(G[last] - G), for the threads that have a row.
+    chunk = gates.shape[1]
+    for i in T.Parallel(chunk):
+        before[i] = T.exp2(gates[0, i])
+        kept[i] = T.exp2(gates[0, chunk - 1] - gates[0, i])
+
+
+class Gates:
+    """What gates make of a walk (`walk`): a gate a head here, in `gates` G of a chunk."""
+
+    def __init__(self, gates):
+        self.gates = gates
+        self.decays = [T.alloc_fragment((gates.shape[1],), "float32") for _ in range(2)]
+
+    @T.macro
+    def enter(self, state):
+        # The state before a chunk, as its rows read it.
+        pass
+
+    @T.macro
+    def correct(self, v, right):
+        # Of k S in `right` what the updates follow from, v - exp(G) k S.
+        before, kept = self.decays
+        decays_of(self.gates, before, kept)
+        for i, d in T.Parallel(*right.shape):
+            right[i, d] = v[i, d] - before[i] * right[i, d]
+
+    @T.macro
+    def weigh(self, scores, out):
+        # Of q k^T and q S.
+        scale_rows(out, self.decays[0])
+        weigh(scores, self.gates)
+
+    @T.macro
+    def keep(self, right, state):
+        # Updates, and the state before them, as they are behind the chunk.
+        total = T.exp2(self.gates[0, self.gates.shape[1] - 1])
+        for i, d in T.Parallel(*state.shape):
+            state[i, d] *= total
+        scale_rows(right, self.decays[1])
+
+    @T.macro
+    def leave(self, state):
+        # The state behind a chunk.
+        pass
 
 
 @T.macro
-def update_state(row, k, right, right_shared, state):
-    # The state behind a chunk, of that before it and the updates.
-    chunk, columns = right.shape
-    total = row[0, chunk - 1]
-    for i, d in T.Parallel(state.shape[0], columns):
-        state[i, d] *= T.exp(total)
-    for i, d in T.Parallel(chunk, columns):
-        right_shared[i, d] = right[i, d] * T.exp(total - row[0, i])
-    T.gemm(k, right_shared, state, transpose_A=True)
+def walk(chunks, load, tiles, gates, state, queries=None, states=None):
+    """From chunk to chunk, a head's `state` for some of its values by products alone. `load(n)`
+    fills the tiles: what reads the state, what the updates are added by, v and the inverse of the
+    system. `queries` are their tile and what stores results, `states` what stores the state before
+    each chunk and what stores its updates."""
+    k_row, k_column, v, inverse = tiles
+    chunk = v.shape[0]
+    # The steps of a chunk wait for each other: a second block computes meanwhile.
+    T.annotate_min_blocks_per_sm(2)
+    T.annotate_producer_reg_dealloc(24)
+    T.annotate_consumer_reg_alloc(224)
+    state_shared = T.alloc_shared(state.shape, "bfloat16")
+    right_shared, updates, kept = [T.alloc_shared(v.shape, "bfloat16") for _ in range(3)]
+    right, out = [T.alloc_fragment(v.shape, "float32") for _ in range(2)]
+    scores = T.alloc_fragment((chunk, chunk), "float32")
+    weights = T.alloc_fragment((chunk, chunk), "bfloat16")
+    T.clear(state)
+    for n in T.Pipelined(chunks, num_stages=1):
+        load(n)
+        gates.enter(state)
+        T.copy(state, state_shared)
+        if states is not None:
+            states[0](n, state_shared)
+        T.gemm(k_row, state_shared, right, clear_accum=True)
+        if queries is not None:
+            T.gemm(queries[0], state_shared, out, clear_accum=True)
+            T.gemm(queries[0], k_column, scores, transpose_B=True, clear_accum=True)
+        gates.correct(v, right)
+        T.copy(right, right_shared)
+        T.gemm(inverse, right_shared, right, clear_accum=True)
+        if queries is not None:
+            gates.weigh(scores, out)
+            T.copy(scores, weights)
+        T.copy(right, updates)
+        if states is not None:
+            states[1](n, updates)
+        if gates.keep is not None:
+            gates.keep(right, state)
+            T.copy(right, kept)
+        if queries is not None:
+            T.gemm(weights, updates, out)
+        T.gemm(k_column, updates if gates.keep is None else kept, state, transpose_A=True)
+        gates.leave(state)
+        if queries is not None:
+            queries[1](n, out)
+
+
+@T.macro
+def load_chunk(tensors, tiles, h, here, n):
+    # In the order in which there is room for the next chunk's.
+    K, Rows, V, Inverse, *Q = tensors
+    k, gates, v, inverse, *q = tiles
+    chunk = v.shape[0]
+    rows = slice(n * chunk, (n + 1) * chunk)
+    T.copy(K[rows, h, :], k)
+    T.copy(Rows[n, h, :, :], gates)
+    T.copy(V[rows, h, here], v)
+    if len(q) == 1:
+        T.copy(Q[0][rows, h, :], q[0])
+    T.copy(Inverse[n, h, :, :], inverse)
+
+
+@T.macro
+def store_rows(tensor, chunk, h, here, n, tile):
+    T.copy(tile, tensor[n * chunk : (n + 1) * chunk, h, here])
 
 
 def delta_rule_by_inverses(
     heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALUE, threads=128, ahead=2
 ):
-    """The delta rule by the results of `chunk_inverses`: from chunk to chunk go products alone. A
-    block has a head's state for `columns` of its values."""
+    """The delta rule by the results of `chunk_inverses`. A block has a head's state for `columns`
+    of its values."""
     length, chunks = T.dynamic("length, chunks")
+    blocks = -(-d_value // columns)
 
     @T.prim_func
     def main(
@@ -241,49 +359,19 @@ def delta_rule_by_inverses(
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224 if threads == 128 else 104)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
+        # The blocks of a head share its tiles.
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+            q, k = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "qk"]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-            row = T.alloc_shared((2, chunk), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            # The first products of a chunk wait for these: they arrive during the one before.
-            T.annotate_ws_pipeline_depth({k: ahead, row: ahead})
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
+            gates = T.alloc_shared((2, chunk), "float32")
             state = T.alloc_fragment((d_key, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
+            # The first products of a chunk wait for these: they arrive during the one before.
+            T.annotate_ws_pipeline_depth({k: ahead, gates: ahead})
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(K[rows, h, :], k)
-                T.copy(Q[rows, h, :], q)
-                T.copy(Rows[n, h, :, :], row)
-                T.copy(V[rows, h, here], v)
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    decay = T.exp(row[0, i] - row[0, j])
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-                T.copy(state, state_shared)
-                T.gemm(k, state_shared, right, clear_accum=True)
-                T.gemm(q, state_shared, out, clear_accum=True)
-                update_rows(row, v, inverse, right, right_shared)
-                for i, d in T.Parallel(chunk, columns):
-                    out[i, d] *= T.exp(row[0, i])
-                T.copy(right, updates_shared)
-                T.gemm(weights, updates_shared, out)
-                update_state(row, k, right, right_shared, state)
-                T.copy(out, Out[rows, h, here])
+            load = partial(load_chunk, (K, Rows, V, Inverse, Q), (k, gates, v, inverse, q), h, here)
+            queries = q, partial(store_rows, Out, chunk, h, here)
+            walk(chunks, load, (k, k, v, inverse), Gates(gates), state, queries)
 
     return main
 

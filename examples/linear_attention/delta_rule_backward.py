@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from functools import partial
 
 import torch
 from delta_rule import (
@@ -13,12 +14,16 @@ from delta_rule import (
     FAST_MATH,
     KEY,
     VALUE,
+    Gates,
     chunk_inverses,
     chunk_tensors,
+    decays_of,
     inputs,
+    load_chunk,
     reference,
-    update_rows,
-    update_state,
+    scale_rows,
+    walk,
+    weigh,
 )
 
 import tilelang
@@ -32,18 +37,19 @@ import tilelang.language as T
 #   S' = exp(G[last]) S + kept^T U,                 kept[j] = exp(G[last] - G[j]) k[j].
 # These are linear in S and in U, from which it follows (without gates: Yang, Wang, Zhang, Shen, Kim
 # 2024, "Parallelizing linear transformers with the delta rule over sequence length"):
-#   R = T^T (P^T dO + kept dS'),                    dv = beta R,
+#   dv = beta T^T (P^T dO + kept dS'),
 #   dS = exp(G[last]) dS' + (exp(G) q)^T dO - (exp(G) k)^T dv,
-#   dP = dO U^T,                                    dA = -R U^T, as dT = -T dA T,
+#   dP = dO U^T,                                    beta dA = -dv U^T, as dT = -T dA T,
 #   dq[i] = exp(G[i]) S dO[i] + sum of dP[i, j] exp(G[i] - G[j]) k[j] over j,
-#   row[i] = sum of dA[i, j] exp(G[i] - G[j]) k[j] over j - exp(G[i]) S R[i],
+#   row[i] = sum of beta[i] dA[i, j] exp(G[i] - G[j]) k[j] over j - exp(G[i]) S dv[i],
 #   column[j] = exp(G[last] - G[j]) dS' U[j] + sum of dP[i, j] exp(G[i] - G[j]) q[i]
-#       + dA[i, j] beta[i] exp(G[i] - G[j]) k[i] over i,
-#   dk = beta row + column,                         dbeta = k . row + R . v.
+#       + beta[i] dA[i, j] exp(G[i] - G[j]) k[i] over i,
+#   dk = row + column,                              beta dbeta = k . row + dv . v.
 # G[i] stands wherever q[i] and the k[i] of `row` do, -G[j] wherever the k[j] of `column` does, each
 # in an exponential factor. So a product with the gradient is that of the exponent:
-#   dG = q dq + k (beta row - column), and dG[last] has exp(G[last]) S dS' + kept U dS'^T
-# besides, summed up. A gate is in all G behind it: the sum of their gradients is its own.
+#   dG = q dq + k (row - column), and dG[last] has S' dS' besides, of which each part grows by it,
+# summed up: the reverse order has had that state and found its gradient just before. A gate is in
+# all G behind it: the sum of their gradients is its own.
 
 
 @T.macro
@@ -54,17 +60,15 @@ def store(rows, tile, target):
 
 
 @T.macro
-def update_gradients(weights, d_out, inverse, tile, right):
-    # R, of kept dS' in `right`.
-    T.gemm(weights, d_out, right, transpose_A=True)
-    T.copy(right, tile)
-    T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
+def store_chunk(tensor, h, here, n, tile):
+    T.copy(tile, tensor[n, h, :, here])
 
 
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
     """The state before each chunk and its U. A block has a head's state for `columns` of its
     values."""
     length, chunks = T.dynamic("length, chunks")
+    blocks = -(-d_value // columns)
 
     @T.prim_func
     def main(
@@ -76,85 +80,127 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
     ):
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(T.ceildiv(d_value, columns), heads, threads=threads) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
+        # The blocks of a head share its tiles.
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-            row = T.alloc_shared((2, chunk), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            # The first products of a chunk wait for these: they arrive during the one before.
-            T.annotate_ws_pipeline_depth({k: ahead, row: ahead})
-            right = T.alloc_fragment((chunk, columns), "float32")
+            gates = T.alloc_shared((2, chunk), "float32")
             state = T.alloc_fragment((d_key, columns), "float32")
+            # The first products of a chunk wait for these: they arrive during the one before.
+            T.annotate_ws_pipeline_depth({k: ahead, gates: ahead})
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                T.copy(K[n * chunk : (n + 1) * chunk, h, :], k)
-                T.copy(Rows[n, h, :, :], row)
-                T.copy(V[n * chunk : (n + 1) * chunk, h, here], v)
-                T.copy(Inverse[n, h, :, :], inverse)
-                store(state, state_shared, State[n, h, :, here])
-                T.gemm(k, state_shared, right, clear_accum=True)
-                update_rows(row, v, inverse, right, right_shared)
-                store(right, updates_shared, Updates[n, h, :, here])
-                update_state(row, k, right, right_shared, state)
+            load = partial(load_chunk, (K, Rows, V, Inverse), (k, gates, v, inverse), h, here)
+            stores = [partial(store_chunk, tensor, h, here) for tensor in (State, Updates)]
+            walk(chunks, load, (k, k, v, inverse), Gates(gates), state, states=stores)
 
     return main
 
 
 @T.macro
-def find_updates(loaded, d_state_shared, weights, tile, right):
-    # R, by P in `weights`.
+def find_updates(loaded, d_state_shared, tiles, kept, right):
+    # dv, by P in `weights`.
     q, k, d_out, inverse, gates = loaded
-    chunk, d_value = right.shape
+    (weights, tile), chunk = tiles, q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
-    total = gates[0, chunk - 1]
     T.gemm(q, k, scores, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        decay = T.exp(gates[0, i] - gates[0, j])
-        scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-    T.copy(scores, weights)
     T.gemm(k, d_state_shared, right, clear_accum=True)
-    for i, d in T.Parallel(chunk, d_value):
-        right[i, d] *= T.exp(total - gates[0, i])
-    update_gradients(weights, d_out, inverse, tile, right)
+    weigh(scores, gates)
+    T.copy(scores, weights)
+    scale_rows(right, kept)
+    T.gemm(weights, d_out, right, transpose_A=True)
+    T.copy(right, tile)
+    T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
 
 
 @T.macro
-def find_slopes(d_out, right, updates, gates, weights, slopes, scaled_slopes):
-    # dP in `weights`, dA, and beta dA.
+def find_slopes(loaded, tiles, before, right, d_beta, target):
+    # Of dv in `right`: beta dA in `slopes`, -exp(G) dv, and what dv . v is.
+    v, gates, updates = loaded
+    slopes, right_shared, scaled_right = tiles
+    scores = T.alloc_fragment(slopes.shape, "float32")
+    product = T.alloc_fragment(right.shape, "float32")
+    store(right, right_shared, target)
+    T.gemm(right_shared, updates, scores, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*right.shape):
+        product[i, d] = right[i, d] * v[i, d]
+        right[i, d] *= -before[i]
+    T.copy(right, scaled_right)
+    T.reduce_sum(product, d_beta, dim=1)
+    weigh(scores, gates, 1)
+    for i, j in T.Parallel(*slopes.shape):
+        scores[i, j] = -scores[i, j]
+    T.copy(scores, slopes)
+
+
+@T.macro
+def from_behind(loaded, tiles, kept, column, d_state):
+    # dP, exp(G) dO, what the state behind the chunk gives to `column`, and to its own gradient.
+    d_out, gates, updates = loaded
+    d_state_shared, weights, tile = tiles
     chunk = weights.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
-    d_system = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-    T.gemm(right, updates, d_system, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        decay = T.exp(gates[0, i] - gates[0, j])
-        scores[i, j] = T.if_then_else(i >= j, scores[i, j] * decay, 0)
-        d_system[i, j] = T.if_then_else(i > j, -d_system[i, j] * decay, 0)
+    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*d_out.shape):
+        tile[i, d] = d_out[i, d] * T.exp2(gates[0, i])
+    total = T.exp2(gates[0, chunk - 1])
+    for i, d in T.Parallel(*d_state.shape):
+        d_state[i, d] *= total
+    weigh(scores, gates)
     T.copy(scores, weights)
-    T.copy(d_system, slopes)
-    for i, j in T.Parallel(chunk, chunk):
-        d_system[i, j] *= gates[1, i]
-    T.copy(d_system, scaled_slopes)
+    scale_rows(column, kept)
 
 
 @T.macro
-def sum_states(state, d_state, gates, d_last):
-    # What both states give to dG[last].
+def of_queries(loaded, weights, scaled_out, query, column, d_state, d_row):
+    # dq, its parts of dG, of `column` and of the state's gradient.
+    q, k, state = loaded
+    product = T.alloc_fragment(q.shape, "float32")
+    T.gemm(scaled_out, state, query, transpose_B=True, clear_accum=True)
+    T.gemm(weights, k, query)
+    T.gemm(q, scaled_out, d_state, transpose_A=True)
+    T.gemm(weights, q, column, transpose_A=True)
+    for i, d in T.Parallel(*q.shape):
+        product[i, d] = q[i, d] * query[i, d]
+    T.reduce_sum(product, d_row, dim=1)
+
+
+@T.macro
+def of_keys(loaded, slopes, scaled_right, row, column, d_state):
+    # `row`, and the rest of `column` and of the state's gradient.
+    k, state = loaded
+    T.gemm(scaled_right, state, row, transpose_B=True, clear_accum=True)
+    T.gemm(slopes, k, row)
+    T.gemm(slopes, k, column, transpose_A=True)
+    T.gemm(k, scaled_right, d_state, transpose_A=True)
+
+
+@T.macro
+def sum_keys(k, gates, row, column, d_row, d_beta):
+    # dk in `column`, and the rest of dG and dbeta.
+    product = T.alloc_fragment(k.shape, "float32")
+    for i, d in T.Parallel(*k.shape):
+        product[i, d] = k[i, d] * (row[i, d] - column[i, d])
+        column[i, d] += row[i, d]
+        row[i, d] *= k[i, d]
+    T.reduce_sum(product, d_row, dim=1, clear=False)
+    T.reduce_sum(row, d_beta, dim=1, clear=False)
+    for i in T.Parallel(k.shape[0]):
+        d_beta[i] /= gates[1, i]
+
+
+@T.macro
+def sum_states(state, d_state, d_last):
+    # This state and its gradient are S' and dS' of the chunk before.
     d_channel = T.alloc_fragment((state.shape[0],), "float32")
     product = T.alloc_fragment(state.shape, "float32")
+    sum_of_all = T.alloc_fragment((1,), "float32")
     for i, d in T.Parallel(*state.shape):
         product[i, d] = state[i, d] * d_state[i, d]
     T.reduce_sum(product, d_channel, dim=1)
-    T.reduce_sum(d_channel, d_last, dim=0)
-    d_last[0] *= T.exp(gates[0, gates.shape[1] - 1])
+    T.reduce_sum(d_channel, sum_of_all, dim=0)
+    T.copy(sum_of_all, d_last)
 
 
 @T.macro
@@ -169,63 +215,20 @@ def sum_gates(d_row, d_last, target):
 
 
 @T.macro
-def sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last):
-    # Of `column` what comes from the state behind the chunk, and its part of dG[last].
-    (chunk, d_key), total = k.shape, gates[0, gates.shape[1] - 1]
-    d_gates = T.alloc_fragment((chunk, d_key), "float32")
-    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-    for i, d in T.Parallel(chunk, d_key):
-        column[i, d] *= T.exp(total - gates[0, i])
-    for i, d in T.Parallel(chunk, d_key):
-        d_gates[i, d] = k[i, d] * column[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1)
-    T.reduce_sum(d_row, d_last, dim=0, clear=False)
-
-
-@T.macro
-def of_queries(loaded, weights, tile, query, column, d_state, d_row):
-    # dq, its parts of dG, of `column` and of the state's gradient, by exp(G) dO in `tile`.
-    q, k, d_out, gates, state = loaded
-    (chunk, d_key), total = q.shape, gates[0, gates.shape[1] - 1]
-    scaled = tile[:, : d_out.shape[1]]
-    d_gates = T.alloc_fragment((chunk, d_key), "float32")
-    for i, d in T.Parallel(*d_out.shape):
-        tile[i, d] = d_out[i, d] * T.exp(gates[0, i])
-    for i, d in T.Parallel(*state.shape):
-        d_state[i, d] *= T.exp(total)
-    T.gemm(scaled, state, query, transpose_B=True, clear_accum=True)
-    T.gemm(weights, k, query)
-    T.gemm(q, scaled, d_state, transpose_A=True)
-    T.gemm(weights, q, column, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_key):
-        d_gates[i, d] = q[i, d] * query[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1)
-
-
-@T.macro
-def of_keys(loaded, slopes, right_shared, column, d_state, d_row, d_beta):
-    # dk in `column`, and the parts of dG, dbeta and the state's gradient, by R.
-    k, gates, state = loaded
-    (chunk, d_key), d_value = k.shape, state.shape[1]
-    scaled = right_shared[:, :d_value]
-    row = T.alloc_fragment((chunk, d_key), "float32")
-    d_gates = T.alloc_fragment((chunk, d_key), "float32")
-    for i, d in T.Parallel(chunk, d_value):
-        right_shared[i, d] = -right_shared[i, d] * T.exp(gates[0, i])
-    T.gemm(scaled, state, row, transpose_B=True, clear_accum=True)
-    T.gemm(slopes[1], k, row)
-    T.gemm(slopes[2], k, column, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_value):
-        right_shared[i, d] = right_shared[i, d] * gates[1, i]
-    T.gemm(k, scaled, d_state, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_key):
-        d_gates[i, d] = k[i, d] * (gates[1, i] * row[i, d] - column[i, d])
-    for i, d in T.Parallel(chunk, d_key):
-        column[i, d] += gates[1, i] * row[i, d]
-    T.reduce_sum(d_gates, d_row, dim=1, clear=False)
-    for i, d in T.Parallel(chunk, d_key):
-        row[i, d] *= k[i, d]
-    T.reduce_sum(row, d_beta, dim=1, clear=False)
+def load_gradients(tensors, tiles, h, n):
+    # In the order in which there is room for the next chunk's.
+    Q, K, V, dOut, Inverse, Rows, State, Updates = tensors
+    q, k, v, d_out, inverse, gates, state, updates = tiles
+    chunk = v.shape[0]
+    rows = slice(n * chunk, (n + 1) * chunk)
+    T.copy(Inverse[n, h, :, :], inverse)
+    T.copy(V[rows, h, :], v)
+    T.copy(Updates[n, h, :, :], updates)
+    T.copy(Rows[n, h, :, :], gates)
+    T.copy(dOut[rows, h, :], d_out)
+    T.copy(Q[rows, h, :], q)
+    T.copy(K[rows, h, :], k)
+    T.copy(State[n, h, :, :], state)
 
 
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
@@ -255,61 +258,53 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
-            q, k = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "qk"]
-            v = T.alloc_shared((chunk, d_value), "bfloat16")
-            d_out = T.alloc_shared((chunk, d_value), "bfloat16")
+            tensors = Q, K, V, dOut, Inverse, Rows, State, Updates
+            rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
+            q, k = [T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(2)]
+            v, d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(3)]
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             # G and beta.
             gates = T.alloc_shared((2, chunk), "float32")
             state = T.alloc_shared((d_key, d_value), "bfloat16")
-            updates = T.alloc_shared((chunk, d_value), "bfloat16")
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            # P, then dP; dA; beta dA.
-            slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(3)]
-            weights = slopes[0]
+            # P, then dP; beta dA.
+            weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
-            d_last_shared = T.alloc_shared((1,), "float32")
+            scaled_right = T.alloc_shared(rows_of_values, "bfloat16")
+            d_last = T.alloc_shared((1,), "float32")
+            decays = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
-            right = T.alloc_fragment((chunk, d_value), "float32")
-            product = T.alloc_fragment((chunk, d_value), "float32")
-            query, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(2)]
+            right = T.alloc_fragment(rows_of_values, "float32")
+            query, row, column = [T.alloc_fragment(rows_of_keys, "float32") for _ in range(3)]
             d_beta, d_row = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
-            d_last = T.alloc_fragment((1,), "float32")
+            T.clear(d_last)
             T.clear(d_state)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(K[rows, h, :], k)
-                T.copy(Rows[n, h, :, :], gates)
-                T.copy(Q[rows, h, :], q)
-                T.copy(dOut[rows, h, :], d_out)
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.copy(V[rows, h, :], v)
-                T.copy(Updates[n, h, :, :], updates)
-                T.copy(State[n, h, :, :], state)
-
+                loaded = q, k, v, d_out, inverse, gates, state, updates
+                load_gradients(tensors, loaded, h, n)
                 T.copy(d_state, d_state_shared)
+                decays_of(gates, *decays)
                 loaded = q, k, d_out, inverse, gates
-                find_updates(loaded, d_state_shared, weights, tile[:, values], right)
-                T.copy(right, right_shared[:, values])
-                for i, d in T.Parallel(chunk, d_value):
-                    product[i, d] = right[i, d] * v[i, d]
-                    right[i, d] *= gates[1, i]
-                T.reduce_sum(product, d_beta, dim=1)
-                store(right, tile[:, values], dV[rows, h, :])
-
-                sum_states(state, d_state, gates, d_last)
-                find_slopes(d_out, right_shared[:, values], updates, gates, *slopes)
-                sum_updates(k, updates, d_state_shared, gates, column, d_row, d_last)
-                T.copy(d_last, d_last_shared)
-                loaded = q, k, d_out, gates, state
-                of_queries(loaded, weights, tile, query, column, d_state, d_row)
-                store(query, tile[:, keys], dQ[rows, h, :])
-                of_keys((k, gates, state), slopes, right_shared, column, d_state, d_row, d_beta)
-                store(column, right_shared[:, keys], dK[rows, h, :])
+                tiles = weights, tile[:, values]
+                find_updates(loaded, d_state_shared, tiles, decays[1], right)
+                tiles = slopes, right_shared[:, values], scaled_right
+                loaded = v, gates, updates
+                find_slopes(loaded, tiles, decays[0], right, d_beta, dV[rows, h, :])
+                loaded = d_out, gates, updates
+                tiles = d_state_shared, weights, tile
+                from_behind(loaded, tiles, decays[1], column, d_state)
+                loaded = q, k, state
+                of_queries(loaded, weights, tile[:, values], query, column, d_state, d_row)
+                store(query, right_shared[:, keys], dQ[rows, h, :])
+                of_keys((k, state), slopes, scaled_right, row, column, d_state)
+                sum_keys(k, gates, row, column, d_row, d_beta)
+                store(column, tile[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
-                sum_gates(d_row, d_last_shared, dGate[rows, h])
+                sum_gates(d_row, d_last, dGate[rows, h])
+                sum_states(state, d_state, d_last)
 
     return main
 

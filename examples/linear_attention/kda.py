@@ -5,22 +5,52 @@ inverted. Another one goes from chunk to chunk by products alone. Check them aga
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
+from functools import partial
+
 import torch
-from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, check, chunk_tensors, invert
+from delta_rule import (
+    CHUNK,
+    FAST_MATH,
+    KEY,
+    VALUE,
+    check,
+    chunk_tensors,
+    invert,
+    store_rows,
+    walk,
+)
 
 import tilelang
 import tilelang.language as T
 
 # A decay from row j to row i is exp(G[i] - G[j]), with G the sums of the gates' logarithms in a
 # chunk, by channel. With E = exp(G - G[middle]) it is a factor of row i and the inverse one of
-# row j: both go into the rows, q E, k E and k / E, so that decays cost no more than in products.
+# row j: both go into the rows, q E, -k E and k / E, so that decays cost no more than in products.
 # What is left is by channel: the state S before a chunk is read as exp(G[middle]) S, and the one
 # behind it is exp(G[last] - G[middle]) (exp(G[middle]) S + (k / E)^T U).
 # The sum of the gates of each half of a chunk has to stay above -80.
 
 
+@T.macro
+def sum_from_the_middle(gates, total):
+    # G - G[middle], and G[middle] and G[last] - G[middle] in `total`. A thread has a channel of
+    # half a chunk.
+    half, channels = gates.shape[0] // 2, gates.shape[1]
+    sums = T.alloc_fragment((2, channels, half), "float32")
+    for side, d in T.Parallel(2, channels):
+        for i in T.unroll(half):
+            sums[side, d, i] = gates[half - 1 - i + side * (2 * i + 1), d]
+        total[side, d] = 0
+        for i in T.unroll(half):
+            before = total[side, d]
+            total[side, d] = before + sums[side, d, i]
+            gates[half - 1 - i + side * (2 * i + 1), d] = T.if_then_else(
+                side == 0, -before, total[side, d]
+            )
+
+
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
-    """q E, k E, k / E and, as the fourth of four `tiles`, E; the inverse of the system, the two
+    """q E, -k E, k / E and, as the fourth of four `tiles`, E; (1 + system)^-1 diag(beta), the two
     decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
@@ -37,8 +67,8 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
-            # A block's loads, products and stores wait for each other: another one runs meanwhile.
-            T.annotate_min_blocks_per_sm(2)
+            # A block's loads, products and stores wait for each other: others run meanwhile.
+            T.annotate_min_blocks_per_sm(3)
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             k_column = T.alloc_shared((chunk, d_key), "bfloat16")
@@ -50,36 +80,45 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             below = T.alloc_shared((chunk, chunk), "float16")
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
+            total = T.alloc_fragment((2, d_key), "float32")
+            columns, factors = [T.alloc_fragment((chunk, d_key), "bfloat16") for _ in range(2)]
             rows = slice(n * chunk, (n + 1) * chunk)
             # Rows behind the end are zero: they decay nothing.
-            T.copy(Gate[rows, h, :], log_decay)
-            T.copy(K[rows, h, :], k)
-            T.copy(Q[rows, h, :], q)
+            T.async_copy(Gate[rows, h, :], log_decay)
+            T.async_copy(K[rows, h, :], k)
+            T.async_copy(Q[rows, h, :], q)
             T.copy(Beta[rows, h], beta)
-            T.cumsum(log_decay, dim=0)
+            # Gradients are divided by it.
+            for i in T.Parallel(chunk):
+                beta[i] = T.max(beta[i], 1e-20)
+            T.ptx_wait_group(0)
+            sum_from_the_middle(log_decay, total)
             for i, d in T.Parallel(chunk, d_key):
-                decay = log_decay[i, d] - log_decay[chunk // 2 - 1, d]
-                k_column[i, d] = k[i, d] * T.exp(-decay)
-                q[i, d] = q[i, d] * T.exp(decay)
-                k[i, d] = k[i, d] * T.exp(decay)
+                decay = T.exp(log_decay[i, d])
+                columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
+                q[i, d] = q[i, d] * decay
+                k[i, d] = -k[i, d] * decay
                 if tiles == 4:
-                    factor[i, d] = T.exp(decay)
+                    factors[i, d] = decay
+            # Where the decays have been, which makes room for one more block.
+            T.copy(columns, k_column)
+            if tiles == 4:
+                T.copy(factors, factor)
             T.gemm(k, k_column, system, transpose_B=True, clear_accum=True)
             T.copy(q, Tiles[0, n, h, :, :])
             T.copy(k, Tiles[1, n, h, :, :])
             T.copy(k_column, Tiles[2, n, h, :, :])
             if tiles == 4:
                 T.copy(factor, Tiles[3, n, h, :, :])
-            for d in T.Parallel(d_key):
-                middle = log_decay[chunk // 2 - 1, d]
-                Decay[n, h, 0, d] = T.exp(middle)
-                Decay[n, h, 1, d] = T.exp(log_decay[chunk - 1, d] - middle)
+            for side, d in T.Parallel(2, d_key):
+                Decay[n, h, side, d] = T.exp(total[side, d])
             T.copy(beta, BetaRows[n, h, :])
             for i, j in T.Parallel(chunk, chunk):
-                system[i, j] = T.if_then_else(i > j, system[i, j] * beta[i], 0)
+                system[i, j] = T.if_then_else(i > j, -beta[i] * system[i, j], 0)
             T.copy(system, system_shared)
             invert(system_shared, inverse, below)
-            T.copy(inverse, inverse_cast)
+            for i, j in T.Parallel(chunk, chunk):
+                inverse_cast[i, j] = inverse[i, j] * beta[j]
             T.copy(inverse_cast, Inverse[n, h, :, :])
 
     return main
@@ -91,12 +130,47 @@ def decay_rows(state, decay, which):
         state[i, d] *= decay[which, i]
 
 
+class GatesOfChannels:
+    """What gates make of a walk, as delta_rule.Gates, by the decays of the states."""
+
+    keep = None
+
+    def __init__(self, decay):
+        self.decay = decay
+
+    @T.macro
+    def enter(self, state):
+        decay_rows(state, self.decay, 0)
+
+    @T.macro
+    def correct(self, v, right):
+        # Of -k S in `right`.
+        for i, d in T.Parallel(*right.shape):
+            right[i, d] += v[i, d]
+
+    @T.macro
+    def weigh(self, scores, out):
+        for i, j in T.Parallel(*scores.shape):
+            scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+
+    @T.macro
+    def leave(self, state):
+        decay_rows(state, self.decay, 1)
+
+
 @T.macro
-def update_rows(beta, v, inverse, right, right_shared):
-    # Of k S in `right` the updates of a chunk's rows, (1 + system)^-1 (beta (v - k S)).
-    for i, d in T.Parallel(*right.shape):
-        right_shared[i, d] = beta[i] * (v[i, d] - right[i, d])
-    T.gemm(inverse, right_shared, right, clear_accum=True)
+def load_chunk(tensors, tiles, h, here, n):
+    # In the order in which there is room for the next chunk's.
+    V, Tiles, Inverse, Decay = tensors
+    k_row, k_column, v, inverse, decay, *q = tiles
+    chunk = v.shape[0]
+    T.copy(Decay[n, h, :, :], decay)
+    T.copy(Tiles[1, n, h, :, :], k_row)
+    T.copy(V[n * chunk : (n + 1) * chunk, h, here], v)
+    if len(q) == 1:
+        T.copy(Tiles[0, n, h, :, :], q[0])
+    T.copy(Inverse[n, h, :, :], inverse)
+    T.copy(Tiles[2, n, h, :, :], k_column)
 
 
 def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
@@ -111,55 +185,23 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
         Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
-        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         # The blocks of a head share its tiles.
         with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            q, k_row, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(3)]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            state = T.alloc_fragment((d_key, columns), "float32")
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
-            scores = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "bfloat16")
-            right = T.alloc_fragment((chunk, columns), "float32")
-            out = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(Decay[n, h, :, :], decay)
-                T.copy(Tiles[1, n, h, :, :], k_row)
-                T.copy(Tiles[0, n, h, :, :], q)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                T.copy(V[rows, h, here], v)
-                T.copy(BetaRows[n, h, :], beta)
-                T.copy(Inverse[n, h, :, :], inverse)
-                decay_rows(state, decay, 0)
-                T.copy(state, state_shared)
-                T.gemm(k_row, state_shared, right, clear_accum=True)
-                T.gemm(q, state_shared, out, clear_accum=True)
-                T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
-                update_rows(beta, v, inverse, right, right_shared)
-                for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-                T.copy(right, right_shared)
-                T.gemm(weights, right_shared, out)
-                T.gemm(k_column, right_shared, state, transpose_A=True)
-                decay_rows(state, decay, 1)
-                T.copy(out, Out[rows, h, here])
+            tiles = k_row, k_column, v, inverse
+            loaded = *tiles, decay, q
+            load = partial(load_chunk, (V, Tiles, Inverse, Decay), loaded, h, here)
+            queries = q, partial(store_rows, Out, chunk, h, here)
+            walk(chunks, load, tiles, GatesOfChannels(decay), state, queries)
 
     return main
 
@@ -178,7 +220,8 @@ def by_channels(q, k, v, gate, beta, chunk):
     parts, out = parts_of(k, chunk), torch.empty(length, heads, d_value, device=k.device)
     tilelang.compile(chunk_parts(heads, chunk, d_key))(q, k, gate, beta, *parts)
     second = outputs(heads, chunk, d_key, d_value, columns=min(d_value, 64))
-    tilelang.compile(second)(v, *parts, out)
+    # The last of the parts, beta, is of use to the gradients.
+    tilelang.compile(second)(v, *parts[:3], out)
     return out
 
 

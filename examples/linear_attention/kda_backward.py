@@ -5,35 +5,48 @@ autograd of the recurrence.
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
+from functools import partial
+
 import torch
-from delta_rule import BLOCK, CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors
-from delta_rule_backward import check, store, update_gradients
-from kda import chunk_parts, decay_rows, parts_of, update_rows
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, walk
+from delta_rule_backward import check, store, store_chunk
+from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of
 
 import tilelang
 import tilelang.language as T
 
 # The equations are those of delta_rule_backward.py, with the decays of kda.py in the rows: those of
-# q, `row` and `column` are q E, k E and k / E, and S is exp(G[middle]) S. So what is behind their
+# q, `row` and `column` are q E, -k E and k / E, and S is exp(G[middle]) S. So what is behind their
 # products takes no exponentials; gradients of the rows themselves take the factors once more. What
-# dG[last] has besides is S' dS', of which each part grows by it, summed up by channel: the reverse
-# order has had that state and found its gradient just before.
+# dG[last] has besides, S' dS', is summed up by channel.
 
 
 @T.macro
-def sum_from_the_end(gates):
-    # A channel a thread, which loads several rows together.
-    chunk, channels = gates.shape
-    loaded = T.alloc_fragment((channels, BLOCK), "float32")
-    carry = T.alloc_fragment((channels,), "float32")
-    for d in T.Parallel(channels):
-        carry[d] = 0
-        for part in T.unroll(chunk // BLOCK):
-            for i in T.unroll(BLOCK):
-                loaded[d, i] = gates[chunk - 1 - part * BLOCK - i, d]
-            for i in T.unroll(BLOCK):
-                carry[d] += loaded[d, i]
-                gates[chunk - 1 - part * BLOCK - i, d] = carry[d]
+def sum_gates(d_gates, behind, target, first, h):
+    # A gate is in all G behind it: in `target`, from row `first` on, each row and those after it,
+    # and what is behind the chunk. A thread has a channel of half a chunk.
+    (chunk, channels), length = d_gates.shape, target.shape[0]
+    half = chunk // 2
+    gates = T.alloc_shared((chunk, channels), "float32")
+    loaded = T.alloc_fragment((2, channels, half), "float32")
+    total = T.alloc_fragment((2, channels), "float32")
+    totals = T.alloc_shared((2, channels), "float32")
+    # Rows of a fragment and channels of a sum both reach all banks.
+    T.annotate_layout({gates: tilelang.layout.make_swizzled_layout(gates)})
+    T.copy(d_gates, gates)
+    for side, d in T.Parallel(2, channels):
+        total[side, d] = 0
+        for i in T.unroll(half):
+            loaded[side, d, i] = gates[(side + 1) * half - 1 - i, d]
+            total[side, d] += loaded[side, d, i]
+    T.copy(total, totals)
+    for side, d in T.Parallel(2, channels):
+        total[side, d] = behind[d] + (1 - side) * totals[1, d]
+        for i in T.unroll(half):
+            row = first + (side + 1) * half - 1 - i
+            total[side, d] += loaded[side, d, i]
+            if row < length:
+                target[row, h, d] = total[side, d]
 
 
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
@@ -48,54 +61,32 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
         Tiles: T.Tensor((4, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
-        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
         State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
     ):
         # The blocks of a head share its tiles.
         with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
-            # The steps of a chunk wait for each other: a second block computes meanwhile.
-            T.annotate_min_blocks_per_sm(2)
-            T.annotate_producer_reg_dealloc(24)
-            T.annotate_consumer_reg_alloc(224)
-            k_row = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+            k_row, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(2)]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
-            beta = T.alloc_shared((chunk,), "float32")
-            state_shared = T.alloc_shared((d_key, columns), "bfloat16")
-            right_shared = T.alloc_shared((chunk, columns), "bfloat16")
-            updates_shared = T.alloc_shared((chunk, columns), "bfloat16")
+            state = T.alloc_fragment((d_key, columns), "float32")
             # The first products of a chunk wait for these: they arrive during the one before.
             T.annotate_ws_pipeline_depth({k_row: ahead, decay: ahead})
-            right = T.alloc_fragment((chunk, columns), "float32")
-            state = T.alloc_fragment((d_key, columns), "float32")
             here = slice(bx * columns, (bx + 1) * columns)
-            T.clear(state)
-            for n in T.Pipelined(chunks, num_stages=1):
-                rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(Decay[n, h, :, :], decay)
-                T.copy(Tiles[1, n, h, :, :], k_row)
-                T.copy(V[rows, h, here], v)
-                T.copy(BetaRows[n, h, :], beta)
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                decay_rows(state, decay, 0)
-                store(state, state_shared, State[n, h, :, here])
-                T.gemm(k_row, state_shared, right, clear_accum=True)
-                update_rows(beta, v, inverse, right, right_shared)
-                store(right, updates_shared, Updates[n, h, :, here])
-                T.gemm(k_column, updates_shared, state, transpose_A=True)
-                decay_rows(state, decay, 1)
+            tiles = k_row, k_column, v, inverse
+            loaded = *tiles, decay
+            load = partial(load_chunk, (V, Tiles, Inverse, Decay), loaded, h, here)
+            stores = [partial(store_chunk, tensor, h, here) for tensor in (State, Updates)]
+            walk(chunks, load, tiles, GatesOfChannels(decay), state, states=stores)
 
     return main
 
 
 @T.macro
-def find_updates(loaded, d_state_shared, weights, tile, right):
-    # R, by P in `weights`.
-    q, k_column, d_out, inverse = loaded
+def find_updates(loaded, d_state_shared, weights, tile, right, column):
+    # dv, by P in `weights`, and of `column` what comes from the state behind the chunk.
+    q, k_column, d_out, inverse, updates = loaded
     chunk = q.shape[0]
     scores = T.alloc_fragment((chunk, chunk), "float32")
     T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
@@ -103,53 +94,82 @@ def find_updates(loaded, d_state_shared, weights, tile, right):
     for i, j in T.Parallel(chunk, chunk):
         scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
     T.copy(scores, weights)
-    update_gradients(weights, d_out, inverse, tile, right)
-
-
-@T.macro
-def find_slopes(d_out, right_shared, behind, weights, slopes, column):
-    # dP in `weights`, dA, and of `column` what comes from the state behind the chunk.
-    (updates, d_state_shared), chunk = behind, d_out.shape[0]
-    scores = T.alloc_fragment((chunk, chunk), "float32")
-    d_system = T.alloc_fragment((chunk, chunk), "float32")
-    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-    T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+    T.gemm(weights, d_out, right, transpose_A=True)
     T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-        slopes[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
+    T.copy(right, tile)
+    T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
 
 
 @T.macro
-def of_queries(loaded, weights, query, column, d_state, d_last, d_gates):
+def find_slopes(loaded, tiles, right, d_beta, target):
+    # Of dv in `right`: dP in `weights`, -beta dA in `slopes`, and what dv . v is.
+    d_out, updates, v = loaded
+    weights, slopes, right_shared = tiles
+    chunk = d_out.shape[0]
+    scores, d_system = [T.alloc_fragment((chunk, chunk), "float32") for _ in range(2)]
+    product = T.alloc_fragment(right.shape, "float32")
+    store(right, right_shared, target)
+    T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
+    for i, d in T.Parallel(*right.shape):
+        product[i, d] = right[i, d] * v[i, d]
+    T.reduce_sum(product, d_beta, dim=1)
+    for i, j in T.Parallel(chunk, chunk):
+        d_system[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
+    T.copy(d_system, slopes)
+    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+    T.copy(scores, weights)
+
+
+@T.macro
+def of_queries(loaded, weights, query, column, d_state, d_gates):
     # dq, its parts of dG, of `column` and of the state's gradient.
     q, k_column, factor, d_out, state = loaded
-    chunk, d_key = q.shape
-    d_query = T.alloc_fragment((chunk, d_key), "float32")
     T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k_column, query)
-    T.gemm(q, d_out, d_state, transpose_A=True)
     T.gemm(weights, q, column, transpose_A=True)
-    for i, d in T.Parallel(chunk, d_key):
-        # The sums of gates begin at the last row.
-        last = T.if_then_else(i == chunk - 1, d_last[d], 0)
-        d_query[i, d] = q[i, d] * query[i, d] + last
+    T.gemm(q, d_out, d_state, transpose_A=True)
+    for i, d in T.Parallel(*q.shape):
+        d_gates[i, d] = q[i, d] * query[i, d]
         query[i, d] *= factor[i, d]
-    T.copy(d_query, d_gates)
 
 
 @T.macro
-def of_keys(loaded, slopes, right_shared, row, column, d_state):
-    # `row`, and the rest of `column` and of the state's gradient.
-    k_row, k_column, beta, state = loaded
+def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta):
+    # -row, dk in `column`, dbeta, and the parts of dG and of the state's gradient.
+    k_row, k_column, factor, beta, state = loaded
     T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes, k_column, row)
-    for i, j in T.Parallel(*slopes.shape):
-        slopes[i, j] *= beta[i]
-    for i, d in T.Parallel(*right_shared.shape):
-        right_shared[i, d] *= beta[i]
     T.gemm(slopes, k_row, column, transpose_A=True)
     T.gemm(k_row, right_shared, d_state, transpose_A=True)
+    for i, d in T.Parallel(*row.shape):
+        d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
+        column[i, d] = column[i, d] / factor[i, d] - row[i, d] * factor[i, d]
+        row[i, d] *= k_row[i, d]
+    T.reduce_sum(row, d_beta, dim=1, clear=False)
+    for i in T.Parallel(row.shape[0]):
+        d_beta[i] /= beta[i]
+
+
+@T.macro
+def load_gradients(tensors, tiles, h, n):
+    # In the order in which there is room for the next chunk's.
+    V, dOut, Tiles, Inverse, Decay, BetaRows, State, Updates = tensors
+    q, k_row, k_column, factor, v, d_out, inverse, decay, beta, state, updates = tiles
+    chunk = v.shape[0]
+    rows = slice(n * chunk, (n + 1) * chunk)
+    T.copy(Decay[n, h, :, :], decay)
+    T.copy(BetaRows[n, h, :], beta)
+    T.copy(Inverse[n, h, :, :], inverse)
+    T.copy(V[rows, h, :], v)
+    T.copy(Updates[n, h, :, :], updates)
+    T.copy(dOut[rows, h, :], d_out)
+    T.copy(Tiles[0, n, h, :, :], q)
+    T.copy(Tiles[2, n, h, :, :], k_column)
+    T.copy(Tiles[1, n, h, :, :], k_row)
+    T.copy(Tiles[3, n, h, :, :], factor)
+    T.copy(State[n, h, :, :], state)
 
 
 @T.macro
@@ -191,83 +211,54 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
+            tensors = V, dOut, Tiles, Inverse, Decay, BetaRows, State, Updates
+            rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
             q, k_row, k_column, factor = [
-                T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(4)
+                T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(4)
             ]
-            d_out = T.alloc_shared((chunk, d_value), "bfloat16")
+            v, d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(3)]
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
             beta = T.alloc_shared((chunk,), "float32")
             state = T.alloc_shared((d_key, d_value), "bfloat16")
-            updates = T.alloc_shared((chunk, d_value), "bfloat16")
+            T.annotate_ws_pipeline_depth({decay: 2, beta: 2})
             d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
-            # P, then dP; dA, then beta dA.
+            # P, then dP; -beta dA.
             weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile = T.alloc_shared((chunk, width), "bfloat16")
-            right_shared = T.alloc_shared((chunk, d_value), "bfloat16")
-            v = T.alloc_fragment((chunk, d_value), "bfloat16")
+            right_shared = T.alloc_shared(rows_of_values, "bfloat16")
             d_state = T.alloc_fragment((d_key, d_value), "float32")
-            right = T.alloc_fragment((chunk, d_value), "float32")
-            product = T.alloc_fragment((chunk, d_value), "float32")
-            query, row, column = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(3)]
+            right = T.alloc_fragment(rows_of_values, "float32")
+            query, row, column, d_gates = [
+                T.alloc_fragment(rows_of_keys, "float32") for _ in range(4)
+            ]
             d_beta = T.alloc_fragment((chunk,), "float32")
             d_last = T.alloc_shared((d_key,), "float32")
-            d_gates = T.alloc_shared((chunk, d_key), "float32")
-            # Rows of a fragment and channels of a sum both reach all banks.
-            T.annotate_layout({d_gates: tilelang.layout.make_swizzled_layout(d_gates)})
             T.clear(d_state)
             T.clear(d_last)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                T.copy(Decay[n, h, :, :], decay)
-                T.copy(Tiles[2, n, h, :, :], k_column)
-                T.copy(Tiles[0, n, h, :, :], q)
-                T.copy(dOut[rows, h, :], d_out)
-                T.copy(Inverse[n, h, :, :], inverse)
-                T.copy(BetaRows[n, h, :], beta)
-                T.copy(Updates[n, h, :, :], updates)
-                T.copy(State[n, h, :, :], state)
-                T.copy(Tiles[1, n, h, :, :], k_row)
-                T.copy(Tiles[3, n, h, :, :], factor)
-                T.copy(V[rows, h, :], v)
-
+                loaded = q, k_row, k_column, factor, v, d_out, inverse, decay, beta, state, updates
+                load_gradients(tensors, loaded, h, n)
                 decay_rows(d_state, decay, 1)
                 T.copy(d_state, d_state_shared)
-                loaded = q, k_column, d_out, inverse
-                find_updates(loaded, d_state_shared, weights, tile[:, values], right)
-                for i, d in T.Parallel(chunk, d_value):
-                    product[i, d] = right[i, d] * v[i, d]
-                    right_shared[i, d] = -right[i, d]
-                    right[i, d] *= beta[i]
-                T.reduce_sum(product, d_beta, dim=1)
-                store(right, tile[:, values], dV[rows, h, :])
-
-                behind = updates, d_state_shared
-                find_slopes(d_out, right_shared, behind, weights, slopes, column)
+                loaded = q, k_column, d_out, inverse, updates
+                find_updates(loaded, d_state_shared, weights, tile[:, values], right, column)
+                tiles = weights, slopes, right_shared
+                loaded = d_out, updates, v
+                find_slopes(loaded, tiles, right, d_beta, dV[rows, h, :])
                 loaded = q, k_column, factor, d_out, state
-                of_queries(loaded, weights, query, column, d_state, d_last, d_gates)
+                of_queries(loaded, weights, query, column, d_state, d_gates)
                 store(query, tile[:, keys], dQ[rows, h, :])
-
-                loaded = k_row, k_column, beta, state
-                of_keys(loaded, slopes, right_shared, row, column, d_state)
-                end_states(state, d_state, decay, d_last)
-
-                # A gate is in all G behind it.
-                for i, d in T.Parallel(chunk, d_key):
-                    d_gates[i, d] += (
-                        beta[i] * k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
-                    )
-                sum_from_the_end(d_gates)
-                T.copy(d_gates, dGate[rows, h, :])
-
-                for i, d in T.Parallel(chunk, d_key):
-                    column[i, d] = column[i, d] / factor[i, d] + beta[i] * row[i, d] * factor[i, d]
-                    row[i, d] *= k_row[i, d]
+                loaded = k_row, k_column, factor, beta, state
+                tiles = right_shared, slopes
+                of_keys(loaded, *tiles, row, column, d_state, d_gates, d_beta)
                 store(column, tile[:, keys], dK[rows, h, :])
-                T.reduce_sum(row, d_beta, dim=1, clear=False)
                 T.copy(d_beta, dBeta[rows, h])
+                sum_gates(d_gates, d_last, dGate, n * chunk, h)
+                end_states(state, d_state, decay, d_last)
 
     return main
 
@@ -289,7 +280,7 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     parts = parts_of(k, chunk, tiles=4)
     state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))
     kernels[0](q, k, gate, beta, *parts)
-    kernels[1](v, *parts, state, updates)
+    kernels[1](v, *parts[:3], state, updates)
     found = [torch.empty_like(x) for x in (q, k, v, gate, beta)]
     kernels[2](v, d_out, *parts, state, updates, *found)
     return found
