@@ -388,14 +388,14 @@ def sampling() -> Program:
 
 
 def windows(backward: bool) -> Program:
-    own, heads, key_heads, dim = example("flash_attention_windows"), 64, 8, 64
+    own, heads, key_heads, dim = example("flash_attention_windows_forward"), 64, 8, 64
     slopes = example("flash_attention_windows_backward")
 
     def case(kernels, device, batch, length, window):
         tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
         tensors.append(torch.randn(heads, device=device))
         d_out = torch.randn_like(tensors[0])
-        forward = own.attention(batch, heads, length, dim, window, key_heads, **wide)
+        forward = own.attention(batch, heads, length, dim, window, key_heads)
         if not backward:
             return Case(
                 lambda: [forward(*tensors)[0]],
@@ -409,13 +409,10 @@ def windows(backward: bool) -> Program:
 
         return Case(lambda: slopes.backward(tensors, out, log_sum, d_out, window), reference_slopes)
 
-    # All keys of a window of 128 and 24 positions.
-    wide = {"block_M": 192, "block_N": 160, "threads": 384, "tiles_ahead": 1}
-
     def part(batch, length, window):
         sizes = (batch, heads, length, dim, window, key_heads)
         if not backward:
-            return own.attention(*sizes, **wide)
+            return own.attention(*sizes)
         return slopes.gradients(*sizes, ranges=slopes.ranges_of(batch, key_heads))
 
     def work(batch, length, window):
