@@ -20,26 +20,21 @@ import tilelang.language as T
 ROWS = T.GemmWarpPolicy.FullRow
 # Rows of a tile: few positions of all heads that share keys.
 TILE = 64
-GROUPS = 4
-# Keys that a tile sees at most: scores of more do not fit the registers that four groups leave.
+# Keys that a tile sees at most: a group has their scores in registers.
 MOST_KEYS = 136
 
 
-def schedule():
+def schedule(groups):
     """Threads that load, and groups that multiply. "keys" has the keys and values of a stretch, and
     "queries0" the queries of the first group's tile."""
-    groups = range(GROUPS)
-    return T.WSSchedule(
-        num_warps=4 + 4 * GROUPS,
-        roles={
-            "load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24),
-            **{
-                f"rows{g}": T.WSRole(warps_lo=4 + 4 * g, warps_hi=8 + 4 * g, max_nreg=120)
-                for g in groups
-            },
-        },
-        pipelines={"keys": T.WSPipeline(2), **{f"queries{g}": T.WSPipeline(2) for g in groups}},
-    )
+    registers = {3: 160, 4: 120}[groups]
+    roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24)}
+    pipelines = {"keys": T.WSPipeline(2)}
+    for g in range(groups):
+        first = 4 + 4 * g
+        roles[f"rows{g}"] = T.WSRole(warps_lo=first, warps_hi=first + 4, max_nreg=registers)
+        pipelines[f"queries{g}"] = T.WSPipeline(2)
+    return T.WSSchedule(num_warps=4 + 4 * groups, roles=roles, pipelines=pipelines)
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,7 @@ class Stretch:
     """`positions` that a block takes at a time: each group has `tiles` of `rows` positions, which
     see `seen` keys, the last ones of `padded` (products take 16 at once)."""
 
+    groups: int
     packed: int
     rows: int
     tiles: int
@@ -54,15 +50,15 @@ class Stretch:
     padded: int
 
     @staticmethod
-    def of(heads, key_heads, window):
+    def of(groups, heads, key_heads, window):
         packed = heads // key_heads
         rows = TILE // packed
         seen = -(-(rows + window - 1) // 8) * 8
-        return Stretch(packed, rows, max(16 // rows, 1), seen, -(-seen // 16) * 16)
+        return Stretch(groups, packed, rows, max(24 // rows, 1), seen, -(-seen // 16) * 16)
 
     @property
     def positions(self):
-        return GROUPS * self.tiles * self.rows
+        return self.groups * self.tiles * self.rows
 
     @property
     def keys(self):
@@ -102,8 +98,8 @@ def load(stretch, part, shared):
     fill("keys", version, part.V, shared.V[version, :, :])
     T.producer_commit("keys")
     for step in T.serial(stretch.tiles):
-        for g in T.unroll(GROUPS, explicit=True):
-            first = part.begin + (step * GROUPS + g) * stretch.rows
+        for g in T.unroll(stretch.groups, explicit=True):
+            first = part.begin + (step * stretch.groups + g) * stretch.rows
             slot = T.producer_acquire(f"queries{g}")
             fill(f"queries{g}", slot, part.Q(first), shared.Q[g][slot, :, :, :])
             T.producer_commit(f"queries{g}")
@@ -130,10 +126,10 @@ def attend(g, stretch, part, shared, tensors, tile, window):
     queries = T.reshape(shared.Q[g], (2, TILE, dim))
     out_rows = T.reshape(shared.out[g], (TILE, dim))
     for i in T.Parallel(TILE):
-        tile.sinks[i] = tensors.Sinks[part.head + i % stretch.packed] * LOG2_E
+        tile.sinks[i] = tensors.Sinks[part.head + i % stretch.packed]
     version = T.consumer_wait("keys")
     for step in T.serial(stretch.tiles):
-        own = (step * GROUPS + g) * stretch.rows
+        own = (step * stretch.groups + g) * stretch.rows
         first = part.begin + own
         slot = T.consumer_wait(f"queries{g}")
         T.wgmma_gemm(
@@ -152,7 +148,7 @@ def attend(g, stretch, part, shared, tensors, tile, window):
             clear_accum=True,
         )
         for i in T.Parallel(TILE):
-            tile.row_sum[i] += T.exp2(tile.sinks[i] - tile.row_max[i] * scale)
+            tile.row_sum[i] += T.exp2(tile.sinks[i] * LOG2_E - tile.row_max[i] * scale)
         T.wait_wgmma(0)
         for i, j in T.Parallel(TILE, dim):
             tile.out[i, j] = tile.out[i, j] / tile.row_sum[i]
@@ -168,15 +164,16 @@ def attend(g, stretch, part, shared, tensors, tile, window):
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
-def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
+def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16, groups=3):
     """Result and sums of flash_attention_windows.attention, for heads of 64 elements, of which 2, 4
-    or 8 share keys, and windows of at most 105, 121 and 129 keys."""
+    or 8 share keys, and windows of at most 105, 121 and 129 keys. Three or four `groups` of warps
+    multiply."""
     if heads % key_heads or heads // key_heads not in (2, 4, 8):
         raise ValueError(
             f"found {heads} heads for {key_heads} of keys, wanted 2, 4 or 8 for each; "
             "flash_attention_windows.attention takes others"
         )
-    stretch = Stretch.of(heads, key_heads, window)
+    stretch = Stretch.of(groups, heads, key_heads, window)
     if stretch.seen > MOST_KEYS or dim != 64:
         raise ValueError(
             f"found heads of {dim}, and {stretch.seen} keys of a tile for a window of {window} "
@@ -184,7 +181,7 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
             "keys; flash_attention_windows.attention takes others"
         )
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
-    blocks, threads = processors(), 128 + 128 * GROUPS
+    blocks = processors()
     stretches = -(-length // stretch.positions) * key_heads * batch
 
     @T.prim_func
@@ -196,12 +193,12 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
     ):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         tensors = SimpleNamespace(Q=Q, K=K, V=V, Sinks=Sinks, Output=Output, LogSum=LogSum)
-        with T.Kernel(blocks, threads=threads) as block:
-            T.annotate_ws_schedule(schedule())
+        with T.Kernel(blocks, threads=128 + 128 * groups) as block:
+            T.annotate_ws_schedule(schedule(groups))
             tile, keys = (stretch.rows, stretch.packed, dim), (2, stretch.keys, dim)
             shared = SimpleNamespace(
-                Q=[T.alloc_shared((2, *tile), dtype) for _ in range(GROUPS)],
-                out=[T.alloc_shared(tile, dtype) for _ in range(GROUPS)],
+                Q=[T.alloc_shared((2, *tile), dtype) for _ in range(groups)],
+                out=[T.alloc_shared(tile, dtype) for _ in range(groups)],
                 K=T.alloc_shared(keys, dtype),
                 V=T.alloc_shared(keys, dtype),
             )
@@ -209,7 +206,7 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
             with T.ws_role("load"):
                 for wave in T.serial(waves):
                     load(stretch, part_of(stretch, tensors, wave * blocks + block), shared)
-            for g, role in enumerate([f"rows{g}" for g in range(GROUPS)]):
+            for g, role in enumerate([f"rows{g}" for g in range(groups)]):
                 with T.ws_role(role):
                     rows = SimpleNamespace(
                         scores=T.alloc_fragment((TILE, stretch.seen), T.float32),
