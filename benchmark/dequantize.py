@@ -124,7 +124,7 @@ def short(M, N, K, form):
                     break
     if form == "int4" and columns <= 32:
         found += [{**config, "scale_sums": True} for config in found]
-    return found
+    return found + [{**config, "apart": True} for config in found if config["split"] > 1]
 
 
 def row(form, M, N, K, wanted, packed=False, small=False):

@@ -591,7 +591,10 @@ def indexer_top_k() -> Program:
 
     return Program(
         "rows chosen by the indexer",
-        [own.ordered, own.top_k],
+        [
+            *(own.ordered, own.find_digit, own.by_passes, own.load, own.count_digits),
+            *(own.list_tile, own.find_kth, own.choose, own.top_k),
+        ],
         [lambda queries, length, k: own.top_k(k)],
         case,
         {"queries": 5, "length": 150, "k": 40},

@@ -118,6 +118,161 @@ def find_digit(counts, wanted, found):
             found[2] = counts[i, digit]
 
 
+@T.macro
+def by_passes(Scores, Chosen, query, seen, block):
+    """Any row, by five passes, `block` scores at a time."""
+    k = Chosen.shape[1]
+    counts = T.alloc_shared((257,), T.int32)
+    # The digit found last, how many of it are wanted, and how many are listed of each kind.
+    found = T.alloc_shared((4,), T.int32)
+    prefix = T.alloc_var(T.uint32, init=T.uint32(0))
+    wanted = T.alloc_var(T.int32, init=k)
+    for digit in T.unroll(4, explicit=True):
+        T.clear(counts)
+        for step in T.serial(T.ceildiv(seen, block)):
+            for j in T.Parallel(block):
+                row = step * block + j
+                if row < seen:
+                    key = ordered(Scores[query, row])
+                    if digit == 0 or key >> T.uint32(32 - 8 * digit) == prefix:
+                        bin = key >> T.uint32(24 - 8 * digit) & T.uint32(255)
+                        T.atomic_add(counts[bin], 1)
+        # As many have this digit or a larger one.
+        T.cumsum(counts, dim=0, reverse=True)
+        for j in T.Parallel(256):
+            if counts[j] >= wanted and counts[j + 1] < wanted:
+                found[0] = j
+                found[1] = wanted - counts[j + 1]
+        prefix = prefix << T.uint32(8) | T.cast(found[0], T.uint32)
+        wanted = found[1]
+    for j in T.Parallel(2):
+        found[2 + j] = 0
+    for step in T.serial(T.ceildiv(seen, block)):
+        for j in T.Parallel(block):
+            row = step * block + j
+            if row < seen:
+                key = ordered(Scores[query, row])
+                at = T.alloc_var(T.int32, init=k)
+                if key > prefix:
+                    at = T.atomic_add(found[2], 1, return_prev=True)
+                if key == prefix:
+                    at = k - wanted + T.atomic_add(found[3], 1, return_prev=True)
+                if at < k:
+                    Chosen[query, at] = row
+
+
+@T.macro
+def load(Scores, query, seen, first, quads, guarded, keys):
+    """The keys of some parts of a row, each of a vector of 4 for each lane and `quads` of these
+    behind the last one; where `guarded`, 0, which no number has, of what is not seen."""
+    loads, warps, width = keys.shape
+    # All loads first, so that they are in flight together.
+    scores = T.alloc_fragment((loads, warps, width), T.float32)
+    for u, w, i in T.Parallel(loads, warps, width):
+        row = first + (u * warps + w) * quads * 4 + i
+        scores[u, w, i] = Scores[query, row]
+    for u, w, i in T.Parallel(loads, warps, width):
+        row = first + (u * warps + w) * quads * 4 + i
+        seeing = row < seen if guarded else True
+        keys[u, w, i] = T.if_then_else(seeing, ordered(scores[u, w, i]), T.uint32(0))
+
+
+@T.macro
+def count_digits(Scores, query, seen, steps, quads, keys, counts):
+    """How many keys of some tiles have each value of their upper 11 bits."""
+    (loads, warps, width), each = keys.shape, counts.shape[1]
+    T.clear(counts)
+    for step in T.serial(steps):
+        load(Scores, query, seen, step * loads * warps * width, quads, True, keys)
+        for u, w, i in T.Parallel(loads, warps, width):
+            digit = T.cast(keys[u, w, i] >> T.uint32(21), T.int32)
+            T.atomic_add(counts[digit // each, digit % each], 1)
+
+
+@T.macro
+def list_tile(Scores, query, seen, first, guarded, least, keys, state):
+    """Append the keys from `least` on to the list, if there is room."""
+    kept, number, at, ends = state
+    (loads, warps, width), (threads,) = keys.shape, number.shape
+    listed = kept.shape[0] - 4 * loads
+    load(Scores, query, seen, first, LANES, guarded, keys)
+    T.clear(number)
+    for u, v in itertools.product(range(loads), range(4)):
+        for i in T.Parallel(threads):
+            if keys[u, i // LANES, i % LANES * 4 + v] >= least:
+                number[i] += T.uint32(1)
+    for i in T.Parallel(threads):
+        at[i] = T.min(T.atomic_add(ends[0], number[i], return_prev=True), T.uint32(listed))
+    for u, v in itertools.product(range(loads), range(4)):
+        for i in T.Parallel(threads):
+            key = keys[u, i // LANES, i % LANES * 4 + v]
+            if key >= least:
+                row = first + (u * warps + i // LANES) * width + i % LANES * 4 + v
+                low = T.cast(T.cast(row, T.uint32), T.uint64)  # no sign to extend
+                both = T.cast(key, T.uint64) << T.uint64(32) | low
+                # Places differ, so that stores need no order: no barriers between tiles.
+                T.atomic_store(kept[at[i]], both, memory_order="relaxed")
+                at[i] += T.uint32(1)
+
+
+@T.macro
+def find_kth(kept, size, k, least, counts, found, above: T.Ref, wanted: T.Ref):
+    """`above` becomes how far the k-th largest key of a list is above `least`, or at least
+    DIGITS * (DIGITS - 1) if it is not near; `wanted` how many of that key are to be chosen."""
+    threads, each = counts.shape
+    block = 4 * threads
+    wanted = k
+    above = T.uint32(0)
+    for upper in (True, False):
+        T.clear(counts)
+        for step in T.serial(T.ceildiv(size, block)):
+            for j in T.Parallel(block, coalesced_width=1):
+                n = step * block + j
+                if n < size:
+                    key = T.cast(kept[n] >> T.uint64(32), T.uint32) - least
+                    if upper or key // T.uint32(DIGITS) == above:
+                        value = key // T.uint32(DIGITS) if upper else key % T.uint32(DIGITS)
+                        digit = T.cast(T.min(value, T.uint32(DIGITS - 1)), T.int32)
+                        T.atomic_add(counts[digit // each, digit % each], 1)
+        find_digit(counts, wanted, found)
+        above = above * T.uint32(DIGITS) + T.cast(found[0], T.uint32)
+        wanted = found[1]
+
+
+@T.macro
+def choose(state, size, kth, wanted, query, Chosen):
+    """What is larger than the k-th key of a list, and as many equal ones as are wanted."""
+    kept, number, at, ends = state
+    k, threads = Chosen.shape[1], number.shape[0]
+    rows = T.alloc_shared((k,), T.int32)
+    T.clear(ends)
+    T.clear(number)
+    # Larger ones, and equal ones in the upper half of a number.
+    for step in T.serial(T.ceildiv(size, threads)):
+        for i in T.Parallel(threads):
+            if step * threads + i < size:
+                key = T.cast(kept[step * threads + i] >> T.uint64(32), T.uint32)
+                number[i] += T.if_then_else(key > kth, 1, T.if_then_else(key == kth, HIGH, 0))
+    for i in T.Parallel(threads):
+        at[i] = T.atomic_add(ends[0], number[i], return_prev=True)
+    for step in T.serial(T.ceildiv(size, threads)):
+        for i in T.Parallel(threads):
+            if step * threads + i < size:
+                both = kept[step * threads + i]
+                key = T.cast(both >> T.uint64(32), T.uint32)
+                place = T.alloc_var(T.uint32, init=T.uint32(k))
+                if key > kth:
+                    place = at[i] % HIGH
+                    at[i] += T.uint32(1)
+                if key == kth:
+                    place = T.cast(k - wanted, T.uint32) + at[i] // HIGH
+                    at[i] += HIGH
+                if place < T.uint32(k):
+                    T.atomic_store(rows[place], T.cast(both, T.int32), memory_order="relaxed")
+    # In vectors.
+    T.copy(rows, Chosen[query, 0])
+
+
 @tilelang.jit(out_idx=[-1])
 def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
@@ -131,136 +286,6 @@ def top_k(k, threads=256, loads=3, listed=4096):
     block = 4 * threads
     tile = loads * block
     warps, width, each = threads // LANES, 4 * LANES, DIGITS // threads
-
-    @T.macro
-    def by_passes(Scores, Chosen, query, seen):
-        """Any row, by five passes."""
-        counts = T.alloc_shared((257,), T.int32)
-        # The digit found last, how many of it are wanted, and how many are listed of each kind.
-        found = T.alloc_shared((4,), T.int32)
-        prefix = T.alloc_var(T.uint32, init=T.uint32(0))
-        wanted = T.alloc_var(T.int32, init=k)
-        for digit in T.unroll(4, explicit=True):
-            T.clear(counts)
-            for step in T.serial(T.ceildiv(seen, block)):
-                for j in T.Parallel(block):
-                    row = step * block + j
-                    if row < seen:
-                        key = ordered(Scores[query, row])
-                        if digit == 0 or key >> T.uint32(32 - 8 * digit) == prefix:
-                            bin = key >> T.uint32(24 - 8 * digit) & T.uint32(255)
-                            T.atomic_add(counts[bin], 1)
-            # As many have this digit or a larger one.
-            T.cumsum(counts, dim=0, reverse=True)
-            for j in T.Parallel(256):
-                if counts[j] >= wanted and counts[j + 1] < wanted:
-                    found[0] = j
-                    found[1] = wanted - counts[j + 1]
-            prefix = prefix << T.uint32(8) | T.cast(found[0], T.uint32)
-            wanted = found[1]
-        for j in T.Parallel(2):
-            found[2 + j] = 0
-        for step in T.serial(T.ceildiv(seen, block)):
-            for j in T.Parallel(block):
-                row = step * block + j
-                if row < seen:
-                    key = ordered(Scores[query, row])
-                    at = T.alloc_var(T.int32, init=k)
-                    if key > prefix:
-                        at = T.atomic_add(found[2], 1, return_prev=True)
-                    if key == prefix:
-                        at = k - wanted + T.atomic_add(found[3], 1, return_prev=True)
-                    if at < k:
-                        Chosen[query, at] = row
-
-    @T.macro
-    def load(Scores, query, seen, first, quads, guarded, keys):
-        """The keys of some parts of a row, each of a vector of 4 for each lane and `quads` of these
-        behind the last one; where `guarded`, 0, which no number has, of what is not seen."""
-        # All loads first, so that they are in flight together.
-        scores = T.alloc_fragment((loads, warps, width), T.float32)
-        for u, w, i in T.Parallel(loads, warps, width):
-            row = first + (u * warps + w) * quads * 4 + i
-            scores[u, w, i] = Scores[query, row]
-        for u, w, i in T.Parallel(loads, warps, width):
-            row = first + (u * warps + w) * quads * 4 + i
-            seeing = row < seen if guarded else True
-            keys[u, w, i] = T.if_then_else(seeing, ordered(scores[u, w, i]), T.uint32(0))
-
-    @T.macro
-    def list_tile(Scores, query, seen, first, guarded, least, keys, state):
-        """Append the keys from `least` on to the list, if there is room."""
-        kept, number, at, ends = state
-        load(Scores, query, seen, first, LANES, guarded, keys)
-        T.clear(number)
-        for u, v in itertools.product(range(loads), range(4)):
-            for i in T.Parallel(threads):
-                if keys[u, i // LANES, i % LANES * 4 + v] >= least:
-                    number[i] += T.uint32(1)
-        for i in T.Parallel(threads):
-            at[i] = T.min(T.atomic_add(ends[0], number[i], return_prev=True), T.uint32(listed))
-        for u, v in itertools.product(range(loads), range(4)):
-            for i in T.Parallel(threads):
-                key = keys[u, i // LANES, i % LANES * 4 + v]
-                if key >= least:
-                    row = first + (u * warps + i // LANES) * width + i % LANES * 4 + v
-                    both = T.cast(key, T.uint64) << T.uint64(32) | T.cast(row, T.uint64)
-                    # Places differ, so that stores need no order: no barriers between tiles.
-                    T.atomic_store(kept[at[i]], both, memory_order="relaxed")
-                    at[i] += T.uint32(1)
-
-    @T.macro
-    def find_kth(kept, size, least, counts, found, above: T.Ref, wanted: T.Ref):
-        """`above` becomes how far the k-th largest key of a list is above `least`, or at least
-        DIGITS * (DIGITS - 1) if it is not near; `wanted` how many of that key are to be chosen."""
-        wanted = k
-        above = T.uint32(0)
-        for upper in (True, False):
-            T.clear(counts)
-            for step in T.serial(T.ceildiv(size, block)):
-                for j in T.Parallel(block, coalesced_width=1):
-                    n = step * block + j
-                    if n < size:
-                        key = T.cast(kept[n] >> T.uint64(32), T.uint32) - least
-                        if upper or key // T.uint32(DIGITS) == above:
-                            value = key // T.uint32(DIGITS) if upper else key % T.uint32(DIGITS)
-                            digit = T.cast(T.min(value, T.uint32(DIGITS - 1)), T.int32)
-                            T.atomic_add(counts[digit // each, digit % each], 1)
-            find_digit(counts, wanted, found)
-            above = above * T.uint32(DIGITS) + T.cast(found[0], T.uint32)
-            wanted = found[1]
-
-    @T.macro
-    def choose(state, size, kth, wanted, query, Chosen):
-        """What is larger than the k-th key of a list, and as many equal ones as are wanted."""
-        kept, number, at, ends = state
-        rows = T.alloc_shared((k,), T.int32)
-        T.clear(ends)
-        T.clear(number)
-        # Larger ones, and equal ones in the upper half of a number.
-        for step in T.serial(T.ceildiv(size, threads)):
-            for i in T.Parallel(threads):
-                if step * threads + i < size:
-                    key = T.cast(kept[step * threads + i] >> T.uint64(32), T.uint32)
-                    number[i] += T.if_then_else(key > kth, 1, T.if_then_else(key == kth, HIGH, 0))
-        for i in T.Parallel(threads):
-            at[i] = T.atomic_add(ends[0], number[i], return_prev=True)
-        for step in T.serial(T.ceildiv(size, threads)):
-            for i in T.Parallel(threads):
-                if step * threads + i < size:
-                    both = kept[step * threads + i]
-                    key = T.cast(both >> T.uint64(32), T.uint32)
-                    place = T.alloc_var(T.uint32, init=T.uint32(k))
-                    if key > kth:
-                        place = at[i] % HIGH
-                        at[i] += T.uint32(1)
-                    if key == kth:
-                        place = T.cast(k - wanted, T.uint32) + at[i] // HIGH
-                        at[i] += HIGH
-                    if place < T.uint32(k):
-                        T.atomic_store(rows[place], T.cast(both, T.int32), memory_order="relaxed")
-        # In vectors.
-        T.copy(rows, Chosen[query, 0])
 
     @T.prim_func
     def main(
@@ -291,17 +316,13 @@ def top_k(k, threads=256, loads=3, listed=4096):
                 size = T.alloc_var(T.int32, init=0)
                 tries = T.alloc_var(T.int32, init=T.if_then_else(seen > tile, 0, 1))
                 while not done and tries < 2:
-                    T.clear(counts)
                     # Of a sample, so many more that the number is hardly ever too large.
                     share = T.cast(k, T.float32) * tile / T.cast(seen, T.float32)
                     likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, tile)
                     wanted = T.if_then_else(tries == 0, likely, k)
                     quads = T.if_then_else(tries == 0, seen // (4 * loads * warps), LANES)
-                    for step in T.serial(T.if_then_else(tries == 0, 1, T.ceildiv(seen, tile))):
-                        load(Scores, query, seen, step * tile, quads, True, keys)
-                        for u, w, i in T.Parallel(loads, warps, width):
-                            digit = T.cast(keys[u, w, i] >> T.uint32(21), T.int32)
-                            T.atomic_add(counts[digit // each, digit % each], 1)
+                    steps = T.if_then_else(tries == 0, 1, T.ceildiv(seen, tile))
+                    count_digits(Scores, query, seen, steps, quads, keys, counts)
                     find_digit(counts, wanted, found)
                     least = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32) << T.uint32(21))
                     T.clear(ends)
@@ -312,14 +333,14 @@ def top_k(k, threads=256, loads=3, listed=4096):
                     size = T.cast(ends[0], T.int32)
                     # The least digit is that of NaN alone, and of what is not seen.
                     if least > 0 and size >= k and size <= listed:
-                        find_kth(kept, size, least, counts, found, kth, wanted)
+                        find_kth(kept, size, k, least, counts, found, kth, wanted)
                         done = kth < T.uint32(DIGITS * (DIGITS - 1))
                         kth = kth + least
                     tries = tries + 1
                 if done:
                     choose(state, size, kth, wanted, query, Chosen)
                 else:
-                    by_passes(Scores, Chosen, query, seen)
+                    by_passes(Scores, Chosen, query, seen, block)
 
     return main
 

@@ -61,7 +61,8 @@ def mla_decode(
             row_max = T.alloc_fragment((block_H,), T.float32)
             row_max_before = T.alloc_fragment((block_H,), T.float32)
             rescale = T.alloc_fragment((block_H,), T.float32)
-            tile_sum = T.alloc_fragment((block_H,), T.float32)
+            # A sum for each key of a tile: they are added up once, at the end.
+            sums = T.alloc_fragment((block_H, block_N), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
 
             rows = slice(bx * block_H, (bx + 1) * block_H)
@@ -69,7 +70,7 @@ def mla_decode(
                 T.copy(Q[by, rows, here], Q_shared[p])
                 T.clear(out[p])
             T.copy(Q_rope[by, rows, :], Q_rope_local)
-            T.clear(row_sum)
+            T.clear(sums)
             T.fill(row_max, -T.infinity(T.float32))
             for step in T.Pipelined(steps, num_stages=num_stages):
                 first = (bz * steps + step) * block_N
@@ -107,9 +108,9 @@ def mla_decode(
                 for values, part in zip(KV_shared, out, strict=True):
                     T.gemm(weights_shared, values, part, policy=T.GemmWarpPolicy.FullCol)
                 # Beside the products.
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_H):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                for i, j in T.Parallel(block_H, block_N):
+                    sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
+            T.reduce_sum(sums, row_sum, dim=1)
             parts = T.view(Output, (1, batch, heads, dim)) if LogSum is None else Output
             for part, here in zip(out, columns, strict=True):
                 for i, j in T.Parallel(block_H, width):

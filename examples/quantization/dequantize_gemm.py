@@ -81,7 +81,7 @@ def pack(form, pairs, scale):
     that has no room in `PACKED_SCALES` is refused, but where all its weights are zero."""
     if form == "mxfp4":
         groups = torch.nn.functional.pad(pairs & 0x77, (0, -pairs.shape[1] % 16))
-        used = scale.T[groups.view(len(pairs), -1, 16).any(-1)]
+        used = scale.T[groups.view(len(pairs), -1, 16).any(-1).bool()]
         least, most = PACKED_SCALES
         if ((used < least) | (used > most)).any():
             raise ValueError(
@@ -142,6 +142,26 @@ def add_up(local, partial, arrivals, tile, split):
 
 
 @T.macro
+def leave(local, partial, share, row, column, factor):
+    """A share of a tile, turned, times `factor`, for `add_shares`."""
+    for n, m in T.Parallel(*local.shape):
+        partial[share, row + m, column + n] = local[n, m] * factor if factor > 1 else local[n, m]
+
+
+@T.macro
+def add_shares(partial, C):
+    """C of shares (split, M, N), of whole tiles of this kernel; the sum is in their order."""
+    with T.Kernel(T.ceildiv(C.shape[1], 128), T.ceildiv(C.shape[0], 8), threads=256) as (bx, by):
+        sums = T.alloc_fragment((8, 128), T.float32)
+        T.clear(sums)
+        T.pdl_sync()
+        for share in T.unroll(partial.shape[0]):
+            for i, j in T.Parallel(8, 128):
+                sums[i, j] += partial[share, by * 8 + i, bx * 128 + j]
+        T.copy(sums, C[by * 8, bx * 128])
+
+
+@T.macro
 def store(local, C, C_shared, row, column, factor):
     """The transpose of a tile, times `factor`, to C, by matrices that are transposed on the way
     (stmatrix)."""
@@ -170,6 +190,134 @@ FORMS = {
 }
 
 
+class Step(NamedTuple):
+    """What a block multiplies in a step: tiles of `block_K` along K, unpacked in `parts`."""
+
+    form: Form
+    group: int
+    block_M: int
+    block_N: int
+    block_K: int
+    parts: int
+    packed: bool
+    scale_sums: bool
+
+    @property
+    def width(self):
+        """Of a part."""
+        return self.block_K // self.parts
+
+    @property
+    def scaled(self):
+        """Elements of a step along K that have a scale in common."""
+        return min(self.group, self.block_K)
+
+    @property
+    def by_words(self):
+        """Whether weights are unpacked by words, as packed MXFP4 is, not by a cast."""
+        return self.packed and self.form.scale == T.uint8
+
+    @property
+    def factor(self):
+        """By which the product has to be multiplied."""
+        return 2.0**OFFSET if self.by_words else 1.0
+
+    def checked(self):
+        """Itself, if the sums of a part may take a scale where they are to."""
+        if self.scale_sums and self.form.scale == T.uint8:
+            raise ValueError("found scale_sums for mxfp4, wanted it for int4")
+        if self.scale_sums and self.scaled % self.width:
+            found, group = f"found parts of {self.width}", f"groups of {self.group}"
+            raise ValueError(f"{found}, wanted {group} to be whole")
+        return self
+
+
+@T.macro
+def load_part(B_shared, B_local, first, step):
+    """The weights of a part, from element `first` of a step on, as they are."""
+    if step.by_words or (step.packed and step.width < PACKED):
+        rows, held = B_local.shape
+        elements = step.width // held  # of a word, or one
+        for n, j in T.Parallel(rows, held):
+            place = part_of_pack(first, step.width, elements * j) // elements
+            B_local[n, j] = B_shared[n, place]
+    else:
+        T.copy(B_shared[:, first : first + step.width], B_local)
+
+
+@T.macro
+def scaled_weights(B_local, weight, scale_shared, first, step):
+    """The weights of a part, and their scales."""
+    for n, j in T.Parallel(*weight.shape):
+        place = place_in_pack(j, step.width) if step.packed else j
+        integer = T.cast(B_local[n, place], weight.dtype)
+        if step.scale_sums:
+            weight[n, j] = integer
+        else:
+            weight[n, j] = integer * scale_shared[(first + j) // step.scaled, n]
+
+
+@T.macro
+def scaled_floats(B_local, weight, scale_shared, first, step):
+    """The same of MXFP4. A scale's bits are those of the exponent of the bfloat16 2 ** (scale -
+    127)."""
+    rows, width = weight.shape
+    if step.packed:
+        pairs = T.view(weight, (rows, width // 2), T.uint32)
+        for n, j in T.Parallel(rows, width // 2):
+            word = B_local[n, place_in_pack(2 * j, width) // 8]
+            pairs[n, j] = e2m1_pair(word, j % 16 // 4)
+    for n, j in T.Parallel(rows, width):
+        exponent = T.cast(scale_shared[(first + j) // step.scaled, n], T.uint16)
+        if step.packed:
+            exponent = exponent + T.uint16(126 - OFFSET)
+        power = T.reinterpret(exponent << 7, T.bfloat16)
+        if step.packed:
+            weight[n, j] = weight[n, j] * power
+        else:
+            weight[n, j] = T.cast(B_local[n, j], weight.dtype) * power
+
+
+@T.macro
+def multiply(operands, tiles, local, place, steps, num_stages, step):
+    """`local` becomes the part of the product's tile at `place` by `steps` of K, those of a
+    share."""
+    A, B, scale = operands
+    A_shared, B_bytes, scale_shared = tiles
+    row, column, share = place
+    rows, width, parts = step.block_N, step.width, step.parts
+    kind, elements = (T.uint32, 8) if step.by_words else (step.form.weight, 1)
+    B_shared = T.view(B_bytes, (rows, step.block_K // elements), kind)
+    B_local = [T.alloc_fragment((rows, width // elements), kind) for _ in range(parts)]
+    if step.by_words:
+        T.annotate_layout({words: words_of_threads(rows, width) for words in B_local})
+    weight = [T.alloc_fragment((rows, width), step.form.dtype) for _ in range(parts)]
+    if step.scale_sums:
+        sums = [T.alloc_fragment(local.shape, T.float32) for _ in range(parts)]
+    T.clear(local)
+    for i in T.Pipelined(steps, num_stages=num_stages):
+        k = share * steps + i
+        T.copy(A[row * step.block_M, k * step.block_K], A_shared)
+        T.copy(B[column * rows, k * (step.block_K // 2)], B_bytes)
+        T.copy(scale[k * step.block_K // step.group, column * rows], scale_shared)
+        for p in T.unroll(parts, explicit=True):
+            first = p * width
+            load_part(B_shared, B_local[p], first, step)
+            if step.form.scale == T.uint8:
+                scaled_floats(B_local[p], weight[p], scale_shared, first, step)
+            else:
+                scaled_weights(B_local[p], weight[p], scale_shared, first, step)
+            A_part, of_part = A_shared[:, first : first + width], local
+            if step.scale_sums:
+                of_part = sums[p]
+                T.clear(of_part)
+            T.gemm(weight[p], A_part, of_part, transpose_B=True, policy=ROWS)
+        # Behind all products: they run while others are unpacked.
+        for p in T.unroll(parts if step.scale_sums else 0, explicit=True):
+            for n, m in T.Parallel(*local.shape):
+                local[n, m] += sums[p][n, m] * scale_shared[p * width // step.scaled, n]
+
+
 @tilelang.jit(out_idx=[-1])
 def matmul(
     form,
@@ -189,134 +337,67 @@ def matmul(
     blocks=None,
     padded=False,
     scale_sums=False,
+    apart=False,
 ):
     """C (M, N) of A (M, K) and B (N, K) in `form`, two elements in a byte, which has for `group` of
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
-    zeros, which are 0 again behind the kernel. `packed` weights come from `pack`; block_K is then a
-    multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is multiplied
-    while the next one is unpacked. With packed MXFP4, `threads` are twice block_N.
+    zeros, which are 0 again behind the kernel; the last one adds up, or with `apart` a second
+    kernel, which is faster where tiles are large. `packed` weights come from `pack`; block_K is
+    then a multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is
+    multiplied while the next one is unpacked. With packed MXFP4, `threads` are twice block_N.
     With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
     share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
     its weights: fewer instructions where A has few rows."""
-    element, dtype, scale_type, usual = FORMS[form]
-    group = group or usual
-    scaled = min(group, block_K)
-    if scale_sums and scale_type == T.uint8:
-        raise ValueError(f"found scale_sums for {form}, wanted it for int4")
-    if scale_sums and scaled % (block_K // parts):
-        raise ValueError(f"found parts of {block_K // parts}, wanted groups of {group} to be whole")
+    _, dtype, scale_type, usual = kind = FORMS[form]
+    tile = block_M, block_N, block_K
+    step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked()
     steps = -(-K // (block_K * split))
     columns = -(-K // PACKED) * PACKED if packed else K
     grid = -(-N // block_N), -(-M // block_M), split
-    tiles = grid[0] * grid[1]
-    width = block_K // parts
-    # Packed MXFP4 is unpacked by words, not by a cast.
-    by_words = packed and form == "mxfp4"
-    factor = 2.0**OFFSET if by_words else 1.0
-
-    @T.macro
-    def scaled_weights(B_local, weight, scale_shared, first):
-        """The weights of a part, from element `first` of a step on, and their scales."""
-        for n, j in T.Parallel(block_N, width):
-            place = place_in_pack(j, width) if packed else j
-            integer = T.cast(B_local[n, place], dtype)
-            if scale_sums:
-                weight[n, j] = integer
-            else:
-                weight[n, j] = integer * scale_shared[(first + j) // scaled, n]
-
-    @T.macro
-    def scaled_floats(B_local, weight, scale_shared, first):
-        """The same of MXFP4. A scale's bits are those of the exponent of the bfloat16 2 ** (scale -
-        127)."""
-        if packed:
-            pairs = T.view(weight, (block_N, width // 2), T.uint32)
-            for n, j in T.Parallel(block_N, width // 2):
-                word = B_local[n, place_in_pack(2 * j, width) // 8]
-                pairs[n, j] = e2m1_pair(word, j % 16 // 4)
-        for n, j in T.Parallel(block_N, width):
-            exponent = T.cast(scale_shared[(first + j) // scaled, n], T.uint16)
-            if packed:
-                exponent = exponent + T.uint16(126 - OFFSET)
-            power = T.reinterpret(exponent << 7, T.bfloat16)
-            if packed:
-                weight[n, j] = weight[n, j] * power
-            else:
-                weight[n, j] = T.cast(B_local[n, j], dtype) * power
-
-    @T.macro
-    def multiply(A, B, scale, A_shared, B_bytes, scale_shared, local, row, column, share):
-        """`local` becomes the product's part by a share of K."""
-        kind, elements = (T.uint32, 8) if by_words else (element, 1)
-        B_shared = T.view(B_bytes, (block_N, block_K // elements), kind)
-        B_local = [T.alloc_fragment((block_N, width // elements), kind) for _ in range(parts)]
-        if by_words:
-            T.annotate_layout({words: words_of_threads(block_N, width) for words in B_local})
-        weight = [T.alloc_fragment((block_N, width), dtype) for _ in range(parts)]
-        if scale_sums:
-            sums = [T.alloc_fragment((block_N, block_M), T.float32) for _ in range(parts)]
-        T.clear(local)
-        for i in T.Pipelined(steps, num_stages=num_stages):
-            k = share * steps + i
-            T.copy(A[row * block_M, k * block_K], A_shared)
-            T.copy(B[column * block_N, k * (block_K // 2)], B_bytes)
-            T.copy(scale[k * block_K // group, column * block_N], scale_shared)
-            for p in T.unroll(parts, explicit=True):
-                first = p * width
-                if by_words or (packed and width < PACKED):
-                    for n, j in T.Parallel(block_N, width // elements):
-                        place = part_of_pack(first, width, elements * j) // elements
-                        B_local[p][n, j] = B_shared[n, place]
-                else:
-                    T.copy(B_shared[:, first : first + width], B_local[p])
-                if scale_type == T.uint8:
-                    scaled_floats(B_local[p], weight[p], scale_shared, first)
-                else:
-                    scaled_weights(B_local[p], weight[p], scale_shared, first)
-                A_part, of_part = A_shared[:, first : first + width], local
-                if scale_sums:
-                    of_part = sums[p]
-                    T.clear(of_part)
-                T.gemm(weight[p], A_part, of_part, transpose_B=True, policy=ROWS)
-            # Behind all products: they run while others are unpacked.
-            for p in T.unroll(parts if scale_sums else 0, explicit=True):
-                for n, m in T.Parallel(block_N, block_M):
-                    local[n, m] += sums[p][n, m] * scale_shared[p * width // scaled, n]
+    apart = apart and split > 1
+    tiles = (grid[0] * grid[1], block_N, block_M)
+    whole = (grid[1] * block_M, -(-grid[0] * block_N // 128) * 128)  # of `add_shares`, too
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, columns // 2), T.uint8),
-        scale: T.Tensor((T.ceildiv(K, group), N), scale_type),
+        scale: T.Tensor((T.ceildiv(K, step.group), N), scale_type),
         arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), dtype),
     ):
         if split > 1:
-            partial = T.alloc_global((split, tiles, block_N, block_M), T.float32)
+            partial = T.alloc_global((split, *(whole if apart else tiles)), T.float32)
         if padded:
             A_wide = T.alloc_global((M, -(-K // 8) * 8), dtype)
             copy_rows((A, A_wide))
-        left = A_wide if padded else A
+        operands = (A_wide if padded else A, B, scale)
         with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
             bx, by, bz = (T.get_block_binding(d) for d in range(3))
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
-            scale_shared = T.alloc_shared((block_K // scaled, block_N), scale_type)
+            scale_shared = T.alloc_shared((block_K // step.scaled, block_N), scale_type)
             C_local = T.alloc_fragment((block_N, block_M), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
+            if padded:
+                T.pdl_sync()  # launched beside the end of the copy
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
+            shared = (A_shared, B_bytes, scale_shared)
             if blocks:
                 for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
-                    multiply(
-                        left, B, scale, A_shared, B_bytes, scale_shared, C_local, row, column, 0
-                    )
-                    store(C_local, C, C_shared, row * block_M, column * block_N, factor)
+                    multiply(operands, shared, C_local, (row, column, 0), steps, num_stages, step)
+                    store(C_local, C, C_shared, row * block_M, column * block_N, step.factor)
             else:
-                multiply(left, B, scale, A_shared, B_bytes, scale_shared, C_local, by, bx, bz)
-                if split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
-                    store(C_local, C, C_shared, by * block_M, bx * block_N, factor)
+                multiply(operands, shared, C_local, (by, bx, bz), steps, num_stages, step)
+                row, column = by * block_M, bx * block_N
+                if apart:
+                    leave(C_local, partial, bz, row, column, step.factor)
+                elif split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
+                    store(C_local, C, C_shared, row, column, step.factor)
+        if apart:
+            add_shares(partial, C)
 
     return main
 

@@ -58,8 +58,8 @@ def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state)
     pivots, weights, numbers = state
     count = pivots.shape[0]
     behind = T.alloc_var(T.uint32, init=high)
-    from_low = T.alloc_var(T.int32, init=2147483647)
-    from_behind = T.alloc_var(T.int32, init=0)
+    from_low = T.alloc_var(T.float32, init=T.infinity(T.float32))
+    from_behind = T.alloc_var(T.float32, init=0.0)
     while behind - low > T.uint32(1) and from_low > most and from_low - from_behind > 1:
         begin = T.alloc_var(T.uint32, init=low)
         end = T.alloc_var(T.uint32, init=behind)
@@ -122,8 +122,7 @@ def measure_maxima(source, by_weight, state):
     T.clear(number)
     for c in T.unroll(values.shape[0], explicit=True):
         for p, j in T.Parallel(*number.shape):
-            if values[c, j] >= pivots[p]:
-                number[p, j] += 1
+            number[p, j] += T.cast(values[c, j] >= pivots[p], T.float32)
     T.reduce_sum(number, numbers, dim=1)
 
 
@@ -222,7 +221,7 @@ def by_passes(Logits, row, k, p, uniform, Token, logits, state):
     # Of 32 lines, each a warp's part of a block.
     groups = -(-tiles_of(Logits, logits) * loads * (block // LINE) // LANES)
     weight = T.alloc_fragment((PIVOTS, block), T.float32)
-    number = T.alloc_fragment((PIVOTS, block), T.int32)
+    number = T.alloc_fragment((PIVOTS, block), T.float32)
     line_tops = T.alloc_shared((groups, LANES), T.float32)
     line_weights = T.alloc_shared((groups, LANES), T.float32)
     of_lines = (line_tops, line_weights)
@@ -263,8 +262,9 @@ def sort_by_place(listed, size, ordered_list, number, rank):
             for v in T.unroll(VECTOR, explicit=True):
                 for i, part in T.Parallel(apiece, PARTS):
                     other = (n * PARTS + part) * VECTOR + v
-                    if places[other] < places[step * apiece + i]:
-                        number[i, part] += 1
+                    # The sign of a difference, which is shifted and added by one instruction.
+                    distance = places[other] - places[step * apiece + i]
+                    number[i, part] += T.cast(T.cast(distance, T.uint32) >> T.uint32(31), T.int32)
         T.reduce_sum(number, rank, dim=1)
         for i in T.Parallel(apiece):
             if step * apiece + i < size:
@@ -283,10 +283,11 @@ def sum_larger(value, weight, size, k, larger, number, rank, above, sum_above):
             for v in T.unroll(VECTOR, explicit=True):
                 for i, part in T.Parallel(apiece, PARTS):
                     other = (n * PARTS + part) * VECTOR + v
-                    is_larger = value[other] > value[step * apiece + i]
-                    number[i, part] += T.cast(is_larger, T.int32)
-                    # All weights are loaded, in vectors.
-                    above[i, part] += T.cast(is_larger, T.float32) * weight[other]
+                    # 0 or 1, which one instruction gives, and another one adds; all weights are
+                    # loaded, in vectors.
+                    is_larger = T.cast(value[other] > value[step * apiece + i], T.float32)
+                    number[i, part] += is_larger
+                    above[i, part] += is_larger * weight[other]
         T.reduce_sum(number, rank, dim=1)
         T.reduce_sum(above, sum_above, dim=1)
         for i in T.Parallel(apiece):
@@ -309,6 +310,8 @@ def by_comparison(listed, size, apiece, top, k, p, uniform, row, Token):
     first = T.alloc_shared((2,), T.int32)
     number = T.alloc_fragment((apiece, PARTS), T.int32)
     rank = T.alloc_fragment((apiece,), T.int32)
+    larger_ones = T.alloc_fragment((apiece, PARTS), T.float32)
+    value_rank = T.alloc_fragment((apiece,), T.float32)
     above = T.alloc_fragment((apiece, PARTS), T.float32)
     sum_above = T.alloc_fragment((apiece,), T.float32)
     total = T.alloc_shared((1,), T.float32)
@@ -318,7 +321,7 @@ def by_comparison(listed, size, apiece, top, k, p, uniform, row, Token):
     for j in T.Parallel(ranked, coalesced_width=1):
         weight[j] = T.if_then_else(j < size, weight_of(value[j], top), 0)
         larger[j] = T.infinity(T.float32)
-    sum_larger(value, weight, size, k, larger, number, rank, above, sum_above)
+    sum_larger(value, weight, size, k, larger, larger_ones, value_rank, above, sum_above)
     for j in T.Parallel(ranked, coalesced_width=1):
         of_all[j] = T.if_then_else(larger[j] < T.infinity(T.float32), weight[j], 0)
     T.reduce_sum(of_all, total, dim=0)
@@ -426,18 +429,19 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
         with T.Kernel(batch, threads=threads) as row:
             logits = T.alloc_fragment((loads, block), T.float32)
             pivots = T.alloc_fragment((PIVOTS,), T.float32)
-            # Shared: what decides about loops is the same in all threads.
+            # Shared: what decides about loops is the same in all threads. Numbers are floats, exact
+            # up to 2 ** 24: one instruction compares, another one adds.
             weights = T.alloc_shared((PIVOTS,), T.float32)
-            numbers = T.alloc_shared((PIVOTS,), T.int32)
+            numbers = T.alloc_shared((PIVOTS,), T.float32)
             state = (pivots, weights, numbers)
             # The same for the parts.
             list_pivots = T.alloc_fragment((LIST_PIVOTS,), T.float32)
-            list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.int32))
+            list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.float32))
             # Each thread compares with all of them.
             T.annotate_layout(
                 {list_pivots: make_fully_replicated_layout_fragment(list_pivots, threads)}
             )
-            number = T.alloc_fragment((LIST_PIVOTS, threads), T.int32)
+            number = T.alloc_fragment((LIST_PIVOTS, threads), T.float32)
             maxima = T.alloc_fragment((tiles, threads), T.float32)
             of_tile = T.alloc_fragment((block,), T.float32)
             of_thread = T.alloc_fragment((threads,), T.float32)

@@ -91,11 +91,10 @@ class CopyOperator : public TileOperator {
     if (!choice.Is(kByThreads) && !choice.Has(kByCpAsync)) {
       ThrowBug(span, "T.copy", "found a copy without an instruction");
     }
-    const std::string why = choice.WhyNot(kByTma);
-    if (why.find(kTouchedElsewhere) != std::string::npos) {
+    if (choice.touched_elsewhere) {
       scope->Note(span, "T.copy " + std::string(src_.buffer->name) + " to " +
                             std::string(dst_.buffer->name) +
-                            ": by the threads, not by TMA: found " + why +
+                            ": by the threads, not by TMA: found " + choice.WhyNot(kByTma) +
                             ", wanted stores by T.copy alone");
     }
     return nest_->Lower(scope);

@@ -10,6 +10,7 @@ namespace tl {
 namespace {
 
 constexpr const char* kDemandedByUser = "demanded";
+constexpr const char* kTouchedElsewhere = "touched_elsewhere";
 constexpr const char* kAligned = "aligned";
 constexpr const char* kBlockDim = "block_dim";
 
@@ -52,6 +53,7 @@ Call WithChoice(const CallNode* copy, const CopyChoice& choice) {
   attrs.Set(kInstruction, choice.candidates);
   if (!choice.rejected.empty()) attrs.Set(kRejected, choice.rejected);
   if (choice.demanded) attrs.Set(kDemandedByUser, int64_t(1));
+  if (choice.touched_elsewhere) attrs.Set(kTouchedElsewhere, int64_t(1));
   if (choice.aligned) attrs.Set(kAligned, choice.aligned);
   if (choice.block_dim) attrs.Set(kBlockDim, static_cast<int64_t>(*choice.block_dim));
   return WithTileOpAttrs(copy, attrs);
@@ -64,6 +66,7 @@ CopyChoice ChoiceOf(const CallNode* copy) {
   choice.candidates = attrs.at(kInstruction).cast<Array<String>>();
   if (attrs.count(kRejected)) choice.rejected = attrs.at(kRejected).cast<Map<String, String>>();
   choice.demanded = attrs.count(kDemandedByUser) != 0;
+  choice.touched_elsewhere = attrs.count(kTouchedElsewhere) != 0;
   choice.aligned = TileOpIntAttr(copy, kAligned, 0);
   if (attrs.count(kBlockDim)) choice.block_dim = TileOpIntAttr(copy, kBlockDim, 0);
   return choice;

@@ -10,8 +10,9 @@
  *   "aligned": 16: every row that cp.async would move begins and ends at multiples of so many bytes
  *     on both sides; absent where fewer than 4 are proved;
  *   "bytes": 16: those of a lane that one instruction of "buffer_load_lds" moves;
+ *   "touched_elsewhere": 1: TMA would store the tile if copies alone stored to its tensor;
  *   "block_dim": 0: in a cluster, the dimension, of those longer than 1, in which TMA can load a
- * part of the tile for each block.
+ *     part of the tile for each block.
  *
  * A load by TMA or by cp.async needs a pass that lets threads wait for it: one that none narrows to
  * either is made by the threads. So is one by "registers" that no pipeline splits into two copies.
@@ -67,6 +68,7 @@ struct CopyChoice {
   Array<String> candidates;
   Map<String, String> rejected;
   bool demanded = false;
+  bool touched_elsewhere = false;
   int64_t aligned = 0;
   std::optional<size_t> block_dim;
 
@@ -97,9 +99,6 @@ CopyChoice FirstOf(const CopyChoice& candidates, bool has_async_owner,
                    const std::function<std::string(const std::string&)>& why_not);
 /*! Why a load is not made by what no pass lets threads wait for. */
 inline constexpr const char* kUnwaited = "no pass lets threads wait for it";
-/*! Why TMA makes no store to a tensor that other statements of the kernel touch, behind its name.
- */
-inline constexpr const char* kTouchedElsewhere = ", which the kernel also touches in another way";
 /*! The choice of a copy that a pass makes of its own, for threads, between these buffers. */
 CopyChoice ChoiceOfThreads(const Var& src, const Var& dst);
 

@@ -7,16 +7,20 @@
 
 namespace tl {
 
-std::vector<Intrinsic> HopperIntrinsics() {
-  constexpr IntrinsicEffects kPure = IntrinsicEffects::None(), kExplicit = kPure.Schedules();
-  constexpr IntrinsicEffects kArrival = kExplicit.Tells(ThreadScope::kBlock);
-  constexpr IntrinsicEffects kWgmmaIssue =
-      kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kIssue).Gives(CallResult::kOfThread);
-  constexpr IntrinsicEffects kFence = kPure.Barrier(ThreadScope::kThread);
-  constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Access::kRead,
-                   kWrite = Access::kWrite, kReadWrite = Access::kReadWrite,
-                   kAsyncProxyRead = Access::kAsyncProxyRead;
-  std::vector<Intrinsic> rows = {
+namespace {
+
+constexpr IntrinsicEffects kPure = IntrinsicEffects::None(), kExplicit = kPure.Schedules();
+constexpr IntrinsicEffects kArrival = kExplicit.Tells(ThreadScope::kBlock);
+constexpr IntrinsicEffects kWgmmaIssue =
+    kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kIssue).Gives(CallResult::kOfThread);
+constexpr IntrinsicEffects kFence = kPure.Barrier(ThreadScope::kThread);
+constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Access::kRead,
+                 kWrite = Access::kWrite, kReadWrite = Access::kReadWrite,
+                 kAsyncProxyRead = Access::kAsyncProxyRead;
+
+/*! Of mbarriers, and fences between proxies. */
+std::vector<Intrinsic> MbarrierIntrinsics() {
+  return {
       // mbarrier_init(barrier, arrivals of a phase)
       {kMbarrierInit, "tl::mbarrier_init", "tl/mbarrier.h", 0, {kBarrier, kNone}, kExplicit},
       // mbarrier_wait(barrier, parity of the phase: 0 for the first one)
@@ -67,6 +71,12 @@ std::vector<Intrinsic> HopperIntrinsics() {
       {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}, kExplicit},
       {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}, kFence},
       {"tl.fence_proxy_async_all", "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}, kFence},
+  };
+}
+
+/*! Of the descriptors of operands of wgmma. */
+std::vector<Intrinsic> DescriptorIntrinsics() {
+  return {
       // wgmma_descriptor<swizzle>(first element, leading, stride), in bytes
       {kWgmmaDescriptor,
        "tl::wgmma_descriptor",
@@ -111,6 +121,12 @@ std::vector<Intrinsic> HopperIntrinsics() {
        0,
        {kReadWrite, kNone},
        kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kOperand)},
+  };
+}
+
+/*! Of wgmma, its groups and its accumulators. */
+std::vector<Intrinsic> WgmmaIntrinsics() {
+  return {
       // wgmma_ss<m, n, k, A, B, C, A is K-major, B is K-major>(c, a, b, sum): c = a * b, + c if sum
       {kWgmmaShared,
        "tl::wgmma_ss",
@@ -171,6 +187,12 @@ std::vector<Intrinsic> HopperIntrinsics() {
        1,
        {kReadWrite},
        kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
+  };
+}
+
+/*! Of registers of warp groups, elected threads and dependent launches. */
+std::vector<Intrinsic> WarpGroupIntrinsics() {
+  return {
       // warpgroup_reg_alloc<registers>(), warpgroup_reg_dealloc<registers>()
       {kRegAlloc,
        "tl::warpgroup_reg_alloc",
@@ -213,6 +235,12 @@ std::vector<Intrinsic> HopperIntrinsics() {
        kExplicit,
        false,
        Feature::kDependentLaunch},
+  };
+}
+
+/*! Of groups of bulk stores, and of clusters. */
+std::vector<Intrinsic> ClusterIntrinsics() {
+  return {
       // Groups of this thread's bulk copies from shared memory. tma_store_wait<n, read>(): at most
       // n
       // are in flight, with `read` of those whose source is still being read.
@@ -260,6 +288,16 @@ std::vector<Intrinsic> HopperIntrinsics() {
        {},
        kPure.Gives(CallResult::kOfBlock)},
   };
+}
+
+}  // namespace
+
+std::vector<Intrinsic> HopperIntrinsics() {
+  std::vector<Intrinsic> rows;
+  for (const auto& part : {MbarrierIntrinsics(), DescriptorIntrinsics(), WgmmaIntrinsics(),
+                           WarpGroupIntrinsics(), ClusterIntrinsics()}) {
+    rows.insert(rows.end(), part.begin(), part.end());
+  }
   static const std::map<std::string, Feature> features = {
       {"tl/mbarrier.h", Feature::kMbarrier}, {"tl/wgmma_shapes.h", Feature::kWgmma},
       {"tl/wgmma.h", Feature::kWgmma},       {"tl/wgmma_ss.h", Feature::kWgmma},

@@ -32,7 +32,8 @@ constexpr IntrinsicEffects kFetch = kAtomicUpdate.Gives(CallResult::kOfThread);
 constexpr IntrinsicEffects kMatrix =
     kPure.Meets(ThreadScope::kLanes).Gives(CallResult::kOfThread).Schedules();
 
-std::vector<Intrinsic> TileIntrinsics() {
+/*! Of cp.async and its groups. */
+std::vector<Intrinsic> CpAsyncIntrinsics() {
   return {
       // cp_async_gs<bytes>(shared, global), cp_async_gs_conditional<bytes>(shared, global,
       // predicate): false writes zeros
@@ -65,6 +66,12 @@ std::vector<Intrinsic> TileIntrinsics() {
        1,
        {},
        kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kWait)},
+  };
+}
+
+/*! Of atomic operations. */
+std::vector<Intrinsic> AtomicIntrinsics() {
+  return {
       // atomic_add<order>(element, value) and its like; fetch_add and its like return the old
       // value,
       // fetch_inc<order>(element, last), which counts up, from `last` on to 0, too: who fetches a
@@ -105,6 +112,12 @@ std::vector<Intrinsic> TileIntrinsics() {
        kPure.Gives(CallResult::kOfThread)},
       {"tl.atomic_load", "tl::atomic_load", "tl/atomic.h", 1, {kAtomic}, kAtomicUpdate},
       {"tl.atomic_store", "tl::atomic_store", "tl/atomic.h", 1, {kAtomic, kNone}, kAtomicUpdate},
+  };
+}
+
+/*! Of loads by a buffer resource and to LDS, and of their order. */
+std::vector<Intrinsic> VmemIntrinsics() {
+  return {
       // schedule_barrier(): the device's compiler moves none of the thread's instructions over it
       {"tl.schedule_barrier", "tl::schedule_barrier", "tl/vmem.h", 0, {}, kPure},
       // schedule_reads<first, each, times>(): of the block of instructions around, `first` reads of
@@ -167,6 +180,12 @@ std::vector<Intrinsic> TileIntrinsics() {
        1,
        {},
        kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kWait)},
+  };
+}
+
+/*! Of matrix instructions of a warp. */
+std::vector<Intrinsic> MatrixIntrinsics() {
+  return {
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}, kMatrix},
       // mfma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 64 lanes
@@ -209,6 +228,12 @@ std::vector<Intrinsic> TileIntrinsics() {
        Feature::kWmma},
       // mma_sp_sync<...>(c, a, b, metadata): the same with half of A stored
       {kMmaSpSync, "tl::mma_sp_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead, kNone}, kMatrix},
+  };
+}
+
+/*! Of barriers. */
+std::vector<Intrinsic> BarrierIntrinsics() {
+  return {
       {kSyncPartial,
        "tl::sync_threads_partial",
        "tl/sync.h",
@@ -241,6 +266,12 @@ std::vector<Intrinsic> TileIntrinsics() {
        0,
        {kNone},
        kPure.Barrier(ThreadScope::kLanes).LaneMask()},
+  };
+}
+
+/*! Of the lanes of a warp, and what a thread does alone. */
+std::vector<Intrinsic> LaneIntrinsics() {
+  return {
       // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
       {kAllReduce, "tl::AllReduce", "tl/reduce.h", 3, {kNone}, kPure.Meets(ThreadScope::kLanes)},
       // AllReduceIfWhole<...>(value): the same where the block has all `threads` lanes; else
@@ -322,8 +353,9 @@ std::unordered_map<std::string, Intrinsic>& Table() {
   static auto* table = [] {
     auto* rows = new std::unordered_map<std::string, Intrinsic>();
     for (const auto& part :
-         {TileIntrinsics(), MatrixCopies(), ThreadIntrinsics(), HopperIntrinsics(), TmaIntrinsics(),
-          ScalarIntrinsics(), RankIntrinsics()}) {
+         {CpAsyncIntrinsics(), AtomicIntrinsics(), VmemIntrinsics(), MatrixIntrinsics(),
+          BarrierIntrinsics(), LaneIntrinsics(), MatrixCopies(), ThreadIntrinsics(),
+          HopperIntrinsics(), TmaIntrinsics(), ScalarIntrinsics(), RankIntrinsics()}) {
       for (const Intrinsic& row : part) rows->emplace(row.op, row);
     }
     return rows;

@@ -3,7 +3,9 @@
  * place or to a second tile. Where there are lines enough for all threads, or they are short, a
  * thread takes a line, and so it does where a warp's lanes have lines side by side: elements of
  * such a line are rows apart, in the same bank. Else a warp takes a line, a vector of lanes at a
- * time with a carry between them.
+ * time with a carry between them. So one line keeps one warp busy, whatever the block has: to share
+ * it out would take memory for the sums of its parts, and two barriers. A program with a long line
+ * scans the rows of a matrix, and then their sums.
  */
 #include "../tvm/error.h"
 #include "../tvm/functor.h"

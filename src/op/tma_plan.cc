@@ -196,6 +196,35 @@ std::string CheckInnermostStart(const TileRegion& global, Analyzer* analyzer) {
          " at a multiple of " + std::to_string(elements) + " (16 bytes)";
 }
 
+/*!
+ * A store or a reduction writes the whole chunk of 16 bytes in which a row of the map ends, with
+ * what the box has there: only whole chunks are left out behind the innermost extent (seen on an
+ * H200; loads are exact). So a row ends with a chunk, or the region ends in front of it.
+ */
+std::string CheckInnermostEnd(const TileRegion& global, TmaProof proof, Analyzer* analyzer,
+                              const TmaPlan& plan) {
+  const BufferTypeNode* type = BufferOf(global.buffer);
+  const Range range = global.ranges.back();
+  const Expr extent = CastTo(kInt64, type->shape.back());
+  const int64_t bytes = type->dtype->dtype.bits / 8;
+  const Analyzer::Modular m = analyzer->ModularSet(analyzer->Simplify(extent * bytes));
+  if (m.coeff % kTmaChunkBytes == 0 && m.base % kTmaChunkBytes == 0) return "";
+  const Expr end = CastTo(kInt64, range->min) + CastTo(kInt64, range->extent);
+  if (analyzer->CanProve(extent >= end)) return "";
+  // The launch checks strides: rows behind each other end with a chunk as they begin with one.
+  const size_t dims = plan.map_dims.size();
+  if (proof == TmaProof::kAtLaunch && dims > 1 && !AsInt(extent) &&
+      analyzer->CanProveEqual(StrideOf(type, plan.map_dims[dims - 2]), extent)) {
+    return "";
+  }
+  const auto known = AsInt(extent);
+  return "rows of " + std::string(global.buffer->name) + " that end " +
+         (known ? "behind " + std::to_string(*known) + " elements, not"
+                : std::string("anywhere, not provably")) +
+         " at a multiple of " + std::to_string(kTmaChunkBytes / bytes) +
+         " (16 bytes), of which TMA writes whole ones";
+}
+
 /*! Where a region's boxes may start in dimension `d` of the tile. */
 std::vector<int64_t> Starts(const TileRegion& shared, size_t d, int64_t extent, int64_t box,
                             int64_t count, Analyzer* analyzer) {
@@ -392,7 +421,7 @@ TmaPlan TmaPlan::From(const Map<String, Any>& text) {
 }
 
 std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
-                    TmaProof proof, Analyzer* analyzer, TmaPlan* plan) {
+                    bool writes, TmaProof proof, Analyzer* analyzer, TmaPlan* plan) {
   *plan = TmaPlan();
   std::string why = CheckTypes(global, shared);
   if (why.empty()) why = PlanDims(global, shared, plan);
@@ -401,6 +430,7 @@ std::string PlanTma(const TileRegion& global, const TileRegion& shared, const La
   if (plan->bulk_bytes > 0) return "";
   why = CheckStrides(global, proof, analyzer, plan);
   if (why.empty()) why = CheckInnermostStart(global, analyzer);
+  if (why.empty() && writes) why = CheckInnermostEnd(global, proof, analyzer, *plan);
   if (!why.empty()) return why;
   return PlanSwizzle(shared, layout, analyzer, plan);
 }

@@ -69,11 +69,12 @@ enum class TmaProof : uint8_t { kFully, kAtLaunch };
 Expr TmaByteStride(const BufferTypeNode* type, size_t dim);
 
 /*!
- * Plans a copy between a region of a tensor and one of a shared tile that lies as `layout` says.
- * Returns why there is no plan, as the words behind "found"; empty if there is one.
+ * Plans a copy between a region of a tensor and one of a shared tile that lies as `layout` says;
+ * one that `writes` the tensor is a store or a reduction. Returns why there is no plan, as the
+ * words behind "found"; empty if there is one.
  */
 std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
-                    TmaProof proof, Analyzer* analyzer, TmaPlan* plan);
+                    bool writes, TmaProof proof, Analyzer* analyzer, TmaPlan* plan);
 
 /*!
  * Plans a copy in im2col mode: rows of the tile, its last two dimensions, are channels of one pixel

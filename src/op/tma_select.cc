@@ -53,7 +53,8 @@ std::string Plan(const CallNode* call, const Sides& sides, Analyzer* analyzer, T
   }
   const bool is_demanded = !IsCopy(call) || ChoiceOf(call).demanded;
   const TmaProof proof = is_demanded ? TmaProof::kAtLaunch : TmaProof::kFully;
-  return PlanTma(sides.global, sides.shared, made->layout, proof, analyzer, &made->plan);
+  const bool writes = !sides.loads || IsCallTo(e, kAtomic);
+  return PlanTma(sides.global, sides.shared, made->layout, writes, proof, analyzer, &made->plan);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <utility>
 
 namespace tl {
 
@@ -20,6 +22,16 @@ inline constexpr int64_t kRegistersOfCopies = 48;
 /*! What a thread that computes needs beside its fragments: indices, addresses, parts of reductions.
  * As measured with ptxas for attention with heads of 64 and 128 and two and three warp groups. */
 inline constexpr int64_t kOtherRegisters = 28;
+
+/*! Does AnnotateWarpGroupRegAlloc move registers from so many warp groups that copy to so many that
+ * compute? None are left to move among more groups. Threads that make copies by themselves need
+ * their own, which leaves few if they are as many. */
+inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselves) {
+  if (by_themselves && copying >= computing) return false;
+  constexpr std::pair<int64_t, int64_t> kGroups[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};
+  const std::pair<int64_t, int64_t> groups{copying, computing};
+  return std::find(std::begin(kGroups), std::end(kGroups), groups) != std::end(kGroups);
+}
 
 /*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor. */
 inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {

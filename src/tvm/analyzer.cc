@@ -20,7 +20,12 @@ void Analyzer::BindThread(const AttrStmtNode* thread_extent) {
   Bind(v, MakeInt(v->dtype(), 0), CastTo(v->dtype(), thread_extent->value));
 }
 
-void Analyzer::BindLoop(const ForNode* loop) { Bind(loop->loop_var, loop->min, loop->extent); }
+void Analyzer::BindLoop(const ForNode* loop) {
+  // Of a loop without iterations anything holds; a range without values has bounds such as -1,
+  // which TVM refuses to cast to an unsigned integer.
+  const bool empty = AsInt(loop->extent).value_or(1) <= 0;
+  Bind(loop->loop_var, loop->min, empty ? MakeInt(loop->loop_var->dtype(), 1) : loop->extent);
+}
 
 void Analyzer::BindValue(const BindNode* bind) {
   const auto* type = bind->value->ty.as<PrimTypeNode>();

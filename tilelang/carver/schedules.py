@@ -297,13 +297,8 @@ def _tilings(arch: CUDA, product: Product, swap: bool) -> Iterator[tuple[Tiling,
             for depth in depths:
                 k = int(depth / product.operand)
                 for staging in _stagings(arch, product, m, n, k, swap):
-                    stages = staging.stages
-                    if product.k * product.operand % 4:
-                        # Threads load elements and wait for them: more stages only unroll more
-                        # copies.
-                        stages = min(stages, 2)
-                    tiling = Tiling(m, n, k, stages, threads, 1, by_groups)
-                    if stages >= 2 and _fits(arch, tiling):
+                    tiling = Tiling(m, n, k, staging.stages, threads, 1, by_groups)
+                    if staging.stages >= 2 and _fits(arch, tiling):
                         yield _in_panels(arch, product, tiling), staging
 
 
@@ -336,6 +331,8 @@ def _stagings(
     """As many stages as fit, and the first parts of the result that leave room for them; the same
     with one part at a time, where that leaves room for more."""
     room = arch.smem_cap - BARRIER_BYTES
+    # Threads that load elements wait for them: more stages only unroll more copies.
+    useful = 2 if product.k * product.operand % 4 else STAGES
     most = 0
     for results in (2, 1):
         best = Staging(most, 1, results)
@@ -344,6 +341,7 @@ def _stagings(
             stages = min(STAGES, int((room - staging) // ((m + n) * k * product.operand)))
             if stages > best.stages:
                 best = Staging(stages, parts, results)
+        best = replace(best, stages=min(best.stages, useful))
         if best.stages > most:
             yield best
         most = best.stages

@@ -12,9 +12,10 @@
  * Establishes: all threads of a block together have at most the registers of a block, so that no
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more: one
- * block's loads and epilogue then run beside the MMAs of another one. Left alone: kernels whose
- * number of warp groups is not in kUsual, and those whose producers move data themselves, which
- * takes registers, and are no fewer than the consumers, unless the program gives numbers.
+ * block's loads and epilogue then run beside the MMAs of another one. Left alone: kernels with so
+ * many warp groups that none are left to move, and those whose producers move data themselves,
+ * which takes registers, and are no fewer than the consumers (MovesRegisters), unless the program
+ * gives numbers.
  * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
  * warning. ptxas ignores a number that asks for more threads than a multiprocessor has. Beyond what
  * shared memory has room for, fewer registers do not admit more blocks. Within the limit, a role
@@ -50,8 +51,6 @@ constexpr int64_t kOther = 64;
  * that a thread begins with: what setmaxnreg moves later does not count ("C7602: found an
  * instruction that takes 154 registers", n = 256). */
 constexpr int64_t kBesideAccumulators = 26;
-/*! Numbers of producer and of consumer groups that registers are moved for. */
-constexpr std::pair<int64_t, int64_t> kUsual[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};
 
 /*! The ranges of one role. */
 struct Role {
@@ -214,15 +213,14 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
 std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
   const int64_t copying = k.producer.Threads(), computing = k.consumer.Threads();
   if (!k.producer_hint && !k.consumer_hint) {
-    const std::pair<int64_t, int64_t> groups{k.producer.Groups(), k.consumer.Groups()};
-    const bool usual = std::find(std::begin(kUsual), std::end(kUsual), groups) != std::end(kUsual);
-    if (!usual) {
+    const int64_t from = k.producer.Groups(), to = k.consumer.Groups();
+    if (!MovesRegisters(from, to, false)) {
       LogAt(LogLevel::kWarning, k.consumer.span,
-            "registers stay as they are: found " + std::to_string(groups.first) +
-                " warp groups that copy and " + std::to_string(groups.second) +
+            "registers stay as they are: found " + std::to_string(from) +
+                " warp groups that copy and " + std::to_string(to) +
                 " that compute, which leave none to move");
     }
-    if (!usual || (k.producer.moves_data && groups.first >= groups.second)) return std::nullopt;
+    if (!MovesRegisters(from, to, k.producer.moves_data)) return std::nullopt;
   }
   Registers r;
   r.blocks = BlocksOf(k, target);

@@ -48,10 +48,11 @@
  * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
- * with mbarriers; in one range, the range's threads order it among themselves. The ranges run side
- * by side: a barrier for an access in front of them stands in front of the first one, not between.
- * A barrier of the block in a role that was the kernel (`tl.warp_role`) becomes one of the role's
- * threads.
+ * with mbarriers; in one range, the range's threads order it among themselves, as do those of a
+ * range that has all threads of an earlier one. The ranges run side by side: a barrier for an
+ * access in front of them stands in front of the first one, not between. One between ranges that
+ * share some threads is of the block. A barrier of the block in a role that was the kernel
+ * (`tl.warp_role`) becomes one of the role's threads.
  */
 #include <algorithm>
 #include <set>
@@ -544,8 +545,8 @@ class SyncPlanner {
     const SyncNode* a = c.earlier.access->node;
     const SyncNode* carrier = c.earlier.distance.loop;
     const SyncNode* place = c.later->node;
-    // Both accesses are of one range: its threads meet by themselves.
-    const bool own = a->range && a->groups == place->groups;
+    // The threads of both accesses are those of the later one's range: they meet by themselves.
+    const bool own = a->range && place->range && place->groups.Contains(a->groups);
     auto is_body = [&](const SyncNode* around) {
       return carrier ? around == carrier : a->IsInside(around);
     };

@@ -214,9 +214,13 @@ class CopySelector : public Selector {
       if (SpaceOf(src.buffer) != row.from || SpaceOf(dst.buffer) != row.to) continue;
       // LowerBufferLoads knows the vectors.
       if (row.name == kByBufferLoads) continue;
-      choice.Try(row.name.c_str(), target_.Has(row.feature)
-                                       ? WhyNot(row, call, src, dst, s)
-                                       : "a target before " + FirstTargetWith(row.feature));
+      if (!target_.Has(row.feature)) {
+        choice.Try(row.name.c_str(), "a target before " + FirstTargetWith(row.feature));
+        continue;
+      }
+      choice.Try(row.name.c_str(), WhyNot(row, call, src, dst, s));
+      choice.touched_elsewhere |=
+          row.queue == AsyncQueue::kTmaStore && IsTouchedElsewhere(call, dst.buffer);
     }
     if (IsGlobal(src.buffer)) AddFacts(call, &choice);
     choice.Try(kByThreads, "");
@@ -334,9 +338,12 @@ class CopySelector : public Selector {
 
   std::string WhyNotStore(const CallNode* call, const Var& tensor) const {
     const std::string why = WhyNotTmaAsked(call);
-    if (!why.empty()) return why;
-    if (traffic_.StoresTo(tensor).by_copies_only) return "";
-    return std::string(tensor->name) + kTouchedElsewhere;
+    if (!why.empty() || traffic_.StoresTo(tensor).by_copies_only) return why;
+    return std::string(tensor->name) + ", which the kernel also touches in another way";
+  }
+  /*! Whether that is all that is against it. */
+  bool IsTouchedElsewhere(const CallNode* call, const Var& tensor) const {
+    return WhyNotTmaAsked(call).empty() && !traffic_.StoresTo(tensor).by_copies_only;
   }
 
   /*! The choice that the program makes, if it makes one. */

@@ -22,7 +22,9 @@ class TileLoads {
   bool HasPipelines() const { return has_pipelines_; }
   /*! Of `bytes`, the fewest first, the most that every row of a copy starts and ends at multiples
    * of on both sides, whatever of it lies outside; 0 where none are proved, and for elements of
-   * fewer bits than `least_bits`. */
+   * fewer bits than `least_bits`. VectorizeLoop asks for the same of a thread's accesses: they are
+   * not there yet when warps get their roles, and it has no region. LowerAsyncCopy reports a bug
+   * where the two disagree. */
   int64_t AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes,
                        int least_bits = 8) const;
 

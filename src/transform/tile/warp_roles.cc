@@ -125,8 +125,7 @@ class Planner {
    * tiles: it makes addresses and waits for tables of rows beside the MMAs. Measured for sparse
    * latent attention, 6298 to 5391 us. */
   bool GatherOperands() {
-    // More warp groups have no registers moved to them.
-    if (kernel_.threads > 3 * kWarpGroupThreads) return false;
+    if (!MovesRegisters(1, kernel_.threads / kWarpGroupThreads, false)) return false;
     std::vector<RoleNode*> fills;
     std::vector<Var> operands;
     bool all = true;
@@ -496,10 +495,10 @@ class Planner {
              kernel_.block->span);
       return;
     }
-    // Threads that copy need their registers: setmaxnreg moves none to those that compute if they
-    // are as many.
     const int64_t registers = LargestFragment();
-    const int64_t each = gathers
+    const bool moves =
+        MovesRegisters(producers / kWarpGroupThreads, kernel_.threads / kWarpGroupThreads, true);
+    const int64_t each = moves
                              ? MostRegistersBeside(producers * kRegistersOfCopies, kernel_.threads,
                                                    RegistersOfBlock(roles_.threads, 1))
                              : kRegistersOfSm / roles_.threads;

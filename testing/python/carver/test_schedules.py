@@ -1,6 +1,7 @@
 """Schedules that the cost model chooses, for an H200: what they are, not what they take."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,18 @@ def test_widths_fill_waves(size):
     assert (schedule.block_M, schedule.block_N) == (192, 176)
     # A result of 66 KB leaves room for three stages, half of it for four.
     assert (schedule.stages, schedule.parts, schedule.results) == (4, 2, 1)
+
+
+@pytest.mark.parametrize("size", [(2056, 2056, 2056), (777, 1000, 333)])
+def test_one_part_at_a_time_is_for_more_stages(size):
+    """Threads that load elements, of rows of 333, take no more than two."""
+    by_results = {1: {}, 2: {}}
+    for s in schedules_of(*size, arch=H200):
+        rest = replace(s, stages=0, parts=1, results=2, seconds=0)
+        by_results[s.results][rest] = s.stages
+    assert size[2] % 2 or by_results[1]
+    for rest, stages in by_results[1].items():
+        assert stages > by_results[2].get(rest, 0)
 
 
 def test_who_adds_shares_up_does_so_behind_the_loads():

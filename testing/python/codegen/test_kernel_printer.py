@@ -260,14 +260,25 @@ def test_min_blocks_and_aliasing_parameters(emit):
     assert "(const float* A, float* B)" in emit(func.with_attr("tirx.noalias", False))
 
 
-def test_unknown_attribute_is_refused(emit):
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("colour", "red", "found the attribute colour.*Leave it out"),
+        (
+            "threadblock_swizzle_pattern",
+            "hilbert",
+            r'found rasterization pattern "hilbert".*T\.use_swizzle',
+        ),
+    ],
+)
+def test_unknown_attributes_are_refused(emit, key, value, told):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((8,), "float32")):
         tx = T.launch_thread("threadIdx.x", 8)
-        with T.attr(0, "colour", "red"):
+        with T.attr(0, key, value):
             A[tx] = T.float32(0)
 
-    with pytest.raises(ValueError, match=r"found the attribute colour.*Leave it out"):
+    with pytest.raises(ValueError, match=told):
         emit(func)
 
 
@@ -279,17 +290,6 @@ def test_pointer_passed_on_is_not_const(emit):
 
     # What the function does with A is not known: it may write and load.
     assert "(float* A, const float* __restrict__ B)" in emit(func)
-
-
-def test_unknown_rasterization_is_refused(emit):
-    @T.prim_func(s_tir=True)
-    def func(A: T.Buffer((8,), "float32")):
-        tx = T.launch_thread("threadIdx.x", 8)
-        with T.attr(0, "threadblock_swizzle_pattern", "hilbert"):
-            A[tx] = T.float32(0)
-
-    with pytest.raises(ValueError, match=r'found rasterization pattern "hilbert".*T\.use_swizzle'):
-        emit(func)
 
 
 def test_error_names_the_line_of_the_statement(emit):

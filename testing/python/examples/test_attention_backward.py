@@ -1,27 +1,10 @@
 """Gradients of attention for lengths whose rows of float32 TMA does not take as they are."""
 
-import importlib.util
-import pathlib
-import sys
-
-import pytest
 import torch
 
 import tilelang.language as T
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "attention"
-
-
-@pytest.fixture(scope="module")
-def example():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        file = EXAMPLES / "flash_attention_backward.py"
-        spec = importlib.util.spec_from_file_location("attention_gradients", file)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["attention_gradients"] = module
-        spec.loader.exec_module(module)
-    return module
+EXAMPLE = "attention/flash_attention_backward.py"
 
 
 def test_a_ragged_length_has_the_kernel_of_a_whole_one(example, monkeypatch):

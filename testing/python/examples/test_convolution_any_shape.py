@@ -1,24 +1,9 @@
 """Convolutions of any number of channels and filters are loaded by TMA, however blocks share K."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 
-FILE = pathlib.Path(__file__).resolve().parents[3] / "examples/convolution/convolution_any_shape.py"
+EXAMPLE = "convolution/convolution_any_shape.py"
 TILE = {"block_M": 64, "block_N": 32, "block_K": 32, "stages": 3, "threads": 128}
-
-
-@pytest.fixture(scope="module")
-def example():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(FILE.parent)
-        spec = importlib.util.spec_from_file_location("convolution_any_shape", FILE)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["convolution_any_shape"] = module
-        spec.loader.exec_module(module)
-        yield module
 
 
 @pytest.mark.parametrize(

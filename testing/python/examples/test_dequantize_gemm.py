@@ -1,25 +1,12 @@
 """Weights of 4 bits: split K in one kernel, and what ptxas makes of the loop."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 
 import tilelang
 from tilelang.testing.sass import loop_with
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "quantization"
+EXAMPLE = "quantization/dequantize_gemm.py"
 SHORT = {"block_M": 16, "block_N": 64, "threads": 128}
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("dequantize", EXAMPLES / "dequantize_gemm.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["dequantize"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize(("form", "bound"), [("int4", 1e-3), ("mxfp4", 8e-3)])
@@ -55,6 +42,23 @@ def test_of_two_shares_the_last_block_keeps_its_own(example, device):
     assert all(each.equal(found[0]) for each in found[1:])
     assert not arrivals.any()
     assert example.relative_error("int4", 24, 72, 1000, device=device, **tile) < 1e-3
+
+
+@pytest.mark.parametrize(("form", "bound"), [("int4", 1e-3), ("mxfp4", 8e-3)])
+def test_shares_of_k_are_added_up_by_a_second_kernel(example, device, form, bound):
+    """Of tiles that end behind those of the second kernel, and before them."""
+    tile = {**SHORT, "block_K": 256, "num_stages": 2, "split": 3, "packed": True, "parts": 2}
+    assert example.relative_error(form, 24, 72, 1000, device=device, apart=True, **tile) < bound
+    assert example.relative_error(form, 5, 200, 520, device=device, apart=True, **tile) < bound
+
+
+def test_kernels_that_wait_for_another_one_start_early(example):
+    """Behind the copy of A, and behind the shares."""
+    tile = {**SHORT, "block_K": 128, "num_stages": 2, "packed": True, "padded": True}
+    program = example.matmul.get_tir("int4", 24, 72, 1004, split=3, apart=True, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    kernels = kernel.get_kernel_source().split("__global__")[1:]
+    assert ["pdl_sync" in source for source in kernels] == [False, True, True]
 
 
 @pytest.mark.parametrize(

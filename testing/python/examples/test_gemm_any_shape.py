@@ -1,28 +1,14 @@
 """Schedules of a GEMM at sizes that no tile divides: the same product, however blocks share it."""
 
-import importlib.util
-import pathlib
 import re
-import sys
 
 import pytest
 import torch
 
 import tilelang.language as T
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "gemm"
+EXAMPLE = "gemm/gemm_any_shape.py"
 SIZE = (200, 328, 520)
-
-
-@pytest.fixture(scope="module")
-def example():
-    sys.path.insert(0, str(EXAMPLES))  # It finds its neighbours, as when it is started.
-    spec = importlib.util.spec_from_file_location("any_shape", EXAMPLES / "gemm_any_shape.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["any_shape"] = module
-    spec.loader.exec_module(module)
-    sys.path.remove(str(EXAMPLES))
-    return module
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,8 @@
 """The scaled product of 8-bit floats at sizes and configurations of few rows and long sums."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "gemm"
-
-
-@pytest.fixture(scope="module")
-def example():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        spec = importlib.util.spec_from_file_location("scaled", EXAMPLES / "gemm_fp8.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["scaled"] = module
-        spec.loader.exec_module(module)
-        yield module
+EXAMPLE = "gemm/gemm_fp8.py"
 
 
 @pytest.mark.parametrize(

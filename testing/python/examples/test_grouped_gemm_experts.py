@@ -1,22 +1,9 @@
 """The products of experts: which tiles a group's rows are made of, and how odd rows are loaded."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 import torch
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "moe"
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("experts", EXAMPLES / "grouped_gemm_experts.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["experts"] = module
-    spec.loader.exec_module(module)
-    return module
+EXAMPLE = "moe/grouped_gemm_experts.py"
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,10 @@
 """The products of experts whose numbers of rows only the GPU knows."""
 
-import importlib.util
-import pathlib
-import sys
-
 import pytest
 import torch
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "moe"
+EXAMPLE = "moe/grouped_gemm_masked.py"
 FP8 = pytest.mark.parametrize("fp8", [False, True], ids=["bfloat16", "8 bits"])
-
-
-@pytest.fixture(scope="module")
-def example():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(EXAMPLES)
-        spec = importlib.util.spec_from_file_location("masked", EXAMPLES / "grouped_gemm_masked.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["masked"] = module
-        spec.loader.exec_module(module)
-        yield module
 
 
 @pytest.fixture(autouse=True)

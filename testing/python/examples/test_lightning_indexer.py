@@ -1,14 +1,11 @@
 """The rows that the indexer chooses, of scores with equals and infinities: lists and passes."""
 
-import importlib.util
 import math
-import pathlib
-import sys
 
 import pytest
 import torch
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "mla"
+EXAMPLE = "mla/lightning_indexer.py"
 LENGTH, QUERIES, CHOSEN = 700, 6, 40
 FORMS = {
     "any": lambda x: x,
@@ -21,15 +18,6 @@ FORMS = {
     "some are infinite": lambda x: x.masked_fill(torch.arange(LENGTH) % 50 == 0, math.inf),
     "close to each other": lambda x: 1 + x * 1e-6,
 }
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("indexer", EXAMPLES / "lightning_indexer.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["indexer"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

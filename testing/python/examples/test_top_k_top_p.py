@@ -1,14 +1,11 @@
 """Sampling: rows whose largest logits are in few parts, with equals, infinities and any k and p."""
 
-import importlib.util
 import math
-import pathlib
-import sys
 
 import pytest
 import torch
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "sampling"
+EXAMPLE = "sampling/top_k_top_p.py"
 TOKENS = 300
 ANY = torch.arange(TOKENS)
 # Logits, k and p.
@@ -28,15 +25,6 @@ ROWS = {
     "decreasing": (lambda x: ANY / -60.0, 10, 0.8),
     "far below zero": (lambda x: x - 1e6, 9, 0.9),
 }
-
-
-@pytest.fixture(scope="module")
-def example():
-    spec = importlib.util.spec_from_file_location("sampling", EXAMPLES / "top_k_top_p.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sampling"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module", params=["small lists", "lists of the row"])

@@ -7,7 +7,6 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.emulator import schedule
 from tilelang.engine.lower import lower
 from tilelang.engine.observers import observing
 from tilelang.hip.compile import compile_code_object
@@ -127,44 +126,6 @@ def test_product_of_tiles_with_three_dimensions(product, checked, stages, annota
     kernel = compiled(product(stages, 128, 2, annotate=annotate))
     assert "buffer_load_lds<16>(A_shared" in kernel.get_kernel_source().replace("_if", "")
     checked(kernel, (a, b), a.float().sum(0) @ b.float().T)
-
-
-@pytest.mark.parametrize("stages", [2, 3])
-def test_attention(stages):
-    """Two products in a row; K is waited for one step in front of V."""
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((64, 32), "float16"),
-        K: T.Tensor((256, 32), "float16"),
-        V: T.Tensor((256, 32), "float16"),
-        Y: T.Tensor((64, 32), "float32"),
-    ):
-        with T.Kernel(1, threads=128):
-            Q_shared = T.alloc_shared((64, 32), "float16")
-            K_shared = T.alloc_shared((64, 32), "float16")
-            V_shared = T.alloc_shared((64, 32), "float16")
-            S = T.alloc_fragment((64, 64), "float32")
-            P = T.alloc_fragment((64, 64), "float16")
-            F = T.alloc_fragment((64, 32), "float32")
-            T.copy(Q, Q_shared)
-            T.clear(F)
-            for k in T.Pipelined(4, num_stages=stages):
-                T.copy(K[k * 64, 0], K_shared)
-                T.clear(S)
-                T.gemm(Q_shared, K_shared, S, transpose_B=True)
-                T.copy(V[k * 64, 0], V_shared)
-                T.copy(S, P)
-                T.gemm(P, V_shared, F)
-            T.copy(F, Y)
-
-    q, k, v = torch.randn(64, 32).half(), torch.randn(256, 32).half(), torch.randn(256, 32).half()
-    wanted = (q.float() @ k.float().T).half().float() @ v.float()
-    kernel = compiled(main)
-    assert kernel.get_kernel_source().count("buffer_load_lds") >= 4
-    for seed in range(5):
-        with schedule(seed=seed):
-            torch.testing.assert_close(kernel(q, k, v), wanted, rtol=1e-2, atol=0.5)
 
 
 def loading(asked=None, dtype="float16", shape=(64, 32), tensor=(64, 128), **options):

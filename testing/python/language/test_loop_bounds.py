@@ -1,5 +1,6 @@
 """Bounds of loops that read memory."""
 
+import pytest
 import torch
 
 import tilelang
@@ -163,3 +164,29 @@ def test_bounds_of_unrolled_and_vector_loops_are_evaluated_once():
                 end = 0
 
     assert ran(main, 8) == [3, 0, 0, 0, 0, 5, 6, 0]
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        pytest.param(lambda: T.serial(0), id="serial"),
+        pytest.param(lambda: T.unroll(0), id="unroll"),
+        pytest.param(lambda: T.Pipelined(0, num_stages=2), id="Pipelined"),
+    ],
+)
+def test_a_loop_without_iterations_has_no_range(device, loop):
+    """Its last value would be -1, which is no unsigned integer."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32,), "int32"), B: T.Tensor((32,), "uint32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                B[i] = 7
+            for step in loop():
+                for i in T.Parallel(32):
+                    at = T.cast(T.cast(step * 32 + i, T.uint32), T.uint64)
+                    if A[i] > 3:
+                        B[T.cast(at, T.int32)] = T.cast(at, T.uint32)
+
+    found = tilelang.compile(main, out_idx=[1])(torch.full((32,), 5, dtype=torch.int32).to(device))
+    assert found.tolist() == [7] * 32

@@ -262,6 +262,33 @@ def test_ranges_in_a_loop_and_loops_in_ranges():
 
 
 @pytest.mark.emulator_alone
+@pytest.mark.parametrize("others", [1, 2])
+def test_two_warp_groups_read_what_one_has_written(others):
+    """The third one is waited for by the first one, and does not come to their barrier."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((384,), "float32")):
+        with T.Kernel(1, threads=384):
+            S = T.alloc_shared((128,), "float32")
+            arrived = T.alloc_barrier(128)
+            tx = T.get_thread_binding()
+            with T.ws(0):
+                S[tx] = A[tx]
+                T.barrier_wait(arrived, 0)
+            with T.ws(0, others):
+                B[tx] = S[127 - tx % 128]
+            with T.ws(3 - others):
+                T.barrier_arrive(arrived)
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.arange(128, dtype=torch.float32, device=device)
+    found = torch.zeros(3, 128, device=device)
+    tilelang.compile(main, target=TARGET)(a, found.view(-1))
+    wanted = torch.zeros_like(found)
+    wanted[[0, others]] = a.flip(0)
+    assert torch.equal(found, wanted)
+
+
 def test_a_thread_of_the_range_prints(capfd):
     @T.prim_func
     def main(A: T.Tensor((4,), "float32")):

@@ -283,6 +283,74 @@ def test_the_emulator_finds_boxes_that_begin_in_between():
         kernel(*given)
 
 
+def part_of_rows(columns, adds=False, explicit=False, inside=False):
+    """A tile goes to the first columns of 61 rows of 128 float16, or is added there."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float16"),
+        W: T.Tensor((1,), "int32"),
+        B: T.StridedTensor((61, columns), (128, 1), "float16"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            T.copy(A, S)
+            first = 0
+            if inside:
+                first = W[0]
+                T.assume(first % 8 == 0)
+                T.assume(first + 64 <= columns)
+            if adds:
+                T.atomic_add(B[0, first], S, use_tma=True)
+            elif explicit:
+                T.sync_threads()
+                T.tma_copy(S, B[0, first])
+                T.tma_store_wait(0)
+            else:
+                T.copy(S, B[0, first])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("columns", "adds", "by_tma"),
+    [
+        (33, False, False),
+        (36, False, False),
+        (39, False, False),
+        (40, False, True),
+        (40, True, True),
+    ],
+)
+def test_what_lies_behind_a_row_stays_as_it_is(columns, adds, by_tma):
+    """A store by TMA writes the whole chunk of 16 bytes in which a row ends."""
+    kernel = build(part_of_rows(columns, adds))
+    source = kernel.get_kernel_source()
+    assert ("tl::tma_store" in source or "tl::tma_reduce" in source) == by_tma
+    a, rows = random((64, 64), "int32").half(), torch.full((61, 128), 7).half()
+    wanted = rows.clone()
+    wanted[:, :columns] = a[:61, :columns] + (7 if adds else 0)
+    kernel(a, torch.zeros(1, dtype=torch.int32), rows[:, :columns])
+    assert torch.equal(rows, wanted)
+
+
+@pytest.mark.parametrize("kind", ["adds", "explicit"])
+def test_a_row_that_ends_within_a_chunk_is_no_target_of_the_unit(kind):
+    with pytest.raises(
+        ValueError,
+        match=r"found rows of B that end behind 36 elements, not at a multiple of 8 \(16 bytes\)",
+    ):
+        build(part_of_rows(36, **{kind: True}))
+
+
+def test_the_emulator_finds_rows_that_end_in_between():
+    """What the program promises of a region's end, the call breaks."""
+    kernel = build(part_of_rows(68, explicit=True, inside=True))
+    a, rows, begin = random((64, 64)), torch.zeros(61, 128).half(), torch.tensor([8])
+    with pytest.raises(RuntimeError, match="ends 8 bytes behind a multiple of 16"):
+        kernel(a, begin.int(), rows[:, :68])
+
+
 def test_a_chip_without_tma_is_refused():
     with pytest.raises(ValueError, match=r"T.tma_copy: found a target without .*sm_80"):
         tilelang.compile(

@@ -18,7 +18,15 @@ from tilelang.utils.target import determine_target
 
 # What decides about instructions stands in front of the passes that read the decision.
 READERS = {"PlanWarpRoles", "PipelinePlanning", "PlaceAsyncWaits", "LayoutInference"}
-DECISIONS = {"instruction", "rejected", "warps", "interleaved", "demanded", "aligned"}
+DECISIONS = {
+    "instruction",
+    "rejected",
+    "warps",
+    "interleaved",
+    "demanded",
+    "touched_elsewhere",
+    "aligned",
+}
 
 
 def with_decisions(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -68,15 +68,19 @@ struct PairArithmetic<bfloat16_t> {
 #undef TL_FMA_PAIR
 
 #if __CUDA_ARCH__ >= 890
-#define TL_FLOAT8_TO_HALF(Format, type)                                                 \
-  template <>                                                                           \
-  struct PairCast<half_t, Float8<Format>> {                                             \
-    static constexpr bool exists = true;                                                \
-    static TL_DEVICE uint32_t pair(uint32_t word, int i) {                              \
-      uint32_t d;                                                                       \
-      asm("cvt.rn.f16x2." type "x2 %0, %1;" : "=r"(d) : "h"(uint16_t(word >> 16 * i))); \
-      return d;                                                                         \
-    }                                                                                   \
+// A half of a word that is named by mov, not shifted down, is an operand of the conversion as it
+// is.
+#define TL_FLOAT8_TO_HALF(Format, type)                                       \
+  template <>                                                                 \
+  struct PairCast<half_t, Float8<Format>> {                                   \
+    static constexpr bool exists = true;                                      \
+    static TL_DEVICE uint32_t pair(uint32_t word, int i) {                    \
+      uint16_t low, high;                                                     \
+      uint32_t d;                                                             \
+      asm("mov.b32 {%0, %1}, %2;" : "=h"(low), "=h"(high) : "r"(word));       \
+      asm("cvt.rn.f16x2." type "x2 %0, %1;" : "=r"(d) : "h"(i ? high : low)); \
+      return d;                                                               \
+    }                                                                         \
   };
 TL_FLOAT8_TO_HALF(E4M3Format, "e4m3")
 TL_FLOAT8_TO_HALF(E5M2Format, "e5m2")

@@ -96,6 +96,19 @@ TL_RUNTIME void check_innermost(const Box& box, Location where) {
        box.start[0], int(box.map.element_bytes()), elements);
 }
 
+/*! A GPU writes the whole chunk of 16 bytes in which a row of the tensor ends, which PTX ISA leaves
+ * out: to what lies behind the tensor. */
+TL_RUNTIME void check_row_ends(const Box& box, Location where) {
+  box.each_row([&](const BoxRow& row) {
+    if (row.from == row.to || row.to % 16 == 0) return;
+    fail(where,
+         "a row of the tensor that ends %u bytes behind a multiple of 16, where a GPU writes all "
+         "16. "
+         "Use a tensor whose rows are whole chunks of 16 bytes",
+         row.to % 16);
+  });
+}
+
 TL_RUNTIME Box make_box(const CUtensorMap& map, const int* coordinates, unsigned rank, bool im2col,
                         Location where) {
   worker->current->where = where;
@@ -165,6 +178,7 @@ inline void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* sha
 
 inline void issue_store(const Box& box, const void* shared, Combine combine, Location where) {
   check_box(box, shared, where);
+  check_row_ends(box, where);
   ThreadQueues& queues = worker->current->queues;
   if (TL_EMU_CHECKS) {
     const Agent reader = check_issue(Engine::kBulkRead, queues.bulk_reads.open_group);

@@ -1,6 +1,7 @@
 """A producer reads tables of pages before it waits for the slots of tiles, and once."""
 
 import pytest
+import torch
 
 import tilelang
 import tilelang.language as T
@@ -150,3 +151,74 @@ def test_what_another_rank_may_write_is_read_behind_the_wait(kind, moved):
     source = tilelang.compile(main, target=SM90).get_kernel_source()
     loop = source.partition("for (int t")[2].partition("tma_load")[0]
     assert ("number = Table[t]" in loop.partition("mbarrier_wait")[0]) == moved
+
+
+def by_half_a_table(kind):
+    """C += a page in each of eight steps; Table has the numbers of four."""
+
+    def chosen(Table, t, n):
+        """Not moved whole, because of a call."""
+        return T.if_then_else(T.And(t < 4, T.popcount(n >> t) > 0), Table[t], 9)
+
+    @T.prim_func
+    def main(
+        K: T.Tensor((32, 8, 64), "float32"),
+        Table: T.Tensor((4,), "int32"),
+        C: T.Tensor((8, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=256):
+            k = T.alloc_shared((8, 64), "float32")
+            full, empty = T.alloc_barrier(1), T.alloc_barrier(128)
+            with T.ws(0):
+                if T.get_thread_binding() == 0:
+                    for t in T.serial(8):
+                        T.barrier_wait(empty, t & 1)
+                        if kind == "rows":
+                            for i in T.serial(T.max(4 - t, 0)):
+                                row = slice(i, i + 1)
+                                T.tma_copy(K[Table[t], row, :], k[row, :], barrier=full)
+                        elif kind == "written":
+                            T.tma_copy(K[Table[t % 4], :, :], k, barrier=full)
+                        elif kind == "condition":
+                            page = T.if_then_else(t < 4, Table[t], 9)
+                            T.tma_copy(K[page, :, :], k, barrier=full)
+                        else:
+                            T.tma_copy(K[chosen(Table, t, n), :, :], k, barrier=full)
+                        T.barrier_arrive(full)
+            with T.ws(1):
+                out = T.alloc_fragment((8, 64), "float32")
+                T.copy(C, out)
+                for t in T.serial(8):
+                    if kind == "written" and T.get_thread_binding() == 128:
+                        Table[t % 4] = n + t
+                    T.barrier_arrive(empty)
+                    T.barrier_wait(full, t & 1)
+                    for i, j in T.Parallel(8, 64):
+                        if kind != "rows" or i < 4 - t:
+                            out[i, j] += k[i, j]
+                T.copy(out, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("kind", "pages"),
+    [
+        ("condition", [30, 20, 10, 0, 9, 9, 9, 9]),
+        ("half a condition", [30, 20, 9, 9, 9, 9, 9, 9]),
+        ("rows", [30, 20, 10, 0]),
+        ("written", [3, 4, 5, 6, 7, 8, 9, 10]),
+    ],
+)
+def test_pages_are_those_of_the_program(kind, pages):
+    """Table has no more elements, and those that another role writes are there behind the wait."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    K = torch.randn(32, 8, 64, device=device)
+    table = torch.tensor([30, 20, 10, 0], dtype=torch.int32, device=device)
+    C, wanted = torch.zeros(2, 8, 64, device=device)
+    for t, page in enumerate(pages):
+        rows = 4 - t if kind == "rows" else 8
+        wanted[:rows] += K[page, :rows]
+    tilelang.compile(by_half_a_table(kind), target=SM90)(K, table, C, 3)
+    torch.testing.assert_close(C, wanted)

@@ -18,12 +18,12 @@ def sync(statements):
     return run
 
 
-def kernel(body):
-    """A kernel of 256 threads over A[256] and shared S[128], U[128]."""
+def kernel(body, threads=256):
+    """A kernel of so many threads over A[256] and shared S[128], U[128]."""
     lines = [
         "@T.prim_func(s_tir=True)",
         "def func(A: T.Buffer((256,), 'float32'), n: T.int32):",
-        "    tx = T.launch_thread('threadIdx.x', 256)",
+        f"    tx = T.launch_thread('threadIdx.x', {threads})",
         "    with T.sblock('tilelang_root'):",
         "        S = T.sblock_alloc_buffer((128,), scope='shared.dyn')",
         "        U = T.sblock_alloc_buffer((128,), scope='shared.dyn')",
@@ -55,6 +55,21 @@ def test_a_range_orders_its_own_accesses(sync):
         "    RANGE(3, 128)\n"
         "    A[tx] = S[127 - tx]"
     )
+
+
+ALL = "if tx < 256:\n    T.attr([0, 256], 'tl.thread_range', 1)\n    "
+
+
+@pytest.mark.parametrize("low_is_first", [True, False])
+def test_a_range_that_has_the_threads_of_an_earlier_one_meets_alone(sync, low_is_first):
+    """Threads 256 and above may be waited for. Those of an earlier one do not all come to a smaller
+    range."""
+    first, second = (LOW, ALL) if low_is_first else (ALL, LOW)
+    func = kernel(f"{first}S[tx % 128] = A[tx]\n{second}A[tx] = S[127 - tx % 128]", threads=384)
+    lines = sync(func).splitlines()
+    barrier = "    RANGE(3, 256)" if low_is_first else "BARRIER"
+    assert [line for line in lines if "RANGE" in line or "BARRIER" in line] == [barrier]
+    assert lines.index(barrier) == (3 if low_is_first else 2)
 
 
 def test_a_range_in_a_loop_meets_alone(sync):

@@ -5,27 +5,6 @@ import pytest
 import tilelang.language as T
 
 
-def gemm(stages, n=8, **kw):
-    @T.prim_func
-    def main(
-        A: T.Tensor((64, 32 * n), "float16"),
-        B: T.Tensor((32 * n, 64), "float16"),
-        C: T.Tensor((64, 64), "float32"),
-    ):
-        with T.Kernel(1, threads=128):
-            S = T.alloc_shared((64, 32), "float16")
-            W = T.alloc_shared((32, 64), "float16")
-            F = T.alloc_fragment((64, 64), "float32")
-            T.clear(F)
-            for k in T.Pipelined(n, num_stages=stages, **kw):
-                T.copy(A[0, k * 32], S)
-                T.copy(B[k * 32, 0], W)
-                T.gemm(S, W, F)
-            T.copy(F, C)
-
-    return main
-
-
 def plan(text):
     line = next(line for line in text.splitlines() if line.startswith("for k in"))
     return line.partition("annotations=")[2].rstrip(":)")
@@ -35,7 +14,7 @@ def plan(text):
     ("stages", "order", "stage"),
     [(1, [1, 2, 0], [0, 0, 1]), (2, [0, 1, 2], [0, 0, 1]), (3, [0, 1, 2], [0, 0, 2])],
 )
-def test_automatic_plan(statements, stages, order, stage):
+def test_automatic_plan(statements, gemm, stages, order, stage):
     assert plan(statements(gemm(stages), "PipelinePlanning")) == (
         f'{{"software_pipeline_async_stages": [0], "software_pipeline_order": {order}, '
         '"software_pipeline_reasons": ["", "", "it writes F, which is not shared memory"], '
@@ -43,26 +22,15 @@ def test_automatic_plan(statements, stages, order, stage):
     )
 
 
-def test_no_stages_is_a_plain_loop(statements):
+def test_no_stages_is_a_plain_loop(statements, gemm):
     assert "for k in range(8):" in statements(gemm(0), "PipelinePlanning")
 
 
-def test_before_sm_80_nothing_is_asynchronous(statements):
+def test_before_sm_80_nothing_is_asynchronous(statements, gemm):
     text = statements(gemm(3), "PipelinePlanning", arch="sm_75")
     assert '"software_pipeline_async_stages": []' in text
     text = statements(gemm(3), "PipelinePlanning", config={"tl.enable_async_copy": False})
     assert '"software_pipeline_async_stages": []' in text
-
-
-def test_user_plan_is_taken(statements):
-    text = statements(gemm(2, order=[1, 2, 0], stage=[0, 0, 1]), "PipelinePlanning")
-    assert '"software_pipeline_order": [1, 2, 0], "software_pipeline_stage": [0, 0, 1]' in text
-
-
-def test_user_plan_for_another_number_of_statements_is_refused(statements):
-    told = "found 2 entries in order and stage, wanted one for each of the 3 statements"
-    with pytest.raises(ValueError, match=rf"test_pipeline\.py:\d+.*{told}"):
-        statements(gemm(2, order=[0, 1], stage=[0, 0]), "PipelinePlanning")
 
 
 def test_copy_that_is_read_before_it_is_not_prefetched(statements):
@@ -105,7 +73,7 @@ def test_scalar_bindings_go_to_their_users(statements):
     assert "row" not in text
 
 
-def test_three_stages_become_prologue_and_loop(statements):
+def test_three_stages_become_prologue_and_loop(statements, gemm):
     assert statements(gemm(3), "PipelinePlanning", "InjectSoftwarePipeline", "Simplify") == (
         """\
 T.tl.fill(F[0:64, 0:64], T.float32(0.0))
@@ -133,7 +101,7 @@ T.tl.copy(F[0:64, 0:64], C[0:64, 0:64])"""
     )
 
 
-def test_one_stage_has_one_slot(statements):
+def test_one_stage_has_one_slot(statements, gemm):
     text = statements(gemm(1), "PipelinePlanning", "InjectSoftwarePipeline", "Simplify")
     loop = text[text.index("for k in") :].splitlines()[1:]
     assert [line.split("(")[0].strip() for line in loop[:7]] == [

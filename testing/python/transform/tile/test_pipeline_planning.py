@@ -34,27 +34,6 @@ def plans(tile_passes):
     return collect
 
 
-def product(n=8, **kw):
-    @T.prim_func
-    def main(
-        A: T.Tensor((64, 32 * 8), "float16"),
-        B: T.Tensor((32 * 8, 64), "float16"),
-        C: T.Tensor((64, 64), "float32"),
-    ):
-        with T.Kernel(1, threads=128):
-            S = T.alloc_shared((64, 32), "float16")
-            W = T.alloc_shared((32, 64), "float16")
-            F = T.alloc_fragment((64, 64), "float32")
-            T.clear(F)
-            for k in T.Pipelined(n, **kw):
-                T.copy(A[0, k * 32], S)
-                T.copy(B[k * 32, 0], W)
-                T.gemm(S, W, F)
-            T.copy(F, C)
-
-    return main
-
-
 @pytest.mark.parametrize(
     ("n", "plan"),
     [
@@ -65,8 +44,8 @@ def product(n=8, **kw):
         ("dynamic", ([0, 0, 3], [0, 1, 2], [0])),
     ],
 )
-def test_no_more_slots_than_iterations(plans, n, plan):
-    func = product(T.dynamic("n") if n == "dynamic" else n, num_stages=4)
+def test_no_more_slots_than_iterations(plans, gemm, n, plan):
+    func = gemm(4, T.dynamic("n") if n == "dynamic" else n)
     assert plans(func) == [plan]
 
 
@@ -80,8 +59,8 @@ def test_no_more_slots_than_iterations(plans, n, plan):
         (1, [-1, 0], [-1, 0], ([0, 0, 1], [1, 2, 0], [0])),
     ],
 )
-def test_copies_that_the_user_leaves_to_the_compiler(plans, stages, order, stage, plan):
-    func = product(num_stages=stages, order=order, stage=stage, group=[[0, 1], [2]])
+def test_copies_that_the_user_leaves_to_the_compiler(plans, gemm, stages, order, stage, plan):
+    func = gemm(num_stages=stages, order=order, stage=stage, group=[[0, 1], [2]])
     assert plans(func) == [plan]
 
 
@@ -93,10 +72,11 @@ def test_copies_that_the_user_leaves_to_the_compiler(plans, stages, order, stage
         # later still are asynchronous too.
         ([0, 1, 2], [1, 2, 3], ([0, 1, 2], [0, 1, 2], [0, 1])),
         ([2, 0, 1], [0, 1, 1], ([0, 1, 1], [2, 0, 1], [0])),
+        ([1, 2, 0], [0, 0, 1], ([0, 0, 1], [1, 2, 0], [0])),
     ],
 )
-def test_plans_of_the_user(plans, order, stage, plan):
-    assert plans(product(num_stages=3, order=order, stage=stage)) == [plan]
+def test_plans_of_the_user(plans, gemm, order, stage, plan):
+    assert plans(gemm(num_stages=3, order=order, stage=stage)) == [plan]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +115,9 @@ def test_plans_of_the_user(plans, order, stage, plan):
         ),
     ],
 )
-def test_refused_plans(plans, schedule, told):
+def test_refused_plans(plans, gemm, schedule, told):
     with pytest.raises(ValueError, match=rf"py:\d+: T\.Pipelined: .*{told}"):
-        plans(product(**{"num_stages": 2} | schedule))
+        plans(gemm(**{"num_stages": 2} | schedule))
 
 
 def test_plans_are_made_in_every_kind_of_loop(plans):

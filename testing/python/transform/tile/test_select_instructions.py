@@ -306,6 +306,7 @@ def test_what_else_happens_to_the_tensor(tile_passes):
     assert copies(tile_passes, store(also=True))[1] == {
         "instruction": ["vector"],
         "rejected": {"tma": why},
+        "touched_elsewhere": 1,
     }
 
 

@@ -76,29 +76,8 @@ def channels(lines):
     return [line for line in lines if line.startswith("channel ")]
 
 
-def gemm(stages=2, n=4, threads=128, **kw):
-    @T.prim_func
-    def main(
-        A: T.Tensor((64, 64 * n), "float16"),
-        B: T.Tensor((64 * n, 64), "float16"),
-        C: T.Tensor((64, 64), "float32"),
-    ):
-        with T.Kernel(1, threads=threads):
-            S = T.alloc_shared((64, 64), "float16")
-            W = T.alloc_shared((64, 64), "float16")
-            F = T.alloc_fragment((64, 64), "float32")
-            T.clear(F)
-            for k in T.Pipelined(n, num_stages=stages, **kw):
-                T.copy(A[0, k * 64], S)
-                T.copy(B[k * 64, 0], W)
-                T.gemm(S, W, F)
-            T.copy(F, C)
-
-    return main
-
-
-def test_plan_of_a_gemm(plan):
-    lines = plan(gemm(stages=3))
+def test_plan_of_a_gemm(plan, gemm):
+    lines = plan(gemm(3, 4, 64))
     assert lines[0] == "warp specialised: threads 0 to 127 produce, 128 to 255 consume"
     assert [line.partition(": ")[2] for line in lines[1:4]] == [
         "producer, by TMA, channel 0",
@@ -111,8 +90,8 @@ def test_plan_of_a_gemm(plan):
     ]
 
 
-def test_program_of_a_gemm(program):
-    text = program(gemm())
+def test_program_of_a_gemm(program, gemm):
+    text = program(gemm(2, 4, 64))
     assert role(text, "producer") == textwrap.dedent(
         """
         if T.tl.shuffle_elect(128):
@@ -136,25 +115,25 @@ def test_program_of_a_gemm(program):
     ).strip("\n")
 
 
-def test_the_function_says_that_it_is_specialised(tile_passes):
-    mod = tile_passes(gemm(), *PASSES, arch="sm_90a")
+def test_the_function_says_that_it_is_specialised(tile_passes, gemm):
+    mod = tile_passes(gemm(2, 4, 64), *PASSES, arch="sm_90a")
     assert int(mod["main"].attrs["tl_tiled_ws_applied"]) == 1
-    mod = tile_passes(gemm(), *PASSES, arch="sm_80")
+    mod = tile_passes(gemm(2, 4, 64), *PASSES, arch="sm_80")
     assert not {"tl_tiled_ws_applied", "tl.warp_roles"} & set(mod["main"].attrs.keys())
 
 
-def test_a_stage_is_enough(plan, program):
-    assert channels(plan(gemm(stages=1))) == [
+def test_a_stage_is_enough(plan, gemm, program):
+    assert channels(plan(gemm(1, 4, 64))) == [
         "channel 0: S, W, 1 version, 16384 bytes by TMA, fill number k; "
         "full after 1, empty after 4 arrivals"
     ]
-    text = program(gemm(stages=1))
+    text = program(gemm(1, 4, 64))
     assert "T.tl.acquire(S_empty[0], k & 1 ^ 1, S[0:64, 0:64], W[0:64, 0:64])" in text
 
 
 @pytest.mark.parametrize("threads", [128, 256, 384])
-def test_the_consumer_has_the_threads_of_the_kernel(plan, threads):
-    lines = plan(gemm(threads=threads))
+def test_the_consumer_has_the_threads_of_the_kernel(plan, gemm, threads):
+    lines = plan(gemm(2, 4, 64, threads=threads))
     assert f"128 to {127 + threads} consume" in lines[0]
     assert lines[-1].endswith(f"empty after {threads // 32} arrivals")
 
@@ -553,20 +532,20 @@ def test_layout_that_tma_cannot_write(why):
         ({"config": {"tl.disable_tma_lower": True}}, "tl.disable_tma_lower"),
     ],
 )
-def test_not_asked_for(why, kwargs, reason):
-    assert why(gemm(), **kwargs).endswith(reason)
+def test_not_asked_for(why, gemm, kwargs, reason):
+    assert why(gemm(2, 4, 64), **kwargs).endswith(reason)
 
 
 @pytest.mark.parametrize(
-    ("func", "reason"),
+    ("options", "reason"),
     [
-        (gemm(stages=0), "no loop is pipelined"),
-        (gemm(threads=64), "its 64 threads are not whole warp groups"),
-        (gemm(threads=1024), "with its producer it would have 1152 threads"),
+        ({"num_stages": 0}, "no loop is pipelined"),
+        ({"threads": 64}, "its 64 threads are not whole warp groups"),
+        ({"threads": 1024}, "with its producer it would have 1152 threads"),
     ],
 )
-def test_kernels_without_a_plan(why, func, reason):
-    assert why(func).endswith(reason)
+def test_kernels_without_a_plan(why, gemm, options, reason):
+    assert why(gemm(**options)).endswith(reason)
 
 
 def body_with(statement):
