@@ -62,12 +62,10 @@ def attention(
     num_stages=2,
     threads=256,
     per_processor=1,
-    tiles_ahead=0,
 ):
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn; the
-    queries of `tiles_ahead` of them are loaded ahead.
+    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
     keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""
@@ -89,8 +87,6 @@ def attention(
         with T.Kernel(blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(per_processor)
             Q_shared = T.alloc_shared((rows, packed, dim), dtype)
-            if tiles_ahead:
-                T.annotate_ws_pipeline_depth({Q_shared: tiles_ahead + 1})
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             out_shared = T.alloc_shared((block_M, dim), dtype)
@@ -159,12 +155,10 @@ def gradient_of_queries(
     num_stages=2,
     threads=128,
     per_processor=2,
-    tiles_ahead=0,
 ):
     """dQ, and Delta, the sums of Out * dO over a head, (batch, heads, length) in float32. A block
     has tiles of rows as in `attention` and goes through the keys that they see, so that dQ needs no
-    atomics: with short windows, weights computed twice cost less. Q and dO of `tiles_ahead` tiles
-    are loaded ahead."""
+    atomics: with short windows, weights computed twice cost less."""
     key_heads = key_heads or heads
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape = (batch, heads, length)
@@ -193,9 +187,6 @@ def gradient_of_queries(
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             log_sum_shared = T.alloc_shared((packed, rows), T.float32)
-            if tiles_ahead:  # Out is used in front of the loop alone.
-                depth = tiles_ahead + 1
-                T.annotate_ws_pipeline_depth({Q_shared: depth, dO_shared: depth})
             # Positions and heads are rows of products.
             Q_rows, dO_rows = (T.reshape(x, (block_M, dim)) for x in (Q_shared, dO_shared))
             dQ_tile = T.reshape(dQ_shared, tile)

@@ -26,13 +26,15 @@ ROWS = T.GemmWarpPolicy.FullRow
 TILE = 64
 # Keys of the ring at most: a group has scores and slopes of a tile and its sums in registers.
 MOST_KEYS = 144
+# Steps whose tiles a block has: one in use, and those that are loaded ahead.
+DEPTH = 3
 
 
 def schedule():
-    """Threads that load, and two groups. "tiles" has Q, dO and LogSum of a step, and "out0" and
-    "out1" a group's Out; "ring" has the keys and values. Both groups need the weights of the second
-    one's tile and the slopes of the first one's."""
-    depths = {"tiles": 2, "out0": 1, "out1": 1, "ring": 1, "weights": 1, "slopes": 1}
+    """Threads that load, and two groups. "tiles" has Q, dO and LogSum of a step, "ring" the keys
+    and values. Both groups need the weights of the second one's tile and the slopes of the first
+    one's."""
+    depths = {"tiles": DEPTH, "ring": 1, "weights": 1, "slopes": 1}
     return T.WSSchedule(
         num_warps=12,
         roles={
@@ -119,19 +121,19 @@ def mask(walk, weights, h, step, begin):
 
 
 @T.macro
-def take(walk, sums, staged, factor, chunk):
+def take(walk, sums, staged, chunk):
     """Move the sums of a chunk to `staged`."""
     for i, j in T.Parallel(sums.shape[0], walk.new):
-        staged[j, i] = sums[i, chunk * walk.new + j] * factor
+        staged[j, i] = sums[i, chunk * walk.new + j]
     for i, j in T.Parallel(sums.shape[0], walk.new):
         sums[i, chunk * walk.new + j] = 0
 
 
 @T.macro
-def retire(walk, sums, staged, gradient, step, factor):
+def retire(walk, sums, staged, gradient, step):
     """Store and clear the sums of the keys that those of `step` overwrite."""
     chunks = list(range(walk.chunks))
-    at_chunk(step % walk.chunks, chunks, partial(take, walk, sums, staged, factor))
+    at_chunk(step % walk.chunks, chunks, partial(take, walk, sums, staged))
     if step >= walk.chunks:
         T.copy(staged, gradient(step - walk.chunks))
 
@@ -155,10 +157,6 @@ def load(walk, of_step, shared):
         fill("tiles", version, of_step.dO(step), shared.dO[version, :, :, :])
         fill("tiles", version, of_step.LogSum(step), shared.log_sum[version, :, :])
         T.producer_commit("tiles")
-        for h in T.unroll(2, explicit=True):
-            out = T.producer_acquire(f"out{h}")
-            fill(f"out{h}", out, of_step.Out(step, h), shared.Out[h])
-            T.producer_commit(f"out{h}")
         T.producer_acquire("ring")
         if step == 0:
             T.copy(of_step.K(1 - walk.chunks, walk.chunks - 1), shared.K[walk.new :, :])
@@ -179,30 +177,16 @@ def weigh(walk, scores, log_sum, weights, h, step, begin, scale):
 
 
 @T.macro
-def row_values(walk, shared, h, version, product, delta, log_sum):
-    """Delta, the sums of Out * dO over a head, and LogSum of a tile."""
-    for i, j in T.Parallel(*product.shape):
-        row, head = i // walk.packed, i % walk.packed
-        out = T.cast(shared.Out[h][row, head, j], T.float32)
-        product[i, j] = out * shared.dO[version, h * walk.rows + row, head, j]
-    T.reduce_sum(product, delta, dim=1)
-    for i in T.Parallel(TILE):
-        row, head = h * walk.rows + i // walk.packed, i % walk.packed
-        log_sum[i] = shared.log_sum[version, head, row]
-
-
-@T.macro
 def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
     """What group h does with its tile of each step: the weights P = exp(Q K^T - LogSum), the slopes
-    dS = P * (dO V^T - Delta) and dQ = dS K. The first group adds up dV = P^T dO, the other one
-    dK = dS^T Q, of both tiles."""
+    dS = P * (dO V^T - Delta) / sqrt(dim), where Delta is a row's sum of P * dO V^T, and dQ = dS K.
+    The first group adds up dV = P^T dO, the other one dK = dS^T Q, of both tiles."""
     keys, dim, dtype = walk.keys, shared.K.shape[1], shared.K.dtype
-    scale = LOG2_E / dim**0.5
-    Q, dO = (T.reshape(x, (2, 2, TILE, dim)) for x in (shared.Q, shared.dO))
+    scale, factor = LOG2_E / dim**0.5, dim**-0.5
+    Q, dO = (T.reshape(x, (DEPTH, 2, TILE, dim)) for x in (shared.Q, shared.dO))
     given = ("weights", "slopes")[h]
     summed, rows_of = ((shared.weights, dO), (shared.slopes, Q))[h]
-    gradient, factor = ((of_step.dV, 1.0), (of_step.dK, dim**-0.5))[h]
-    product = T.alloc_fragment((TILE, dim), T.float32)
+    gradient = (of_step.dV, of_step.dK)[h]
     log_sum = T.alloc_fragment((TILE,), T.float32)
     delta = T.alloc_fragment((TILE,), T.float32)
     scores = T.alloc_fragment((TILE, keys), T.float32)
@@ -223,14 +207,10 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
             policy=ROWS,
             clear_accum=True,
         )
-        T.consumer_wait(f"out{h}")
-        row_values(walk, shared, h, version, product, delta, log_sum)
-        T.consumer_release(f"out{h}")
-        if step < walk.steps:
-            for i in T.Parallel(TILE):
-                # LogSum has the sink's weight, but is 0 behind the sequence's end.
-                sink_sum[i] -= T.exp2(T.min(sinks[i] - log_sum[i], 0)) * delta[i]
-        retire(walk, sums, shared.sums[h], gradient, step, factor)
+        for i in T.Parallel(TILE):
+            row, head = h * walk.rows + i // walk.packed, i % walk.packed
+            log_sum[i] = shared.log_sum[version, head, row]
+        retire(walk, sums, shared.sums[h], gradient, step)
         T.wait_wgmma(0)
         weigh(walk, scores, log_sum, weights, h, step, begin, scale)
         if h == 1:
@@ -246,7 +226,16 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
         )
         T.wait_wgmma(0)
         for i, j in T.Parallel(TILE, keys):
-            slopes_cast[i, j] = weights[i, j] * (slopes[i, j] - delta[i])
+            scores[i, j] = weights[i, j] * slopes[i, j]
+        T.reduce_sum(scores, delta, dim=1)
+        if step < walk.steps:
+            for i in T.Parallel(TILE):
+                # LogSum has the sink's weight, but is 0 behind the sequence's end.
+                sink_sum[i] -= T.exp2(T.min(sinks[i] - log_sum[i], 0)) * delta[i]
+        for i in T.Parallel(TILE):
+            delta[i] = delta[i] * factor
+        for i, j in T.Parallel(TILE, keys):
+            slopes_cast[i, j] = weights[i, j] * T.cast(slopes[i, j] * factor - delta[i], dtype)
         if h == 0:
             T.producer_acquire("slopes")
         T.copy(slopes_cast, shared.slopes[h])
@@ -262,14 +251,12 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
         T.wait_wgmma(2)
         T.consumer_release("ring")
         if step < walk.steps:
-            for i, j in T.Parallel(TILE, dim):
-                dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
             T.copy(dQ_local, dQ_rows)
             T.copy(shared.dQ[h], of_step.dQ(step, h))
         T.wait_wgmma(0)
         T.consumer_release(given)
         T.consumer_release("tiles")
-    retire(walk, sums, shared.sums[h], gradient, walk.all_steps, factor)
+    retire(walk, sums, shared.sums[h], gradient, walk.all_steps)
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
@@ -297,7 +284,6 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
         Q: T.Tensor(shape, dtype),
         K: T.Tensor(key_shape, dtype),
         V: T.Tensor(key_shape, dtype),
-        Out: T.Tensor(shape, dtype),
         dO: T.Tensor(shape, dtype),
         LogSum: T.Tensor((batch, heads, padded(length)), T.float32),
         Sinks: T.Tensor((heads,), T.float32),
@@ -308,15 +294,14 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
             T.annotate_ws_schedule(schedule())
             tile, keys = (walk.rows, walk.packed, dim), (walk.keys, dim)
             shared = SimpleNamespace(
-                Q=T.alloc_shared((2, 2 * walk.rows, walk.packed, dim), dtype),
-                dO=T.alloc_shared((2, 2 * walk.rows, walk.packed, dim), dtype),
-                log_sum=T.alloc_shared((2, walk.packed, walk.new), T.float32),
+                Q=T.alloc_shared((DEPTH, 2 * walk.rows, walk.packed, dim), dtype),
+                dO=T.alloc_shared((DEPTH, 2 * walk.rows, walk.packed, dim), dtype),
+                log_sum=T.alloc_shared((DEPTH, walk.packed, walk.new), T.float32),
                 K=T.alloc_shared(keys, dtype),
                 V=T.alloc_shared(keys, dtype),
                 **{
                     name: [T.alloc_shared(size, dtype) for _ in range(2)]
                     for name, size in (
-                        ("Out", tile),
                         ("dQ", tile),
                         ("weights", (TILE, walk.keys)),
                         ("slopes", (TILE, walk.keys)),
@@ -339,7 +324,6 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
                 Q=lambda step: Q[bz, positions(step), group, :],
                 dO=lambda step: dO[bz, positions(step), group, :],
                 LogSum=lambda step: LogSum[bz, group, positions(step)],
-                Out=lambda step, h: Out[bz, of_group(step, h), group, :],
                 dQ=lambda step, h: dQ[bz, of_group(step, h), group, :],
                 K=lambda *steps: K[bz, positions(*steps), by, :],
                 V=lambda *steps: V[bz, positions(*steps), by, :],
@@ -367,8 +351,9 @@ def ranges_of(batch, key_heads):
     return max(processors() // (batch * key_heads), 1)
 
 
-def backward(tensors, out, log_sum, d_out, window):
-    """dQ, dK, dV and dSinks of `out` and `log_sum`, which `attention` made of `tensors`."""
+def backward(tensors, log_sum, d_out, window):
+    """dQ, dK, dV and dSinks of a result whose sums are `log_sum`, and which `attention` made of
+    `tensors`. The result itself is not needed."""
     q, k, v, sinks = tensors
     batch, length, heads, dim = q.shape
     key_heads = k.shape[2]
@@ -376,7 +361,7 @@ def backward(tensors, out, log_sum, d_out, window):
         log_sum = torch.nn.functional.pad(log_sum, (0, padded(length) - length))
     sizes = (batch, heads, length, dim, window, key_heads)
     kernel = gradients(*sizes, ranges=ranges_of(batch, key_heads))
-    d_q, d_k, d_v, parts = kernel(q, k, v, out, d_out, log_sum, sinks)
+    d_q, d_k, d_v, parts = kernel(q, k, v, d_out, log_sum, sinks)
     # Row i of a tile is head i % (heads // key_heads) of its group.
     d_sinks = parts.view(2, batch, key_heads, -1, heads // key_heads).sum((0, 1, 3))
     return d_q, d_k, d_v, d_sinks.view(heads)
@@ -388,8 +373,8 @@ def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
     tensors = inputs(batch, heads, length, dim, key_heads, device=device)
     tensors.append(torch.randn(heads, device=device))
     d_out = torch.randn_like(tensors[0])
-    out, log_sum = attention(batch, heads, length, dim, window, key_heads)(*tensors)
-    found = backward(tensors, out, log_sum, d_out, window)
+    _, log_sum = attention(batch, heads, length, dim, window, key_heads)(*tensors)
+    found = backward(tensors, log_sum, d_out, window)
     leaves = [x.double().requires_grad_() for x in tensors]
     wanted = torch.autograd.grad(reference(*leaves, window), leaves, d_out.double())
     pairs = zip(found, wanted, strict=True)

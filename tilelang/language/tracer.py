@@ -22,6 +22,7 @@ from tvm.script.ir_builder import _ffi_api as builder_api
 from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.script.builder import ir as tir_builder
+from tvm.tirx.script.builder.frame import DeclBufferFrame
 
 from tilelang._snippet import snippet
 from tilelang.env import env
@@ -371,7 +372,12 @@ class Tracer:
 
     def statements(self) -> list[Any]:
         """Return the statements of the innermost scope so far."""
-        return list(self.builder.frames[-1].stmts)
+        # What follows a declaration, as of a view, is in a frame of its own.
+        frames = list(self.builder.frames)
+        first = len(frames) - 1
+        while isinstance(frames[first], DeclBufferFrame):
+            first -= 1
+        return [statement for frame in frames[first:] for statement in frame.stmts]
 
 
 class Reference:

@@ -45,6 +45,7 @@ RUNS = {
     "flash_attention_varlen": ("--lengths 130 1 40 --dim 64", 2),
     "flash_attention_windows": ("--length 130 --window 70", 1),
     "flash_attention_windows_backward": ("--length 130 --window 50", 1),
+    "flash_attention_windows_forward": ("--length 130 --window 50", 1),
     "fp8_training": ("--size 144 80 208", 5),
     "fused_moe": ("--tokens 21 --size 72 72 --experts 5 2", 1),
     "gemm": ("--size 130 72 72", 4),

@@ -153,6 +153,20 @@ def use_all_but_late(B, S, n):
 
 
 @T.macro
+def use_by_a_view(B, S, n):
+    """A view is declared between a version's wait and its release."""
+    v = T.consumer_wait("ab")
+    rows = T.reshape(S, (2, 2, 32))
+    for i, j in T.Parallel(2, 32):
+        B[i * 32 + j] = rows[v, i, j]
+    T.consumer_release("ab")
+    for k in T.serial(1, n):
+        w = T.consumer_wait("ab")
+        T.copy(S[w, :], B[k * 64])
+        T.consumer_release("ab")
+
+
+@T.macro
 def load_even(A, S, n):
     for k in T.serial(n):
         if k % 2 == 0:
@@ -175,6 +189,7 @@ def use_even(B, S, n):
     [
         (load_all, use_all, range(6)),
         (load_all, use_all_but_late, range(6)),
+        (load_all, use_by_a_view, range(6)),
         (load_even, use_even, range(0, 6, 2)),
     ],
 )

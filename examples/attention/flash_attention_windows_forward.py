@@ -1,0 +1,249 @@
+"""Attention with short windows and sinks (flash_attention_windows.py) for Hopper: a block loads the
+keys of a stretch of positions once, and groups of warps go through it, each with its own tiles, so
+that some of them multiply while others compute exponentials. Check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import argparse
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import torch
+from flash_attention import LOG2_E, NO_KEY, inputs, processors
+from flash_attention_backward import FAST_MATH
+from flash_attention_windows import mask, reference
+
+import tilelang
+import tilelang.language as T
+
+ROWS = T.GemmWarpPolicy.FullRow
+# Rows of a tile: few positions of all heads that share keys.
+TILE = 64
+# Keys that a tile sees at most: a group has their scores in registers.
+MOST_KEYS = 136
+
+
+def schedule(groups):
+    """Threads that load, and groups that multiply. "keys" has the keys and values of a stretch, and
+    "queries0" the queries of the first group's tile."""
+    registers = {3: 160, 4: 120}[groups]
+    roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24)}
+    pipelines = {"keys": T.WSPipeline(2)}
+    for g in range(groups):
+        first = 4 + 4 * g
+        roles[f"rows{g}"] = T.WSRole(warps_lo=first, warps_hi=first + 4, max_nreg=registers)
+        pipelines[f"queries{g}"] = T.WSPipeline(2)
+    return T.WSSchedule(num_warps=4 + 4 * groups, roles=roles, pipelines=pipelines)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """`positions` that a block takes at a time: each group has `tiles` of `rows` positions, which
+    see `seen` keys, the last ones of `padded` (products take 16 at once)."""
+
+    groups: int
+    packed: int
+    rows: int
+    tiles: int
+    seen: int
+    padded: int
+
+    @staticmethod
+    def of(groups, heads, key_heads, window):
+        packed = heads // key_heads
+        rows = TILE // packed
+        seen = -(-(rows + window - 1) // 8) * 8
+        return Stretch(groups, packed, rows, max(24 // rows, 1), seen, -(-seen // 16) * 16)
+
+    @property
+    def positions(self):
+        return self.groups * self.tiles * self.rows
+
+    @property
+    def keys(self):
+        return self.padded - self.rows + self.positions
+
+
+@T.macro
+def fill(pipeline, version, source, tile):
+    """Ask TMA for a tile."""
+    T.tma_copy(source, tile, barrier=T.producer_barrier(pipeline, version))
+
+
+def part_of(stretch, tensors, index):
+    """What belongs to a stretch; of queries and results, to a tile that begins at a position."""
+    length, key_heads = tensors.K.shape[1:3]
+    stretches = -(-int(length) // stretch.positions)
+    begin = index % stretches * stretch.positions
+    by, bz = index // stretches % key_heads, index // stretches // key_heads
+    end, head = begin + stretch.positions, by * stretch.packed
+    group = slice(head, head + stretch.packed)
+    return SimpleNamespace(
+        begin=begin,
+        head=head,
+        K=tensors.K[bz, end - stretch.keys : end, by, :],
+        V=tensors.V[bz, end - stretch.keys : end, by, :],
+        Q=lambda first: tensors.Q[bz, first : first + stretch.rows, group, :],
+        Output=lambda first: tensors.Output[bz, first : first + stretch.rows, group, :],
+        batch=bz,
+    )
+
+
+@T.macro
+def load(stretch, part, shared):
+    """What the threads that load do for a stretch."""
+    version = T.producer_acquire("keys")
+    fill("keys", version, part.K, shared.K[version, :, :])
+    fill("keys", version, part.V, shared.V[version, :, :])
+    T.producer_commit("keys")
+    for step in T.serial(stretch.tiles):
+        for g in T.unroll(stretch.groups, explicit=True):
+            first = part.begin + (step * stretch.groups + g) * stretch.rows
+            slot = T.producer_acquire(f"queries{g}")
+            fill(f"queries{g}", slot, part.Q(first), shared.Q[g][slot, :, :, :])
+            T.producer_commit(f"queries{g}")
+
+
+@T.macro
+def weigh(stretch, tile, first, window, scale):
+    """Weights of a tile's scores, and their sums. `first` is the tile's first position."""
+    mask(tile.scores, first, first + stretch.rows - stretch.seen, stretch.packed, window, NO_KEY)
+    T.reduce_max(tile.scores, tile.row_max, dim=1)
+    for i, j in T.Parallel(TILE, stretch.seen):
+        tile.scores[i, j] = T.exp2(tile.scores[i, j] * scale - tile.row_max[i] * scale)
+    for i, j in T.Parallel(TILE, stretch.seen):
+        tile.weights[i, stretch.padded - stretch.seen + j] = tile.scores[i, j]
+    T.reduce_sum(tile.scores, tile.row_sum, dim=1)
+
+
+@T.macro
+def attend(g, stretch, part, shared, tensors, tile, window):
+    """What group g does with its tiles of a stretch."""
+    dim, length = shared.K.shape[2], tensors.Q.shape[1]
+    unseen = stretch.padded - stretch.seen
+    scale = LOG2_E / dim**0.5
+    queries = T.reshape(shared.Q[g], (2, TILE, dim))
+    out_rows = T.reshape(shared.out[g], (TILE, dim))
+    for i in T.Parallel(TILE):
+        tile.sinks[i] = tensors.Sinks[part.head + i % stretch.packed]
+    version = T.consumer_wait("keys")
+    for step in T.serial(stretch.tiles):
+        own = (step * stretch.groups + g) * stretch.rows
+        first = part.begin + own
+        slot = T.consumer_wait(f"queries{g}")
+        T.wgmma_gemm(
+            *(queries[slot, :, :], shared.K[version, own + unseen : own + stretch.padded, :]),
+            *(tile.scores,),
+            transpose_B=True,
+            policy=ROWS,
+            clear_accum=True,
+        )
+        T.wait_wgmma(0)
+        T.consumer_release(f"queries{g}")
+        weigh(stretch, tile, first, window, scale)
+        T.wgmma_gemm(
+            *(tile.weights, shared.V[version, own : own + stretch.padded, :], tile.out),
+            policy=ROWS,
+            clear_accum=True,
+        )
+        for i in T.Parallel(TILE):
+            tile.row_sum[i] += T.exp2(tile.sinks[i] * LOG2_E - tile.row_max[i] * scale)
+        T.wait_wgmma(0)
+        for i, j in T.Parallel(TILE, dim):
+            tile.out[i, j] = tile.out[i, j] / tile.row_sum[i]
+        T.copy(tile.out, out_rows)
+        T.copy(shared.out[g], part.Output(first))
+        for i in T.Parallel(TILE):
+            head, position = part.head + i % stretch.packed, first + i // stretch.packed
+            if position < length:
+                tensors.LogSum[part.batch, head, position] = (
+                    T.log2(tile.row_sum[i]) + tile.row_max[i] * scale
+                )
+    T.consumer_release("keys")
+
+
+@tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
+def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16, groups=3):
+    """Result and sums of flash_attention_windows.attention, for heads of 64 elements, of which 2, 4
+    or 8 share keys, and windows of at most 105, 121 and 129 keys. Three or four `groups` of warps
+    multiply."""
+    if heads % key_heads or heads // key_heads not in (2, 4, 8):
+        raise ValueError(
+            f"found {heads} heads for {key_heads} of keys, wanted 2, 4 or 8 for each; "
+            "flash_attention_windows.attention takes others"
+        )
+    stretch = Stretch.of(groups, heads, key_heads, window)
+    if stretch.seen > MOST_KEYS or dim != 64:
+        raise ValueError(
+            f"found heads of {dim}, and {stretch.seen} keys of a tile for a window of {window} "
+            f"where {stretch.packed} heads share keys, wanted heads of 64 and at most {MOST_KEYS} "
+            "keys; flash_attention_windows.attention takes others"
+        )
+    shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
+    blocks = processors()
+    stretches = -(-length // stretch.positions) * key_heads * batch
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(key_shape, dtype),
+        V: T.Tensor(key_shape, dtype),
+        Sinks: T.Tensor((heads,), T.float32),
+    ):
+        Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
+        tensors = SimpleNamespace(Q=Q, K=K, V=V, Sinks=Sinks, Output=Output, LogSum=LogSum)
+        with T.Kernel(blocks, threads=128 + 128 * groups) as block:
+            T.annotate_ws_schedule(schedule(groups))
+            tile, keys = (stretch.rows, stretch.packed, dim), (2, stretch.keys, dim)
+            shared = SimpleNamespace(
+                Q=[T.alloc_shared((2, *tile), dtype) for _ in range(groups)],
+                out=[T.alloc_shared(tile, dtype) for _ in range(groups)],
+                K=T.alloc_shared(keys, dtype),
+                V=T.alloc_shared(keys, dtype),
+            )
+            waves = (stretches - block + blocks - 1) // blocks
+            with T.ws_role("load"):
+                for wave in T.serial(waves):
+                    load(stretch, part_of(stretch, tensors, wave * blocks + block), shared)
+            for g, role in enumerate([f"rows{g}" for g in range(groups)]):
+                with T.ws_role(role):
+                    rows = SimpleNamespace(
+                        scores=T.alloc_fragment((TILE, stretch.seen), T.float32),
+                        weights=T.alloc_fragment((TILE, stretch.padded), dtype),
+                        out=T.alloc_fragment((TILE, dim), T.float32),
+                        row_max=T.alloc_fragment((TILE,), T.float32),
+                        row_sum=T.alloc_fragment((TILE,), T.float32),
+                        sinks=T.alloc_fragment((TILE,), T.float32),
+                    )
+                    # Keys in front of those that a tile sees weigh nothing.
+                    T.clear(rows.weights)
+                    for wave in T.serial(waves):
+                        part = part_of(stretch, tensors, wave * blocks + block)
+                        attend(g, stretch, part, shared, tensors, rows, window)
+        return Output, LogSum
+
+    return main
+
+
+def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
+    """||ours - float64|| / ||float64||."""
+    torch.manual_seed(0)
+    tensors = inputs(batch, heads, length, dim, key_heads, device=device)
+    tensors.append(torch.randn(heads, device=device))
+    found, _ = attention(batch, heads, length, dim, window, key_heads)(*tensors)
+    wanted = reference(*(x.double() for x in tensors), window)
+    return float((found.double() - wanted).norm() / wanted.norm())
+
+
+if __name__ == "__main__":
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, default=2048 if gpu else 150)
+    parser.add_argument("--window", type=int, default=128 if gpu else 50)
+    parser.add_argument("--heads", type=int, nargs=2, default=[64, 8] if gpu else [8, 1])
+    arguments = parser.parse_args()
+    length, window, (heads, key_heads) = arguments.length, arguments.window, arguments.heads
+    error = relative_error(1, heads, key_heads, length, 64, window, "cuda" if gpu else "cpu")
+    assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
+    print(f"length {length}, window {window}: relative error {error:.1e}")
