@@ -469,7 +469,8 @@ def _seconds(arch: CUDA, product: Product, tiling: Tiling, schedule: Schedule) -
     )
     steps = math.ceil(product.k / tiling.k)
     step_bytes = (tiling.m + tiling.n) * tiling.k * product.operand
-    way, from_l2, busy = _way(product), L2_BYTES_PER_CLOCK, min(sms, tiles * split)
+    way, busy = _way(product), min(sms, tiles * split)
+    from_l2: float = L2_BYTES_PER_CLOCK
     # Blocks of a cluster receive rows that one of them loads.
     alone, common = (tiling.m, tiling.n) if schedule.down else (tiling.n, tiling.m)
     received, once = way, (tiling.m + tiling.n) / (alone + common / cluster)
