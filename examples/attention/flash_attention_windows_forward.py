@@ -22,19 +22,20 @@ ROWS = T.GemmWarpPolicy.FullRow
 TILE = 64
 # Keys that a tile sees at most: a group has their scores in registers.
 MOST_KEYS = 136
+# Of warps that multiply.
+GROUPS = 3
 
 
-def schedule(groups):
+def schedule():
     """Threads that load, and groups that multiply. "keys" has the keys and values of a stretch, and
     "queries0" the queries of the first group's tile."""
-    registers = {3: 160, 4: 120}[groups]
     roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24)}
     pipelines = {"keys": T.WSPipeline(2)}
-    for g in range(groups):
+    for g in range(GROUPS):
         first = 4 + 4 * g
-        roles[f"rows{g}"] = T.WSRole(warps_lo=first, warps_hi=first + 4, max_nreg=registers)
+        roles[f"rows{g}"] = T.WSRole(warps_lo=first, warps_hi=first + 4, max_nreg=160)
         pipelines[f"queries{g}"] = T.WSPipeline(2)
-    return T.WSSchedule(num_warps=4 + 4 * groups, roles=roles, pipelines=pipelines)
+    return T.WSSchedule(num_warps=4 + 4 * GROUPS, roles=roles, pipelines=pipelines)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,6 @@ class Stretch:
     """`positions` that a block takes at a time: each group has `tiles` of `rows` positions, which
     see `seen` keys, the last ones of `padded` (products take 16 at once)."""
 
-    groups: int
     packed: int
     rows: int
     tiles: int
@@ -50,15 +50,15 @@ class Stretch:
     padded: int
 
     @staticmethod
-    def of(groups, heads, key_heads, window):
+    def of(heads, key_heads, window):
         packed = heads // key_heads
         rows = TILE // packed
         seen = -(-(rows + window - 1) // 8) * 8
-        return Stretch(groups, packed, rows, max(24 // rows, 1), seen, -(-seen // 16) * 16)
+        return Stretch(packed, rows, max(24 // rows, 1), seen, -(-seen // 16) * 16)
 
     @property
     def positions(self):
-        return self.groups * self.tiles * self.rows
+        return GROUPS * self.tiles * self.rows
 
     @property
     def keys(self):
@@ -98,8 +98,8 @@ def load(stretch, part, shared):
     fill("keys", version, part.V, shared.V[version, :, :])
     T.producer_commit("keys")
     for step in T.serial(stretch.tiles):
-        for g in T.unroll(stretch.groups, explicit=True):
-            first = part.begin + (step * stretch.groups + g) * stretch.rows
+        for g in T.unroll(GROUPS, explicit=True):
+            first = part.begin + (step * GROUPS + g) * stretch.rows
             slot = T.producer_acquire(f"queries{g}")
             fill(f"queries{g}", slot, part.Q(first), shared.Q[g][slot, :, :, :])
             T.producer_commit(f"queries{g}")
@@ -129,7 +129,7 @@ def attend(g, stretch, part, shared, tensors, tile, window):
         tile.sinks[i] = tensors.Sinks[part.head + i % stretch.packed]
     version = T.consumer_wait("keys")
     for step in T.serial(stretch.tiles):
-        own = (step * stretch.groups + g) * stretch.rows
+        own = (step * GROUPS + g) * stretch.rows
         first = part.begin + own
         slot = T.consumer_wait(f"queries{g}")
         T.wgmma_gemm(
@@ -164,16 +164,15 @@ def attend(g, stretch, part, shared, tensors, tile, window):
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
-def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16, groups=3):
+def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
     """Result and sums of flash_attention_windows.attention, for heads of 64 elements, of which 2, 4
-    or 8 share keys, and windows of at most 105, 121 and 129 keys. Three or four `groups` of warps
-    multiply."""
+    or 8 share keys, and windows of at most 105, 121 and 129 keys."""
     if heads % key_heads or heads // key_heads not in (2, 4, 8):
         raise ValueError(
             f"found {heads} heads for {key_heads} of keys, wanted 2, 4 or 8 for each; "
             "flash_attention_windows.attention takes others"
         )
-    stretch = Stretch.of(groups, heads, key_heads, window)
+    stretch = Stretch.of(heads, key_heads, window)
     if stretch.seen > MOST_KEYS or dim != 64:
         raise ValueError(
             f"found heads of {dim}, and {stretch.seen} keys of a tile for a window of {window} "
@@ -193,12 +192,12 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16, gro
     ):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         tensors = SimpleNamespace(Q=Q, K=K, V=V, Sinks=Sinks, Output=Output, LogSum=LogSum)
-        with T.Kernel(blocks, threads=128 + 128 * groups) as block:
-            T.annotate_ws_schedule(schedule(groups))
+        with T.Kernel(blocks, threads=128 + 128 * GROUPS) as block:
+            T.annotate_ws_schedule(schedule())
             tile, keys = (stretch.rows, stretch.packed, dim), (2, stretch.keys, dim)
             shared = SimpleNamespace(
-                Q=[T.alloc_shared((2, *tile), dtype) for _ in range(groups)],
-                out=[T.alloc_shared(tile, dtype) for _ in range(groups)],
+                Q=[T.alloc_shared((2, *tile), dtype) for _ in range(GROUPS)],
+                out=[T.alloc_shared(tile, dtype) for _ in range(GROUPS)],
                 K=T.alloc_shared(keys, dtype),
                 V=T.alloc_shared(keys, dtype),
             )
@@ -206,7 +205,7 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16, gro
             with T.ws_role("load"):
                 for wave in T.serial(waves):
                     load(stretch, part_of(stretch, tensors, wave * blocks + block), shared)
-            for g, role in enumerate([f"rows{g}" for g in range(groups)]):
+            for g, role in enumerate([f"rows{g}" for g in range(GROUPS)]):
                 with T.ws_role(role):
                     rows = SimpleNamespace(
                         scores=T.alloc_fragment((TILE, stretch.seen), T.float32),

@@ -19,17 +19,10 @@ from gemm_few_rows import multiply_rows
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
-from tilelang.carver.arch.cuda import auto_infer_current_arch
 from tilelang.macros import copy_rows
 
 LINE = 128
 """Bytes of a line of L2."""
-
-
-def may_overlap():
-    """Whether a kernel may start before the one in front of it is complete, and wait for it by
-    itself, on the chip that is compiled for."""
-    return auto_infer_current_arch().sm >= 90
 
 
 @T.macro
@@ -40,8 +33,7 @@ def add_shares(partial, C):
     with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 8), threads=256) as (bx, by):
         sums = T.alloc_fragment((8, 128), T.float32)
         T.clear(sums)
-        if may_overlap():
-            T.pdl_sync()
+        T.pdl_sync()
         for s in T.unroll(split):
             for i, j in T.Parallel(8, 128):
                 sums[i, j] += partial[s, by * 8 + i, bx * 128 + j]
@@ -96,6 +88,10 @@ class Plan:
     fetch: bool = False
     by_threads: int = 0
 
+    def __post_init__(self):
+        if self.block_N % self.parts:
+            raise ValueError(f"parts is {self.parts}, wanted a divisor of block_N, {self.block_N}")
+
     @property
     def cluster_tile(self):
         """Rows and columns of what a cluster works on: its blocks have a tile each."""
@@ -111,12 +107,6 @@ class Plan:
     def tile_columns(self):
         """Tiles of clusters beside each other."""
         return -(-(self.M if self.swap else self.N) // self.cluster_tile[1])
-
-    def eviction(self, tiles):
-        """The policy of L2 for rows that so many tiles have in common. Those of one alone are not
-        read again: they are to evict each other, not what others have left, which may have to be
-        written back first."""
-        return "evict_first" if tiles == 1 else None
 
     @property
     def tiles(self):
@@ -182,6 +172,13 @@ class Plan:
         return (self.block_N, self.block_M) if self.swap else (self.block_M, self.width)
 
 
+def eviction(tiles):
+    """The policy of L2 for rows that so many tiles have in common. Those of one alone are not read
+    again: they are to evict each other, not what others have left, which may have to be written
+    back first."""
+    return "evict_first" if tiles == 1 else None
+
+
 class Block(NamedTuple):
     """What a block works with: tensors, its tiles of them, its number in the cluster."""
 
@@ -220,12 +217,12 @@ def multiply(plan, block, row, column, first, count):
         T.copy(
             block.X[row * plan.block_M, (first + k) * plan.block_K],
             X_shared,
-            eviction_policy=plan.eviction(plan.tile_columns),
+            eviction_policy=eviction(plan.tile_columns),
         )
         T.copy(
             block.Y[column * plan.block_N, (first + k) * plan.block_K],
             Y_shared,
-            eviction_policy=plan.eviction(plan.tile_rows),
+            eviction_policy=eviction(plan.tile_rows),
         )
         T.gemm(X_shared, Y_shared, local, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
 

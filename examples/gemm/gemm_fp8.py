@@ -74,9 +74,15 @@ def scaled_matmul(
 
     `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
     them up, or with `apart` a second kernel, whose blocks have a part each. `arrivals` are zeros,
-    and zeros again behind the kernel. `padded`: A and B are copied
-    first, to rows of whole lines of L2: TMA takes rows of whole 16 bytes alone.
+    and zeros again behind the kernel. `padded`: A and B are copied first, to rows of whole lines of
+    L2: TMA takes rows of whole 16 bytes, but those across lines are read more slowly.
     """
+    if split > 1 and not apart and (cluster > 1 or min(block_M, parts * block_N) < 64):
+        raise ValueError(
+            f"found {split} shares that the last block adds up, tiles of {block_M} x "
+            f"{parts * block_N} and clusters of {cluster}, wanted tiles of 64 x 64 or more, whose "
+            "counters `arrivals_of` gives, and no clusters; apart=True takes both"
+        )
     groups, clusters = -(-K // group), processors() // cluster
     rows, columns = -(-M // (cluster * block_M)), -(-N // (parts * block_N))
     wide = columns if wide is None else wide
@@ -94,7 +100,8 @@ def scaled_matmul(
     tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
     tall = min(tall, rows)
     panels = -(-rows // tall)
-    # Clusters that have a tile in the last round of those with all parts.
+    # Clusters that are busy in the last round of tiles with all parts; the others begin with tiles
+    # of one part.
     taken = panels * wide * tall * split % clusters
     deep = -(-K // LINE) * LINE
     # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
@@ -198,7 +205,7 @@ def scaled_matmul(
 
 
 def arrivals_of(M, N):
-    """Counters for the tiles of any configuration of `scaled_matmul`."""
+    """Counters for tiles of 64 x 64 or more, of any configuration of `scaled_matmul`."""
     return -(-M // 64) * -(-N // 64)
 
 

@@ -342,12 +342,12 @@ def matmul(
     """C (M, N) of A (M, K) and B (N, K) in `form`, two elements in a byte, which has for `group` of
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
     zeros, which are 0 again behind the kernel; the last one adds up, or with `apart` a second
-    kernel, which is faster where tiles are large. `packed` weights come from `pack`; block_K is
-    then a multiple of `PACKED`, and each of `parts` of a step one or a half of that: a part is
-    multiplied while the next one is unpacked. With packed MXFP4, `threads` are twice block_N.
-    With `padded`, rows of A are copied to longer ones first, which TMA takes. `min_blocks` are to
-    share a multiprocessor. With `scale_sums` the sums of a part take the scale of their group, not
-    its weights: fewer instructions where A has few rows."""
+    kernel. `blocks`, where K is not shared, take the tiles in turn. `packed` weights come from
+    `pack`; block_K is then a multiple of `PACKED`, and each of `parts` of a step one or a half of
+    that: a part is multiplied while the next one is unpacked. With packed MXFP4, `threads` are
+    twice block_N. With `padded`, rows of A are copied to longer ones first, which TMA takes.
+    `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
+    of their group, not its weights: fewer instructions where A has few rows."""
     _, dtype, scale_type, usual = kind = FORMS[form]
     tile = block_M, block_N, block_K
     step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked()
@@ -356,7 +356,13 @@ def matmul(
     grid = -(-N // block_N), -(-M // block_M), split
     apart = apart and split > 1
     tiles = (grid[0] * grid[1], block_N, block_M)
-    whole = (grid[1] * block_M, -(-grid[0] * block_N // 128) * 128)  # of `add_shares`, too
+    # Rows and columns of whole tiles, of this kernel's and of `add_shares`'s.
+    whole = (grid[1] * block_M, -(-grid[0] * block_N // 128) * 128)
+    if split > 1 and (blocks or (not apart and grid[0] * grid[1] > N)):
+        raise ValueError(
+            f"found {split} shares of K, {grid[0] * grid[1]} tiles and blocks={blocks}, wanted at "
+            f"most {N} tiles, as `arrivals` has counters, and no `blocks`; larger tiles have fewer"
+        )
 
     @T.prim_func
     def main(

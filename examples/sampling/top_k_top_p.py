@@ -129,7 +129,7 @@ def measure_maxima(source, by_weight, state):
 @T.macro
 def weigh(Logits, row, low, logits, of_lines):
     """Of each line the largest logit, and the weights beside it of the logits from `low` on."""
-    tops, weights = of_lines
+    tops, weights, _ = of_lines
     (loads, block), vocabulary = logits.shape, Logits.shape[1]
     warps = block // LINE
     tile_tops = T.alloc_fragment((loads, warps), T.float32)
@@ -157,13 +157,14 @@ def weigh(Logits, row, low, logits, of_lines):
 def sum_up(of_lines, top, until):
     """The lines' weights become those beside the `top` of them all, and each the sum of its
     group up to it; `until` becomes that of the groups."""
-    tops, weights = of_lines
+    tops, weights, own = of_lines
     groups = until.shape[0]
     largest = T.alloc_fragment((groups,), T.float32)
     T.reduce_max(tops, largest, dim=1)
     T.reduce_max(largest, top, dim=0)
     for g, i in T.Parallel(groups, LANES):
         weights[g, i] = weights[g, i] * weight_of(tops[g, i], top[0])
+        own[g, i] = weights[g, i]
     T.cumsum(weights, dim=1)
     for g in T.Parallel(groups):
         until[g] = weights[g, LANES - 1]
@@ -173,11 +174,12 @@ def sum_up(of_lines, top, until):
 @T.macro
 def draw(Logits, row, low, uniform, of_lines, top, until, Token):
     """The token, of sums of weights from `low` on."""
-    weights = of_lines[1]
+    _, weights, own = of_lines
     groups, vocabulary = until.shape[0], Logits.shape[1]
     first = T.alloc_shared((1,), T.int32)
     last = T.alloc_shared((1,), T.int32)
     line_weights = T.alloc_shared((1, LINE), T.float32)
+    of_tokens = T.alloc_shared((LINE,), T.float32)
     target = uniform * until[groups - 1]
     for i in T.Parallel(1):
         first[i] = 2147483647
@@ -185,7 +187,7 @@ def draw(Logits, row, low, uniform, of_lines, top, until, Token):
     # The first line at which the sum exceeds the target, or the last one that adds to it.
     for g, i in T.Parallel(groups, LANES):
         before = T.if_then_else(g > 0, until[T.max(g - 1, 0)], 0)
-        if weights[g, i] > T.if_then_else(i > 0, weights[g, T.max(i - 1, 0)], 0):
+        if own[g, i] > 0:
             T.atomic_max(last[0], g * LANES + i)
             if before + weights[g, i] > target:
                 T.atomic_min(first[0], g * LANES + i)
@@ -204,11 +206,12 @@ def draw(Logits, row, low, uniform, of_lines, top, until, Token):
         if at < vocabulary and Logits[row, at] >= low:
             line_weights[0, i] = weight_of(Logits[row, at], top[0])
     for i in T.Parallel(LINE):
+        of_tokens[i] = line_weights[0, i]
         if line_weights[0, i] > 0:
             T.atomic_max(last[0], line * LINE + i)
     T.cumsum(line_weights, dim=1)
     for i in T.Parallel(LINE):
-        adds = line_weights[0, i] > T.if_then_else(i > 0, line_weights[0, T.max(i - 1, 0)], 0)
+        adds = of_tokens[i] > 0
         if adds and before + line_weights[0, i] > target:
             T.atomic_min(first[0], line * LINE + i)
     Token[row] = T.min(first[0], last[0])
@@ -224,7 +227,9 @@ def by_passes(Logits, row, k, p, uniform, Token, logits, state):
     number = T.alloc_fragment((PIVOTS, block), T.float32)
     line_tops = T.alloc_shared((groups, LANES), T.float32)
     line_weights = T.alloc_shared((groups, LANES), T.float32)
-    of_lines = (line_tops, line_weights)
+    line_own = T.alloc_shared((groups, LANES), T.float32)
+    T.clear(line_own)
+    of_lines = (line_tops, line_weights, line_own)
     top = T.alloc_shared((1,), T.float32)
     until = T.alloc_shared((groups,), T.float32)
     T.fill(line_tops, -T.infinity(T.float32))
@@ -241,7 +246,7 @@ def by_passes(Logits, row, k, p, uniform, Token, logits, state):
         sum_up(of_lines, top, until)
     # All weights together are all of them, however sums are rounded.
     if p < 1:
-        wanted = p * until[groups - 1]
+        wanted = T.max(p * until[groups - 1], 1e-30)
         threshold(measure_row, source, wanted, True, low, high, 0, state)
         weigh(Logits, row, number_of(low), logits, of_lines)
         sum_up(of_lines, top, until)

@@ -32,6 +32,14 @@ def test_sums_take_the_scale_of_their_group(example, device, parts):
         example.matmul.get_tir("mxfp4", 24, 72, 1000, scale_sums=True, **tile)
 
 
+@pytest.mark.parametrize(
+    ("shape", "config"), [((24, 72, 1000), {"blocks": 3}), ((300, 1, 1000), {"block_M": 16})]
+)
+def test_shares_without_blocks_or_counters_are_refused(example, shape, config):
+    with pytest.raises(ValueError, match="found 2 shares of K"):
+        example.matmul.get_tir("int4", *shape, **{**SHORT, "split": 2, **config})
+
+
 def test_of_two_shares_the_last_block_keeps_its_own(example, device):
     """Which block is the last one does not change a bit of the result."""
     tile = {**SHORT, "block_K": 128, "num_stages": 2, "split": 2}

@@ -103,22 +103,27 @@ def test_a_cluster_loads_the_rows_of_its_tiles_once(example, monkeypatch, swap, 
     assert re.findall(r"tma_load_multicast<[^>]*>\((\w)_desc", source) == [common]
 
 
+def test_parts_divide_a_tile(example):
+    with pytest.raises(ValueError, match="parts is 5, wanted a divisor of block_N, 48"):
+        example.matmul.get_tir(*SIZE, block_N=48, parts=5)
+
+
 @pytest.mark.parametrize(
-    ("size", "schedule", "once"),
+    ("size", "schedule", "alone"),
     [
         # One column of tiles: each has rows of A for itself, or its cluster has.
-        ((500, 128, 136), {}, "A"),
-        ((500, 256, 136), {"cluster": 2}, "A"),
-        ((500, 256, 136), {}, ""),
-        ((128, 500, 136), {"swap": True}, "B"),
-        ((100, 100, 520), {"split": 2, "apart": True}, "AB"),
+        ((500, 128, 136), {}, ["A"]),
+        ((500, 256, 136), {"cluster": 2}, ["A"]),
+        ((500, 256, 136), {}, []),
+        ((128, 500, 136), {"swap": True}, ["B"]),
+        ((100, 100, 520), {"split": 2, "apart": True}, ["A", "B"]),
     ],
 )
-def test_rows_of_one_tile_alone_are_evicted_first(example, monkeypatch, size, schedule, once):
+def test_rows_of_one_tile_alone_are_evicted_first(example, monkeypatch, size, schedule, alone):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     source = example.matmul(*size, **schedule).get_kernel_source()
     first = re.findall(r"tma_load(?:_multicast)?<[^>]*evict_first[^>]*>\((\w)_desc", source)
-    assert sorted(first) == list(once)
+    assert sorted(first) == alone
 
 
 @pytest.mark.parametrize(

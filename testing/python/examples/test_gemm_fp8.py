@@ -30,6 +30,12 @@ def test_configurations_have_one_result(example, monkeypatch, device, size, conf
     assert example.scaled_relative_error(*size, device, **config) < 1e-2
 
 
+@pytest.mark.parametrize("config", [{"cluster": 2}, {"block_N": 32}])
+def test_shares_that_have_no_counters_of_their_own_are_refused(example, config):
+    with pytest.raises(ValueError, match="found 2 shares that the last block adds up"):
+        example.scaled_matmul.get_tir(264, 330, 400, split=2, **config)
+
+
 def test_a_rule_chooses_configurations_that_have_work_for_all_shares(example, monkeypatch):
     monkeypatch.setattr(example, "processors", lambda: 132)
     for size in ((1, 256, 128), (7, 512, 22621), (4096, 4096, 7168)):

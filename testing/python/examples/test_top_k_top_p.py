@@ -23,6 +23,8 @@ ROWS = {
     # The largest logits are next to each other.
     "increasing": (lambda x: ANY / 60.0, 10, 0.8),
     "decreasing": (lambda x: ANY / -60.0, 10, 0.8),
+    "the first one alone": (lambda x: x.round(), 10 * TOKENS, 0.0),
+    "equals without a share of the weight": (lambda x: 0 * x, TOKENS, 0.0),
     "far below zero": (lambda x: x - 1e6, 9, 0.9),
 }
 
@@ -53,6 +55,17 @@ def test_the_token_is_that_of_the_uniform_number(example, run, device):
     for (name, *_), ok, distance in zip(rows, allowed.gather(1, token)[:, 0], off, strict=True):
         assert ok, f"{name}: a token that is not one of the likely ones"
         assert distance < 1e-5, name
+
+
+def test_a_token_without_weight_is_not_drawn(run, device):
+    """Sums of the same weights in another order differ by their rounding."""
+    torch.manual_seed(5)
+    logits = 3 * torch.randn(60, TOKENS)
+    logits[:, 0] = -50.0
+    k, p = torch.full((60,), TOKENS), torch.ones(60)
+    for uniform in (1 - 2**-23, 1 - 2**-24):
+        given = (x.to(device) for x in (logits, k.int(), p, torch.full((60,), uniform)))
+        assert (run(*given) > 0).all()
 
 
 def test_what_has_no_probabilities_has_a_token(run, device):
