@@ -19,25 +19,10 @@ from gemm_few_rows import multiply_rows
 import tilelang
 import tilelang.language as T
 from tilelang.carver import schedules_of
-from tilelang.macros import copy_rows
+from tilelang.macros import add_shares, copy_rows
 
 LINE = 128
 """Bytes of a line of L2."""
-
-
-@T.macro
-def add_shares(partial, C):
-    """C of shares (split, rows, columns), of which all rows and columns are whole tiles; the sum is
-    in the order of the shares."""
-    split, M, N = int(partial.shape[0]), int(C.shape[0]), int(C.shape[1])
-    with T.Kernel(T.ceildiv(N, 128), T.ceildiv(M, 8), threads=256) as (bx, by):
-        sums = T.alloc_fragment((8, 128), T.float32)
-        T.clear(sums)
-        T.pdl_sync()
-        for s in T.unroll(split):
-            for i, j in T.Parallel(8, 128):
-                sums[i, j] += partial[s, by * 8 + i, bx * 128 + j]
-        T.copy(sums, C[by * 8, bx * 128])
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import math
 
 import torch
 from gemm import inputs, processors, relative_error
-from gemm_any_shape import LINE, add_shares
+from gemm_any_shape import LINE
 
 import tilelang
 import tilelang.language as T
-from tilelang.macros import add_scaled_products, copy_rows
+from tilelang.macros import add_scaled_products, add_shares, copy_rows
 
 
 @T.macro

@@ -16,7 +16,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang.layout import Fragment, make_swizzled_layout
-from tilelang.macros import copy_rows
+from tilelang.macros import add_shares, copy_rows
 
 ROWS = T.GemmWarpPolicy.FullRow
 
@@ -146,19 +146,6 @@ def leave(local, partial, share, row, column, factor):
     """A share of a tile, turned, times `factor`, for `add_shares`."""
     for n, m in T.Parallel(*local.shape):
         partial[share, row + m, column + n] = local[n, m] * factor if factor > 1 else local[n, m]
-
-
-@T.macro
-def add_shares(partial, C):
-    """C of shares (split, M, N), of whole tiles of this kernel; the sum is in their order."""
-    with T.Kernel(T.ceildiv(C.shape[1], 128), T.ceildiv(C.shape[0], 8), threads=256) as (bx, by):
-        sums = T.alloc_fragment((8, 128), T.float32)
-        T.clear(sums)
-        T.pdl_sync()
-        for share in T.unroll(partial.shape[0]):
-            for i, j in T.Parallel(8, 128):
-                sums[i, j] += partial[share, by * 8 + i, bx * 128 + j]
-        T.copy(sums, C[by * 8, bx * 128])
 
 
 @T.macro

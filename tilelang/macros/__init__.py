@@ -2,5 +2,6 @@
 
 from tilelang.macros.rows import copy_rows
 from tilelang.macros.scaled import add_scaled_products
+from tilelang.macros.shares import add_shares
 
-__all__ = ["add_scaled_products", "copy_rows"]
+__all__ = ["add_scaled_products", "add_shares", "copy_rows"]

@@ -7,6 +7,7 @@ then all sums, but the product of one part, are in registers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,9 @@ def add_scaled_products(
         product: a fragment for the product of a part, as large as it.
         row: a fragment for the scales of A's rows.
         scale_A: one for each row of A in shared memory, behind `skipped` others.
-        scale_B: one for each `shared` rows of B, in registers or in shared memory.
+        scale_B: one for each `shared` rows of B, from B_shared's first one on, in registers or in
+            shared memory.
+        shared: any number; one that divides no part has its scales in several.
         policy: how warps share a part.
     """
     height, width = product.shape
@@ -46,9 +49,10 @@ def add_scaled_products(
             # Beside the product, as the fence for these reads is.
             for i in T.Parallel(height):
                 row[i] = scale_A[skipped + i]
-        across = width if shared == 1 else shared
+        across = width if shared == 1 else math.gcd(width, shared)
         for p in T.unroll(width // across):
             for i, j in T.Parallel(height, across):
                 column = p * across + j
-                of_B = scale_B[n * width + column if shared == 1 else n * (width // shared) + p]
+                first = column if shared == 1 else p * across
+                of_B = scale_B[(n * width + first) // shared]
                 part[i, column] += product[i, column] * (row[i] * of_B)

@@ -62,6 +62,8 @@ def scaled(width, parts, shared, skipped):
         pytest.param(64, 3, 64, 32, id="three parts, scales behind others"),
         pytest.param(96, 2, 32, 0, id="squares that divide a part"),
         pytest.param(64, 2, 1, 32, id="a scale for each row of B"),
+        pytest.param(64, 4, 128, 0, id="a square for two parts"),
+        pytest.param(192, 2, 128, 0, id="a square and a half"),
     ],
 )
 def test_products_are_scaled_and_added(device, monkeypatch, width, parts, shared, skipped):
