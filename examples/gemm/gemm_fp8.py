@@ -232,10 +232,8 @@ def configurations(M, N, K, blocks=None):
         width = parts * block_N
         down, across = -(-M // block_M), -(-N // block_N)
         narrow = 0 if wide is None else across - wide * parts
-        steps, units = (
-            -(-groups // split),
-            down * (-(-N // width) if wide is None else wide) * split,
-        )
+        steps = -(-groups // split)
+        units = down * (-(-N // width) if wide is None else wide) * split
         adding, behind = 0, 0
         share = 4 * block_M * width
         if apart:  # a share is stored, and a second kernel loads them all
