@@ -68,7 +68,8 @@ def attention(
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
     exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn. Exponentials
-    are relative to a row's largest score, which has no sink: one that is 88 above it is infinite.
+    are relative to a row's largest score without the sink: where the sink is more than 88 above it,
+    the sum is infinite.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
     keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""

@@ -49,8 +49,8 @@ def check_heads(heads, key_heads, dim, window, counts, other):
         raise ValueError(f"found a window of {window}, wanted at least 1")
     if heads % key_heads or heads // key_heads not in counts or dim != 64:
         raise ValueError(
-            f"found {heads} heads of {dim} for {key_heads} of keys, wanted heads of 64, {counts} "
-            f"for each of keys; {other} takes others"
+            f"found {heads} heads of {dim} for {key_heads} of keys, wanted heads of 64, and one "
+            f"of {counts} for each of keys; {other} takes others"
         )
 
 
@@ -182,8 +182,8 @@ def attend(g, stretch, part, shared, tensors, tile, window):
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
 def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
     """Result and sums of flash_attention_windows.attention, for heads of 64 elements, of which 2, 4
-    or 8 share keys, and windows of at most 105, 121 and 129 keys. There as here, a sink that is 88
-    above a row's largest score makes the sum infinite."""
+    or 8 share keys, and windows of at most 105, 121 and 129 keys. As there, the
+    sum is infinite where the sink is more than 88 above a row's largest score."""
     other = "flash_attention_windows.attention"
     check_heads(heads, key_heads, dim, window, (2, 4, 8), other)
     stretch = Stretch.of(heads, key_heads, window)

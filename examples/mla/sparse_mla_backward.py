@@ -71,8 +71,8 @@ def rows_of(Chosen, query, first, row):
 def lines(tile, groups=1):
     """A layout of a tile, of which warp groups have columns side by side: eight neighbouring
     threads hold 32 columns of a row, a line of L2, so that a warp adds to four lines at a time. In
-    a product's layout it would add to parts of eight. A tile has 64 rows, and each group a multiple
-    of 16 columns."""
+    a product's layout it would add to parts of eight. A tile has at most 64 rows, and each
+    group a multiple of 16 columns."""
     rows, columns = (int(extent) for extent in tile.shape)
     width = columns // groups
     line = math.gcd(width, 32)
