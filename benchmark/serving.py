@@ -422,9 +422,27 @@ def windows(backward: bool) -> Program:
         rows = 3 * heads + 4 * key_heads if backward else 2 * (heads + key_heads)
         return flops, 1.0 * HALF * batch * length * rows * dim
 
+    walk = [
+        slopes.Walk.of,
+        slopes.at_chunk,
+        slopes.mask_by,
+        slopes.mask,
+        slopes.take,
+        slopes.retire,
+    ]
+    groups = [slopes.load, slopes.weigh, slopes.multiply, slopes.gradients, slopes.backward]
+    stretch = [
+        own.Stretch.of,
+        own.mask,
+        own.part_of,
+        own.load,
+        own.weigh,
+        own.attend,
+        own.attention,
+    ]
     return Program(
         f"attention, windows and sinks{', gradients' if backward else ''}",
-        [slopes.gradients, slopes.backward] if backward else [own.attention],
+        [own.schedule, own.fill, *([*walk, *groups] if backward else stretch)],
         [part],
         case,
         {"batch": 1, "length": 70, "window": 30},

@@ -43,6 +43,8 @@ def mask(tile, first, here, packed, window, otherwise):
 def tiles(rows, length, window, block_N):
     """How many tiles of `rows` positions there are; the keys of a tile, and how many of these have
     all keys that the positions see. Without `block_N` they share them, with at most 80 each."""
+    if window < 1:
+        raise ValueError(f"found a window of {window}, wanted at least 1")
     seen = rows + min(window, length) - 1
     block_N = block_N or -(-seen // -(-seen // 80) // 16) * 16
     return -(-length // rows), block_N, -(-seen // block_N)
@@ -65,7 +67,9 @@ def attention(
 ):
     """softmax(Q K^T / sqrt(dim)) V over the keys i - window < j <= i of query i and a sink, of
     Q (batch, length, heads, dim) and K and V of `key_heads` heads; and log2 of each row's sum of
-    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn.
+    exponentials, (batch, heads, length) in float32. Blocks take tiles of rows in turn. Exponentials
+    are relative to a row's largest score without the sink: where the sink is more than 88 above it,
+    the sum is infinite.
 
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
     keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""

@@ -16,34 +16,23 @@ import torch
 from flash_attention import LOG2_E, inputs, processors
 from flash_attention_backward import FAST_MATH, padded
 from flash_attention_windows import attention, reference
+from flash_attention_windows_forward import ROWS, TILE, check_heads, fill, schedule
 
 import tilelang
 import tilelang.language as T
 
-ROWS = T.GemmWarpPolicy.FullRow
-# Rows of a tile: few positions of all heads that share keys. A step has two tiles, one for each of
-# two groups of warps; one adds up dV of both, the other dK, each transposed, (dim, keys).
-TILE = 64
+# A step has two tiles, one for each of two groups of warps. One of them adds up dV of both tiles,
+# the other one dK, each transposed, (dim, keys).
+
 # Keys of the ring at most: a group has scores and slopes of a tile and its sums in registers.
 MOST_KEYS = 144
 # Steps whose tiles a block has: one in use, and those that are loaded ahead.
 DEPTH = 3
-
-
-def schedule():
-    """Threads that load, and two groups. "tiles" has Q, dO and LogSum of a step, "ring" the keys
-    and values. Both groups need the weights of the second one's tile and the slopes of the first
-    one's."""
-    depths = {"tiles": DEPTH, "ring": 1, "weights": 1, "slopes": 1}
-    return T.WSSchedule(
-        num_warps=12,
-        roles={
-            "load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=40),
-            "values": T.WSRole(warps_lo=4, warps_hi=8, max_nreg=232),
-            "keys": T.WSRole(warps_lo=8, warps_hi=12, max_nreg=232),
-        },
-        pipelines={name: T.WSPipeline(depth) for name, depth in depths.items()},
-    )
+# Registers of a thread that loads, and of one of each group.
+REGISTERS = {"load": 40, "values": 232, "keys": 232}
+# "tiles" has Q, dO and LogSum of a step, "ring" the keys and values. Both groups need the weights
+# of the second one's tile and the slopes of the first one's.
+DEPTHS = {"tiles": DEPTH, "ring": 1, "weights": 1, "slopes": 1}
 
 
 @dataclass(frozen=True)
@@ -121,27 +110,21 @@ def mask(walk, weights, h, step, begin):
 
 
 @T.macro
-def take(walk, sums, staged, chunk):
-    """Move the sums of a chunk to `staged`."""
+def take(walk, sums, staged, factor, chunk):
+    """Move the sums of a chunk, times `factor`, to `staged`."""
     for i, j in T.Parallel(sums.shape[0], walk.new):
-        staged[j, i] = sums[i, chunk * walk.new + j]
+        staged[j, i] = sums[i, chunk * walk.new + j] * factor
     for i, j in T.Parallel(sums.shape[0], walk.new):
         sums[i, chunk * walk.new + j] = 0
 
 
 @T.macro
-def retire(walk, sums, staged, gradient, step):
+def retire(walk, sums, staged, gradient, step, factor):
     """Store and clear the sums of the keys that those of `step` overwrite."""
     chunks = list(range(walk.chunks))
-    at_chunk(step % walk.chunks, chunks, partial(take, walk, sums, staged))
+    at_chunk(step % walk.chunks, chunks, partial(take, walk, sums, staged, factor))
     if step >= walk.chunks:
         T.copy(staged, gradient(step - walk.chunks))
-
-
-@T.macro
-def fill(pipeline, version, source, tile):
-    """Ask TMA for a tile."""
-    T.tma_copy(source, tile, barrier=T.producer_barrier(pipeline, version))
 
 
 @T.macro
@@ -179,14 +162,15 @@ def weigh(walk, scores, log_sum, weights, h, step, begin, scale):
 @T.macro
 def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
     """What group h does with its tile of each step: the weights P = exp(Q K^T - LogSum), the slopes
-    dS = P * (dO V^T - Delta) / sqrt(dim), where Delta is a row's sum of P * dO V^T, and dQ = dS K.
-    The first group adds up dV = P^T dO, the other one dK = dS^T Q, of both tiles."""
+    dS = P * (dO V^T - Delta), where Delta is a row's sum of P * dO V^T, and dQ = dS K / sqrt(dim).
+    The first group adds up dV = P^T dO, the other one dK = dS^T Q / sqrt(dim), of both tiles. The
+    slopes are rounded without that factor, so that fewer of them underflow in float16."""
     keys, dim, dtype = walk.keys, shared.K.shape[1], shared.K.dtype
-    scale, factor = LOG2_E / dim**0.5, dim**-0.5
+    scale = LOG2_E / dim**0.5
     Q, dO = (T.reshape(x, (DEPTH, 2, TILE, dim)) for x in (shared.Q, shared.dO))
     given = ("weights", "slopes")[h]
     summed, rows_of = ((shared.weights, dO), (shared.slopes, Q))[h]
-    gradient = (of_step.dV, of_step.dK)[h]
+    gradient, factor = ((of_step.dV, 1.0), (of_step.dK, dim**-0.5))[h]
     log_sum = T.alloc_fragment((TILE,), T.float32)
     delta = T.alloc_fragment((TILE,), T.float32)
     scores = T.alloc_fragment((TILE, keys), T.float32)
@@ -210,7 +194,7 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
         for i in T.Parallel(TILE):
             row, head = h * walk.rows + i // walk.packed, i % walk.packed
             log_sum[i] = shared.log_sum[version, head, row]
-        retire(walk, sums, shared.sums[h], gradient, step)
+        retire(walk, sums, shared.sums[h], gradient, step, factor)
         T.wait_wgmma(0)
         weigh(walk, scores, log_sum, weights, h, step, begin, scale)
         if h == 1:
@@ -232,10 +216,8 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
             for i in T.Parallel(TILE):
                 # LogSum has the sink's weight, but is 0 behind the sequence's end.
                 sink_sum[i] -= T.exp2(T.min(sinks[i] - log_sum[i], 0)) * delta[i]
-        for i in T.Parallel(TILE):
-            delta[i] = delta[i] * factor
         for i, j in T.Parallel(TILE, keys):
-            slopes_cast[i, j] = weights[i, j] * T.cast(slopes[i, j] * factor - delta[i], dtype)
+            slopes_cast[i, j] = weights[i, j] * T.cast(slopes[i, j] - delta[i], dtype)
         if h == 0:
             T.producer_acquire("slopes")
         T.copy(slopes_cast, shared.slopes[h])
@@ -251,12 +233,14 @@ def multiply(h, walk, of_step, shared, begin, sinks, sink_sum):
         T.wait_wgmma(2)
         T.consumer_release("ring")
         if step < walk.steps:
+            for i, j in T.Parallel(TILE, dim):
+                dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
             T.copy(dQ_local, dQ_rows)
             T.copy(shared.dQ[h], of_step.dQ(step, h))
         T.wait_wgmma(0)
         T.consumer_release(given)
         T.consumer_release("tiles")
-    retire(walk, sums, shared.sums[h], gradient, walk.all_steps)
+    retire(walk, sums, shared.sums[h], gradient, walk.all_steps, factor)
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
@@ -265,17 +249,13 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
     of tiles. `ranges` blocks share a sequence, each with a part of its queries and keys; sums are
     in a fixed order. Rows of LogSum have padded(length) elements. Heads are of 64 elements, and
     windows of at most 65, 97, 129, 137 and 141 keys where 2, 4, 8, 16 and 32 heads share keys."""
-    if heads % key_heads or heads // key_heads not in (2, 4, 8, 16, 32):
-        raise ValueError(
-            f"found {heads} heads for {key_heads} of keys, wanted 2, 4, 8, 16 or 32 for each; "
-            "flash_attention_windows.backward takes others"
-        )
+    other = "flash_attention_windows.backward"
+    check_heads(heads, key_heads, dim, window, (2, 4, 8, 16, 32), other)
     walk = Walk.of(heads, key_heads, length, window, ranges)
-    if walk.keys > MOST_KEYS or dim != 64:
+    if walk.keys > MOST_KEYS:
         raise ValueError(
-            f"found heads of {dim}, and {walk.keys} keys of a step for a window of {window} where "
-            f"{walk.packed} heads share keys, wanted heads of 64 and at most {MOST_KEYS} keys; "
-            "flash_attention_windows.backward takes others"
+            f"found {walk.keys} keys of a step for a window of {window} where {walk.packed} heads "
+            f"share keys, wanted at most {MOST_KEYS}; {other} takes others"
         )
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
 
@@ -291,7 +271,7 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
         dQ, dK, dV = T.empty(shape, dtype), T.empty(key_shape, dtype), T.empty(key_shape, dtype)
         dSinks = T.empty((2, batch, key_heads, ranges, TILE), T.float32)
         with T.Kernel(ranges, key_heads, batch, threads=384) as (bx, by, bz):
-            T.annotate_ws_schedule(schedule())
+            T.annotate_ws_schedule(schedule(REGISTERS, DEPTHS))
             tile, keys = (walk.rows, walk.packed, dim), (walk.keys, dim)
             shared = SimpleNamespace(
                 Q=T.alloc_shared((DEPTH, 2 * walk.rows, walk.packed, dim), dtype),

@@ -24,18 +24,34 @@ TILE = 64
 MOST_KEYS = 136
 # Of warps that multiply.
 GROUPS = 3
+# Registers of a thread that loads, and of one of each group.
+REGISTERS = {"load": 24, **{f"rows{g}": 160 for g in range(GROUPS)}}
+# "keys" has the keys and values of a stretch, and "queries0" the queries of the first group's tile.
+DEPTHS = {"keys": 2, **{f"queries{g}": 2 for g in range(GROUPS)}}
 
 
-def schedule():
-    """Threads that load, and groups that multiply. "keys" has the keys and values of a stretch, and
-    "queries0" the queries of the first group's tile."""
-    roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24)}
-    pipelines = {"keys": T.WSPipeline(2)}
-    for g in range(GROUPS):
-        first = 4 + 4 * g
-        roles[f"rows{g}"] = T.WSRole(warps_lo=first, warps_hi=first + 4, max_nreg=160)
-        pipelines[f"queries{g}"] = T.WSPipeline(2)
-    return T.WSSchedule(num_warps=4 + 4 * GROUPS, roles=roles, pipelines=pipelines)
+def schedule(registers, depths):
+    """A role of four warps for each name in `registers`, and pipelines of these depths."""
+    return T.WSSchedule(
+        num_warps=4 * len(registers),
+        roles={
+            name: T.WSRole(warps_lo=4 * n, warps_hi=4 * n + 4, max_nreg=count)
+            for n, (name, count) in enumerate(registers.items())
+        },
+        pipelines={name: T.WSPipeline(depth) for name, depth in depths.items()},
+    )
+
+
+def check_heads(heads, key_heads, dim, window, counts, other):
+    """Refuse what no tile can have; `counts` says how many heads may share keys, `other` what takes
+    other heads."""
+    if window < 1:
+        raise ValueError(f"found a window of {window}, wanted at least 1")
+    if heads % key_heads or heads // key_heads not in counts or dim != 64:
+        raise ValueError(
+            f"found {heads} heads of {dim} for {key_heads} of keys, wanted heads of 64, and one "
+            f"of {counts} for each of keys; {other} takes others"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,18 +182,15 @@ def attend(g, stretch, part, shared, tensors, tile, window):
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
 def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
     """Result and sums of flash_attention_windows.attention, for heads of 64 elements, of which 2, 4
-    or 8 share keys, and windows of at most 105, 121 and 129 keys."""
-    if heads % key_heads or heads // key_heads not in (2, 4, 8):
-        raise ValueError(
-            f"found {heads} heads for {key_heads} of keys, wanted 2, 4 or 8 for each; "
-            "flash_attention_windows.attention takes others"
-        )
+    or 8 share keys, and windows of at most 105, 121 and 129 keys. As there, the
+    sum is infinite where the sink is more than 88 above a row's largest score."""
+    other = "flash_attention_windows.attention"
+    check_heads(heads, key_heads, dim, window, (2, 4, 8), other)
     stretch = Stretch.of(heads, key_heads, window)
-    if stretch.seen > MOST_KEYS or dim != 64:
+    if stretch.seen > MOST_KEYS:
         raise ValueError(
-            f"found heads of {dim}, and {stretch.seen} keys of a tile for a window of {window} "
-            f"where {stretch.packed} heads share keys, wanted heads of 64 and at most {MOST_KEYS} "
-            "keys; flash_attention_windows.attention takes others"
+            f"found {stretch.seen} keys of a tile for a window of {window} where {stretch.packed} "
+            f"heads share keys, wanted at most {MOST_KEYS}; {other} takes others"
         )
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     blocks = processors()
@@ -193,7 +206,7 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
         Output, LogSum = T.empty(shape, dtype), T.empty((batch, heads, length), T.float32)
         tensors = SimpleNamespace(Q=Q, K=K, V=V, Sinks=Sinks, Output=Output, LogSum=LogSum)
         with T.Kernel(blocks, threads=128 + 128 * GROUPS) as block:
-            T.annotate_ws_schedule(schedule())
+            T.annotate_ws_schedule(schedule(REGISTERS, DEPTHS))
             tile, keys = (stretch.rows, stretch.packed, dim), (2, stretch.keys, dim)
             shared = SimpleNamespace(
                 Q=[T.alloc_shared((2, *tile), dtype) for _ in range(GROUPS)],

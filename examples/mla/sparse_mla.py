@@ -125,7 +125,7 @@ def inputs(queries, length, chosen, heads, latent, rotated, dtype=T.bfloat16, de
     shapes = (queries, heads, latent + rotated), (length, latent + rotated)
     q, kv = (torch.randn(shape, device=device).to(dtype.as_torch()) for shape in shapes)
     lists = torch.rand(queries, length, device=device).argsort(dim=1)[:, :chosen].int()
-    lists[1, 5::7] = -1
+    lists[-1, 5::7] = -1
     return q, kv, lists.contiguous()
 
 

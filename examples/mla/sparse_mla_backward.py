@@ -44,15 +44,17 @@ def dot_of_rows(width, dtype=T.bfloat16, block=4):
 
 @T.macro
 def weights(scores, log_sum, scale):
-    """The softmax of a tile's scores. None is above 1, also where there is no row."""
+    """The softmax of a tile's scores. None is made above 1: where there is no row, the score is 0,
+    which may be above LogSum by so much that its exponential is infinite."""
     for i, j in T.Parallel(*scores.shape):
         scores[i, j] = T.exp2(T.min(scores[i, j] * (scale * LOG2_E) - log_sum[i], 0))
 
 
 @T.macro
 def slopes(p, dp, delta, scale, keys):
-    """The gradients of a tile's scores, of those of weights, for the first `keys` rows. The product
-    with rows that are none, which are zero, is none."""
+    """The gradients of a tile's scores, of those of weights, for the first `keys` rows. Behind the
+    list's end `Chosen` reads as row 0, so those are cleared; rows of -1 are zeros, and their
+    products with KV vanish."""
     for i, j in T.Parallel(*dp.shape):
         dp[i, j] = T.if_then_else(j < keys, p[i, j] * (dp[i, j] - delta[i]) * scale, 0)
 
@@ -69,7 +71,8 @@ def rows_of(Chosen, query, first, row):
 def lines(tile, groups=1):
     """A layout of a tile, of which warp groups have columns side by side: eight neighbouring
     threads hold 32 columns of a row, a line of L2, so that a warp adds to four lines at a time. In
-    a product's layout it would add to parts of eight."""
+    a product's layout it would add to parts of eight. A tile has at most 64 rows, and each
+    group a multiple of 16 columns."""
     rows, columns = (int(extent) for extent in tile.shape)
     width = columns // groups
     line = math.gcd(width, 32)
@@ -99,9 +102,15 @@ def sparse_mla_backward(
     """dQ of Q (queries, heads, latent + rotated), and what is added to dKV (length, latent +
     rotated) in float32, of `sparse_mla`. LogSum and Delta, the sums of Out * dO, are (queries,
     heads). The rows' gradients are computed `width` columns at a time, since registers do not hold
-    all of them beside dQ."""
+    all of them beside dQ: `width` divides `latent`, and both it and `rotated` are multiples of 16
+    for each 128 threads."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
-    scale, width = (latent + rotated) ** -0.5, min(width, latent)
+    scale, width, step = (latent + rotated) ** -0.5, min(width, latent), threads // 8
+    if latent % width or width % step or rotated % step:
+        raise ValueError(
+            f"found latent {latent}, rotated {rotated}, width {width}, wanted a width that divides "
+            f"latent, and multiples of {step} for {threads} threads"
+        )
     # Each warp has all rows: the products' other operand is read once.
     columns = {"policy": COLUMNS}
 

@@ -1,9 +1,9 @@
 """Backward of attention over chosen rows of a latent cache (as in sparse_mla_backward.py) by a
 schedule of four warp groups. One gathers rows. Two have the products of which the heads' gradients
 come: the left one makes weights, the right one gradients of scores, and each has half of the
-columns of dQ. The fourth makes the rows' gradients and adds them to dKV, all the time: these
-additions are the most that the L2 cache has to do, so that no other work should wait for them, nor
-they for it. For Hopper. Check it against float64 autograd.
+columns of dQ. The fourth makes the rows' gradients and adds them to dKV. These additions are most
+of what the L2 cache has to do. So they have a group of their own, which goes on with them while the
+others multiply. For Hopper. Check it against float64 autograd.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -19,7 +19,8 @@ import tilelang.language as T
 
 # Rows of a tile, heads of a block.
 TILE, HEADS = 64, 64
-# What a thread of each group has. No instruction may take more than the 128 that it begins with.
+# Registers of a thread of each group. No instruction may take more than the 128 that a thread
+# begins with.
 REGISTERS = {"load": 24, "left": 192, "right": 192, "rows": 104}
 
 
@@ -71,8 +72,14 @@ def row_products(p, do, ds, q, first, dkv):
 
 
 def sparse_mla_backward(heads, latent=512, rotated=64, dtype=T.bfloat16):
-    """dQ and dKV as in sparse_mla_backward.py."""
+    """dQ and dKV as in sparse_mla_backward.py. The rows' gradients are computed `rotated` columns
+    at a time, a multiple of 16 that divides `latent`, a multiple of 32."""
     queries, length, chosen = T.dynamic("queries, length, chosen")
+    if latent % rotated or latent % 32 or rotated % 16:
+        raise ValueError(
+            f"found latent {latent}, rotated {rotated}, wanted a multiple of 16 as rotated, and a "
+            "multiple of it and of 32 as latent"
+        )
     scale, plan = (latent + rotated) ** -0.5, schedule()
     # The columns of a group's dQ are two pieces, those of the rows' gradients `rotated` each.
     halves = [slice(0, latent // 2), slice(latent // 2, latent)]

@@ -1,17 +1,10 @@
 """Attention with short windows by a schedule: numbers of heads, ends of sequences, and refusals."""
 
 import importlib
-import pathlib
 
 import pytest
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "attention"
-
-
-@pytest.fixture
-def example(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    return importlib.import_module("flash_attention_windows_forward")
+EXAMPLE = "attention/flash_attention_windows_forward.py"
 
 
 @pytest.mark.parametrize(
@@ -39,6 +32,12 @@ def test_sums_are_those_of_the_other_program(example, device):
 def test_other_heads_are_refused(example, heads, key_heads, dim, window):
     with pytest.raises(ValueError, match=r"flash_attention_windows\.attention takes others"):
         example.attention(1, heads, 64, dim, window, key_heads)
+
+
+@pytest.mark.parametrize("module", ["flash_attention_windows", "flash_attention_windows_forward"])
+def test_a_window_without_keys_is_refused(example, module):
+    with pytest.raises(ValueError, match="found a window of 0, wanted at least 1"):
+        importlib.import_module(module).attention(1, 8, 64, 64, 0, 1)
 
 
 @pytest.mark.parametrize(("heads", "window"), [(8, 130), (4, 122), (2, 106)])
