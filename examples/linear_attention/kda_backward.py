@@ -102,8 +102,8 @@ def find_updates(loaded, d_state_shared, weights, tile, right, column):
 
 @T.macro
 def find_slopes(loaded, tiles, right, d_beta, target):
-    # Of dv in `right`: dP in `weights`, -beta dA = dv U^T in `slopes`, and what dv . v is. The minus
-    # is not taken: -k E, which `of_keys` multiplies by it, has one, and -row is subtracted there.
+    # Of dv in `right`: dP in `weights`, -beta dA = dv U^T in `slopes`, and what dv . v is. `slopes`
+    # keeps the minus: `of_keys` multiplies it by -k E, which has one, too, and subtracts -row.
     d_out, updates, v = loaded
     weights, slopes, right_shared = tiles
     chunk = d_out.shape[0]
