@@ -37,7 +37,7 @@ def off_zero(beta):
 def sharing(blocks):
     """How many blocks of a head are a cluster and share its tiles: on chips that have clusters, the
     most that divide them, up to eight."""
-    if auto_infer_current_arch().sm < 90:
+    if blocks == 1 or auto_infer_current_arch().sm < 90:
         return 1
     return max(count for count in range(1, 9) if blocks % count == 0)
 
