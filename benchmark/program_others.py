@@ -2,6 +2,8 @@
 rows, products."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from common import example
@@ -113,6 +115,21 @@ def chunk_scan_backward() -> Program:
     )
 
 
+def of_chunks(channels: bool) -> list[Callable[..., Any]]:
+    """What the delta rule or KDA and its gradients are both made of, but for a kernel of each."""
+    rule = example("delta_rule")
+    own = example("kda") if channels else rule
+    shared = rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks, rule.off_zero
+    first = (
+        (own.chunk_parts, own.sum_from_the_middle, own.decay_rows)
+        if channels
+        else (own.chunk_inverses, own.decays_of, own.weigh, own.scale_rows)
+    )
+    gates = vars(own.GatesOfChannels if channels else own.Gates).values()
+    methods = [method for method in gates if callable(method)]
+    return [*shared, rule.check_chunk, rule.sharing, *first, *methods, own.load_chunk]
+
+
 def delta_rule(channels: bool) -> Program:
     rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
     own = example("kda") if channels else rule
@@ -146,17 +163,14 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    first, second, gates = (
-        (own.chunk_parts, own.outputs, own.GatesOfChannels)
+    first, second = (
+        (own.chunk_parts, own.outputs)
         if channels
-        else (own.chunk_inverses, own.delta_rule_by_inverses, own.Gates)
+        else (own.chunk_inverses, own.delta_rule_by_inverses)
     )
     return Program(
         "KDA" if channels else "gated delta rule",
-        [
-            *(first, second, gates.enter, gates.correct, gates.weigh, gates.leave, own.load_chunk),
-            *(rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks),
-        ],
+        [*of_chunks(channels), second, rule.store_rows],
         [
             compiled(first, heads, chunk, size),
             compiled(second, heads, chunk, size, size, columns=64),
@@ -197,11 +211,13 @@ def delta_rule_backward(channels: bool) -> Program:
         if channels
         else compiled(own.chunk_inverses, heads, chunk, size)
     )
+    behind = [own.end_states] if channels else [own.from_behind, own.sum_keys, own.sum_states]
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
         [
-            *(own.states, rule.walk, own.gradients, own.load_gradients, own.find_updates),
-            *(own.find_slopes, own.of_queries, own.of_keys, own.sum_gates),
+            *(*of_chunks(channels), own.states, own.store_chunk, own.gradients, own.load_gradients),
+            *(own.find_updates, own.find_slopes, own.of_queries, own.of_keys, own.sum_gates),
+            *(own.store, *behind),
         ],
         [
             first,

@@ -212,6 +212,8 @@ def main(makers: dict[str, Callable[[], Program]], description: str | None) -> N
         emulate(programs)
         return
     timed = not arguments.compile_only
+    if arguments.compile_only:
+        os.environ.setdefault("TILELANG_DEFAULT_TARGET", TARGET)
     if timed and not torch.cuda.is_available():
         raise SystemExit(
             "found no GPU, wanted one to time kernels on; --compile-only and --emulate need none"

@@ -17,11 +17,36 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.carver.arch import auto_infer_current_arch
 
 CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
 LOG2_E = math.log2(math.e)
 # A quick exponential is as good as another where results are rounded to bfloat16.
 FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
+# Beta is a factor of the updates, and the gradients divide it out again: a beta nearer to zero is
+# replaced by this one. Rounding to bfloat16 hides what that adds to a state, and beta times the
+# decays of KDA's rows, down to exp(-60), is still a normal number of float32 (from 1.2e-38 on).
+LEAST_BETA = 1e-8
+
+
+def off_zero(beta):
+    """A beta, negative ones too, that gradients may be divided by."""
+    return T.if_then_else(T.abs(beta) < LEAST_BETA, LEAST_BETA, beta)
+
+
+def sharing(blocks):
+    """How many blocks of a head are a cluster and share its tiles: on chips that have clusters, the
+    most that divide them, up to eight."""
+    if blocks == 1 or auto_infer_current_arch().sm < 90:
+        return 1
+    return max(count for count in range(1, 9) if blocks % count == 0)
+
+
+def check_chunk(chunk):
+    if chunk % BLOCK != 0 or not 0 < chunk <= 4 * BLOCK:
+        raise ValueError(
+            f"found chunks of {chunk} rows, wanted a multiple of {BLOCK} up to {4 * BLOCK}"
+        )
 
 
 @T.macro
@@ -66,7 +91,8 @@ def join_blocks(system, inverse, below, size):
 
 @T.macro
 def invert(system, inverse, below):
-    # Of the blocks of 16 rows on the diagonal, then of 32, then of all.
+    # Of the blocks of 16 rows on the diagonal, then of 32, then of 64, which is the largest chunk.
+    check_chunk(system.shape[0])
     invert_blocks(system, inverse)
     join_blocks(system, inverse, below, BLOCK)
     if system.shape[0] > 2 * BLOCK:
@@ -165,6 +191,8 @@ def delta_rule(heads, solve, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=VALU
 @T.macro
 def weigh(scores, gates, strictly=0):
     # Times the decay from row j to row i, where j is before i, by the sums of gates in gates[0].
+    # Gates are at most 0, so their sums fall from row to row: the minimum changes exponents above
+    # the diagonal only, where scores are 0 and a factor of infinity would make them NaN.
     for i, j in T.Parallel(*scores.shape):
         scores[i, j] = T.if_then_else(i >= j + strictly, scores[i, j], 0)
     for i, j in T.Parallel(*scores.shape):
@@ -179,7 +207,8 @@ def scale_rows(tile, factor):
 
 def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
     """What of each chunk needs no state: (1 + system)^-1 diag(beta), and of its rows G, the sums of
-    the gates since its begin, and beta. A block has a chunk of a head."""
+    the gates since its begin in base 2, and beta. Gates are natural logarithms of decays and at
+    most 0; a chunk has at most 64 rows. A block has a chunk of a head."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -207,8 +236,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             T.ptx_wait_group(0)
             for i in T.Parallel(chunk):
                 gates[0, i] *= LOG2_E
-                # Gradients are divided by it.
-                gates[1, i] = T.max(gates[1, i], 1e-20)
+                gates[1, i] = off_zero(gates[1, i])
             T.cumsum(gates[0:1, :], dim=1)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)
             weigh(system, gates, 1)
@@ -360,7 +388,7 @@ def delta_rule_by_inverses(
     ):
         T.annotate_pass_configs(FAST_MATH)
         # The blocks of a head share its tiles.
-        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=sharing(blocks)) as (bx, h):
             q, k = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "qk"]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -406,7 +434,8 @@ def chunk_tensors(k, chunk, *shapes, dtype=None):
 
 
 def by_inverses(q, k, v, gate, beta, chunk):
-    """Out (length, heads, d_value) in float32, by two kernels. `gate` is (length, heads)."""
+    """Out (length, heads, d_value) in float32, by two kernels. `gate` is (length, heads), natural
+    logarithms of decays, at most 0."""
     (length, heads, d_key), d_value = k.shape, v.shape[2]
     (inverse,) = chunk_tensors(k, chunk, (chunk, chunk))
     (rows,) = chunk_tensors(k, chunk, (2, chunk), dtype=torch.float32)

@@ -22,6 +22,7 @@ from delta_rule import (
     load_chunk,
     reference,
     scale_rows,
+    sharing,
     walk,
     weigh,
 )
@@ -81,7 +82,7 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
     ):
         T.annotate_pass_configs(FAST_MATH)
         # The blocks of a head share its tiles.
-        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=sharing(blocks)) as (bx, h):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -115,7 +116,8 @@ def find_updates(loaded, d_state_shared, tiles, kept, right):
 
 @T.macro
 def find_slopes(loaded, tiles, before, right, d_beta, target):
-    # Of dv in `right`: beta dA in `slopes`, -exp(G) dv, and what dv . v is.
+    # Of dv in `right`: beta dA in `slopes`, -exp(G) dv, and what dv . v is. The minus of beta dA =
+    # -dv U^T is taken here: `of_keys` multiplies it by k itself.
     v, gates, updates = loaded
     slopes, right_shared, scaled_right = tiles
     scores = T.alloc_fragment(slopes.shape, "float32")
@@ -321,7 +323,8 @@ def kernels_of(heads, chunk=CHUNK, key=KEY, value=VALUE, **options):
 
 def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     """dQ, dK and dV in bfloat16, the gradients of the gates and of beta in float32, of all that the
-    forward has; `d_out` is (length, heads, d_value) in bfloat16, `kernels` are `kernels_of` it."""
+    forward has; `d_out` is (length, heads, d_value) in bfloat16, `kernels` are `kernels_of` it.
+    Gates are natural logarithms of decays, at most 0."""
     key, value = k.shape[2], v.shape[2]
     shapes = (chunk, chunk), (key, value), (chunk, value)
     inverse, state, updates = chunk_tensors(k, chunk, *shapes)

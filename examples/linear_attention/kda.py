@@ -16,6 +16,8 @@ from delta_rule import (
     check,
     chunk_tensors,
     invert,
+    off_zero,
+    sharing,
     store_rows,
     walk,
 )
@@ -28,7 +30,8 @@ import tilelang.language as T
 # row j: both go into the rows, q E, -k E and k / E, so that decays cost no more than in products.
 # What is left is by channel: the state S before a chunk is read as exp(G[middle]) S, and the one
 # behind it is exp(G[last] - G[middle]) (exp(G[middle]) S + (k / E)^T U).
-# The sum of the gates of each half of a chunk has to stay above -80.
+# Rows keep these factors in bfloat16, whose numbers end where those of float32 do, near exp(88): so
+# the sums of gates in a half of a chunk have a limit (`chunk_parts`).
 
 
 @T.macro
@@ -51,7 +54,12 @@ def sum_from_the_middle(gates, total):
 
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
     """q E, -k E, k / E and, as the fourth of four `tiles`, E; (1 + system)^-1 diag(beta), the two
-    decays of the states and, chunk by chunk, beta. A block has a chunk of a head."""
+    decays of the states and, chunk by chunk, beta. A block has a chunk of a head.
+
+    Gates are natural logarithms of decays, at most 0. In each channel, those of the first half of a
+    chunk's rows and those of the second half each have to sum up to more than -80, where gradients
+    are wanted to more than -60: below it, results are NaN or lose parts. A chunk has at most 64
+    rows; with 64, gates above -2.5 (-1.875 for gradients) always fit."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -88,9 +96,8 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             T.async_copy(K[rows, h, :], k)
             T.async_copy(Q[rows, h, :], q)
             T.copy(Beta[rows, h], beta)
-            # Gradients are divided by it.
             for i in T.Parallel(chunk):
-                beta[i] = T.max(beta[i], 1e-20)
+                beta[i] = off_zero(beta[i])
             T.ptx_wait_group(0)
             sum_from_the_middle(log_decay, total)
             for i, d in T.Parallel(chunk, d_key):
@@ -188,7 +195,7 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
         Out: T.Tensor((length, heads, d_value), "float32"),
     ):
         # The blocks of a head share its tiles.
-        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=sharing(blocks)) as (bx, h):
             q, k_row, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(3)]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -215,7 +222,9 @@ def parts_of(k, chunk, tiles=3):
 
 
 def by_channels(q, k, v, gate, beta, chunk):
-    """Out (length, heads, d_value) in float32. `gate` is (length, heads, d_key)."""
+    """Out (length, heads, d_value) in float32. `gate` is (length, heads, d_key), natural logarithms
+    of decays, at most 0. In each half of a chunk's rows, the gates of a channel have to sum up to
+    more than -80; results are NaN otherwise."""
     (length, heads, d_key), d_value = k.shape, v.shape[2]
     parts, out = parts_of(k, chunk), torch.empty(length, heads, d_value, device=k.device)
     tilelang.compile(chunk_parts(heads, chunk, d_key))(q, k, gate, beta, *parts)

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 from functools import partial
 
 import torch
-from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, walk
+from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, sharing, walk
 from delta_rule_backward import check, store, store_chunk
 from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of
 
@@ -65,7 +65,7 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
         Updates: T.Tensor((chunks, heads, chunk, d_value), "bfloat16"),
     ):
         # The blocks of a head share its tiles.
-        with T.Kernel(blocks, heads, threads=threads, cluster_dims=blocks) as (bx, h):
+        with T.Kernel(blocks, heads, threads=threads, cluster_dims=sharing(blocks)) as (bx, h):
             k_row, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(2)]
             v = T.alloc_shared((chunk, columns), "bfloat16")
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -102,7 +102,8 @@ def find_updates(loaded, d_state_shared, weights, tile, right, column):
 
 @T.macro
 def find_slopes(loaded, tiles, right, d_beta, target):
-    # Of dv in `right`: dP in `weights`, -beta dA in `slopes`, and what dv . v is.
+    # Of dv in `right`: dP in `weights`, -beta dA = dv U^T in `slopes`, and what dv . v is. `slopes`
+    # keeps the minus: `of_keys` multiplies it by -k E, which has one, too, and subtracts -row.
     d_out, updates, v = loaded
     weights, slopes, right_shared = tiles
     chunk = d_out.shape[0]
@@ -275,7 +276,10 @@ def kernels_of(heads, chunk=CHUNK, key=KEY, value=VALUE, **options):
 
 def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     """dQ, dK and dV in bfloat16, the gradients of the gates and of beta in float32, of all that the
-    forward has; `d_out` is (length, heads, d_value) in bfloat16, `kernels` are `kernels_of` it."""
+    forward has; `d_out` is (length, heads, d_value) in bfloat16, `kernels` are `kernels_of` it.
+    Gates are natural logarithms of decays, at most 0. In each half of a chunk's rows, the gates of
+    a channel have to sum up to more than -60: below it, gradients lose parts where beta is near 0,
+    below -80 they are NaN."""
     key, value = k.shape[2], v.shape[2]
     parts = parts_of(k, chunk, tiles=4)
     state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))

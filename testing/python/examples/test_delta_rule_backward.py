@@ -59,21 +59,81 @@ def test_gates_that_leave_little(examples, device, channels, gates):
     assert max(found) < 1e-2, found
 
 
-@pytest.mark.parametrize("channels", [False, True])
-def test_betas_of_zero(examples, device, channels):
-    """The gradient of a beta comes from products that have it in them."""
+def errors_of(examples, channels, chunk, tensors, gate, beta):
+    """Of the results and of each gradient."""
     rule, own = examples["delta_rule"], examples[BACKWARD[channels]]
-    heads, length, (chunk, key, value) = 1, 39, (32, 32, 64)
-    q, k, v, beta = rule["inputs"](heads, length, key, value, device)
-    beta[::3] = 0
-    gate = -torch.rand((length, heads, key) if channels else (length, heads), device=device) / 8
+    q, k, v = tensors
     d_out = torch.randn_like(v)
-    kernels = own["kernels_of"](heads, chunk, key, value, **options("sm_90a"))
-    found = own["backward"](q, k, v, gate, beta, d_out, kernels, chunk)
+    forward = examples["kda"]["by_channels"] if channels else rule["by_inverses"]
+    kernels = own["kernels_of"](k.shape[1], chunk, k.shape[2], v.shape[2], **options("sm_90a"))
+    found = [
+        forward(q, k, v, gate, beta, chunk),
+        *own["backward"](q, k, v, gate, beta, d_out, kernels, chunk),
+    ]
     leaves = [x.double().requires_grad_() for x in (q, k, v, gate, beta)]
-    wanted = torch.autograd.grad(rule["reference"](*leaves), leaves, d_out.double())
-    for x, y in zip(found, wanted, strict=True):
-        assert (x.double() - y).norm() < 1e-2 * y.norm()
+    out = rule["reference"](*leaves)
+    wanted = [out.detach(), *torch.autograd.grad(out, leaves, d_out.double())]
+    return [float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)]
+
+
+@pytest.mark.parametrize("value", [0.0, -1e-12, -0.5])
+@pytest.mark.parametrize("channels", [False, True])
+def test_betas_that_are_not_positive(examples, device, channels, value):
+    """The gradient of a beta comes from products that have it in them."""
+    length, (chunk, key, width) = 39, (32, 32, 64)
+    *tensors, beta = examples["delta_rule"]["inputs"](1, length, key, width, device)
+    beta[::3] = value
+    gate = -torch.rand((length, 1, key) if channels else (length, 1), device=device) / 8
+    found = errors_of(examples, channels, chunk, tensors, gate, beta)
+    assert max(found) < 1e-2, found
+
+
+def test_betas_of_zero_and_decays_at_their_limit(examples, device):
+    """Beta times a state that has decayed by exp(-60) in half a chunk is no zero."""
+    length, (chunk, key, width) = 64, (32, 32, 64)
+    *tensors, beta = examples["delta_rule"]["inputs"](1, length, key, width, device)
+    beta[::3] = 0
+    gate = torch.zeros(length, 1, key, device=device)
+    # Behind the first rows of the second chunk, which see the whole state.
+    gate[chunk + 5 : chunk + 16] = -60 / 11
+    found = errors_of(examples, True, chunk, tensors, gate, beta)
+    assert max(found) < 1e-2, found
+
+
+@pytest.mark.parametrize("chunk", [24, 128])
+def test_chunks_that_are_not_inverted(examples, device, chunk):
+    rule = examples["delta_rule"]
+    q, k, v, beta = rule["inputs"](1, 130, 32, 32, device)
+    gates = torch.zeros(130, 1, device=device), torch.zeros(130, 1, 32, device=device)
+    wanted = f"found chunks of {chunk} rows, wanted a multiple of 16 up to 64"
+    for form, gate in (
+        (rule["by_inverses"], gates[0]),
+        (rule["by_systems"], gates[0]),
+        (examples["kda"]["by_channels"], gates[1]),
+    ):
+        with pytest.raises(ValueError, match=wanted):
+            form(q, k, v, gate, beta, chunk)
+
+
+WALKS = [
+    ("delta_rule", "delta_rule_by_inverses"),
+    ("delta_rule_backward", "states"),
+    ("kda", "outputs"),
+    ("kda_backward", "states"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arch", "d_value", "cluster"),
+    [("sm_80", 128, 1), ("sm_90a", 128, 2), ("sm_90a", 1024, 8), ("sm_90a", 704, 1)],
+)
+@pytest.mark.parametrize(("name", "program"), WALKS)
+def test_blocks_of_a_head(examples, monkeypatch, name, program, arch, d_value, cluster):
+    """They are clusters of at most eight, on chips that have clusters."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", f"cuda -arch={arch}")
+    made = examples[name][program](2, 64, 64, d_value, columns=64)
+    plan = tilelang.compile(made, execution_backend="emulate").artifact.launch_plan
+    assert plan.kernels[0].cluster == (cluster, 1, 1)
 
 
 @pytest.mark.parametrize("gates", [0.5, 4.9])
@@ -105,13 +165,11 @@ def test_gates_of_channels(examples, device, arch, gates):
         ("kda_backward", "gradients", (64, 128, 128), 1),
     ],
 )
-def test_blocks_of_a_multiprocessor(examples, name, program, sizes, blocks):
+def test_blocks_of_a_multiprocessor(examples, monkeypatch, name, program, sizes, blocks):
     """At the benchmark's sizes: registers and shared memory, and no product serialised."""
-    kernel = tilelang.compile(
-        examples[name][program](256, *sizes),
-        target="cuda -arch=sm_90a",
-        execution_backend="emulate",
-    )
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    program_of = examples[name][program]
+    kernel = tilelang.compile(program_of(256, *sizes), execution_backend="emulate")
     (usage,) = kernel.resource_usage.values()
     assert usage.advisories == ()
     threads = int(re.search(r"block \((\d+)", str(kernel.explain())).group(1))
