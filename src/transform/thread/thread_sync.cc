@@ -48,11 +48,12 @@
  * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
- * with mbarriers; in one range, the range's threads order it among themselves. Of two ranges of
- * which one has all threads of the other, those of the larger one do, in it. The ranges run side by
- * side: a barrier for an access in front of them stands in front of the first one, not between. One
- * between ranges that share only some threads is of the block. A barrier of the block in a role
- * that was the kernel (`tl.warp_role`) becomes one of the role's threads.
+ * with mbarriers; in one range, the range's threads order it among themselves. If one of two ranges
+ * contains the threads of the other, the threads of the larger one meet, inside of it; the block
+ * meets on targets without named barriers. A barrier between ranges that share only some of their
+ * threads is one of the block. The ranges run side by side: a barrier for an access in front of
+ * them stands in front of the first one, not between. A barrier of the block in a role that was the
+ * kernel (`tl.warp_role`) becomes one of the role's threads.
  */
 #include <algorithm>
 #include <set>
@@ -169,10 +170,10 @@ class SyncPlanner {
         VisitWait(node, state);
         return true;
       case Kind::kBreak:
-        exits_.back().breaks.Join(*state);
+        ExitsOf(node)->breaks.Join(*state);
         return true;
       case Kind::kContinue:
-        exits_.back().continues.Join(*state);
+        ExitsOf(node)->continues.Join(*state);
         return true;
       case Kind::kLeaf:
         if (CallsAny(node, {kSyncWarp})) NoteSyncWarp(node, state);
@@ -180,6 +181,15 @@ class SyncPlanner {
         return true;
     }
     return true;
+  }
+
+  /*! The exits of the loop that a jump leaves or goes on with. */
+  LoopExits* ExitsOf(const SyncNode& jump) {
+    if (!exits_.empty()) return &exits_.back();
+    const std::string name = jump.kind == Kind::kBreak ? "break" : "continue";
+    ThrowAt(jump.stmt->span, "ValueError",
+            "found a " + name + " outside of loops, wanted it in one; guard the statements behind "
+            "it with `if`");
   }
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
