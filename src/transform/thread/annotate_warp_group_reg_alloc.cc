@@ -13,7 +13,7 @@
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more: one
  * block's loads and epilogue then run beside the MMAs of another one. Left alone: kernels with so
- * many warp groups that none are left to move, and those whose producers move data themselves,
+ * many warp groups that no registers are left to move, and those whose producers move data themselves,
  * which takes registers, and are no fewer than the consumers (MovesRegisters), unless the program
  * gives numbers.
  * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
