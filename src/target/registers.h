@@ -24,8 +24,8 @@ inline constexpr int64_t kRegistersOfCopies = 48;
 inline constexpr int64_t kOtherRegisters = 28;
 
 /*! Does AnnotateWarpGroupRegAlloc move registers from so many warp groups that copy to so many that
- * compute? No registers are left to move among more groups. Threads that make copies by themselves need
- * their own, which leaves few if they are as many. */
+ * compute? No registers are left to move among more groups. Threads that make copies by themselves
+ * need their own, which leaves few if they are as many. */
 inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselves) {
   if (by_themselves && copying >= computing) return false;
   constexpr std::pair<int64_t, int64_t> kGroups[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};

@@ -1,6 +1,6 @@
-/*! Loops that a `break` or `continue` leaves or goes on with. TVM's LowerOpaqueBlock replaces a loop
- * of one iteration by its body, unless `irregular_loop_mark` says that the loop is more than its
- * iterations. Without the mark, a jump of such a loop would be one of the loop around it. */
+/*! Loops that a `break` or `continue` leaves or goes on with. TVM's LowerOpaqueBlock replaces a
+ * loop of one iteration by its body, unless `irregular_loop_mark` says that the loop is more than
+ * its iterations. Without the mark, a jump of such a loop would be one of the loop around it. */
 #include "../../analysis/effects.h"
 #include "../../tvm/build.h"
 #include "../../tvm/functor.h"

@@ -39,8 +39,8 @@
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; one
- * that threads are missing at which left the kernel before; more sets of threads than the hardware
- * has barriers.
+ * that threads are missing at which left the kernel before; a jump outside of loops; more sets of
+ * threads than the hardware has barriers.
  *
  * Tensors: two parameters are two memories, unless T.annotate_restrict_buffers names both. What
  * other blocks do with a tensor, barriers do not order. Where threads may meet nowhere, a conflict
@@ -170,10 +170,10 @@ class SyncPlanner {
         VisitWait(node, state);
         return true;
       case Kind::kBreak:
-        ExitsOf(node)->breaks.Join(*state);
+        exits_.back().breaks.Join(*state);
         return true;
       case Kind::kContinue:
-        ExitsOf(node)->continues.Join(*state);
+        exits_.back().continues.Join(*state);
         return true;
       case Kind::kLeaf:
         if (CallsAny(node, {kSyncWarp})) NoteSyncWarp(node, state);
@@ -181,15 +181,6 @@ class SyncPlanner {
         return true;
     }
     return true;
-  }
-
-  /*! The exits of the loop that a jump leaves or goes on with. */
-  LoopExits* ExitsOf(const SyncNode& jump) {
-    if (!exits_.empty()) return &exits_.back();
-    const std::string name = jump.kind == Kind::kBreak ? "break" : "continue";
-    ThrowAt(jump.stmt->span, "ValueError",
-            "found a " + name + " outside of loops, wanted it in one; guard the statements behind "
-            "it with `if`");
   }
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {

@@ -54,7 +54,10 @@ def main(B: T.Tensor((128,), "float32"), n: T.int32):
 
 def run(define, text, loop, extent, jump):
     program = define(text.format(loop=LOOPS[loop].format(extent), jump=jump))["main"]
-    kernel, b = tilelang.compile(program, target=SM90, execution_backend="emulate"), torch.zeros(128)
+    kernel, b = (
+        tilelang.compile(program, target=SM90, execution_backend="emulate"),
+        torch.zeros(128),
+    )
     kernel(b, 1)
     return b, kernel.get_kernel_source()
 
@@ -95,7 +98,10 @@ def main(B: T.Tensor((128,), "float32"), n: T.int32):
         B[T.get_thread_binding()] = x
 """
     program = define(text)["main"]
-    kernel, b = tilelang.compile(program, target=SM90, execution_backend="emulate"), torch.zeros(128)
+    kernel, b = (
+        tilelang.compile(program, target=SM90, execution_backend="emulate"),
+        torch.zeros(128),
+    )
     kernel(b, 1)
     assert torch.equal(b, torch.full((128,), 5.0))
     assert kernel.get_kernel_source().count("for (") == 1

@@ -675,5 +675,5 @@ def test_a_jump_outside_of_loops_is_refused(after, jump):
                 T.evaluate(call())
             A[tx] = S[63 - tx]
 
-    with pytest.raises(ValueError, match=f"found a {jump} outside of loops, wanted it in one"):
+    with pytest.raises(ValueError, match=f"found a {jump} outside of loops, wanted it in the loop"):
         after("ThreadSync", func)
