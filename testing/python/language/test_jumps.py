@@ -108,7 +108,7 @@ def main(B: T.Tensor((128,), "float32"), n: T.int32):
 
 
 def test_a_jump_outside_of_loops():
-    with pytest.raises(ValueError, match="T.loop_break outside of loops"):
+    with pytest.raises(ValueError, match=r"T\.loop_break outside of loops"):
 
         @T.prim_func
         def main(B: T.Tensor((128,), "float32")):

@@ -383,7 +383,7 @@ def test_rows_behind_each_other_end_where_the_launch_checks_it(outer):
     for columns in (40, 36):
         rows = torch.full((61, *outer[1:], columns), 7).half()
         if columns == 36:
-            with pytest.raises(ValueError, match="strides of .* bytes, wanted multiples of 16"):
+            with pytest.raises(ValueError, match=r"strides of .* bytes, wanted multiples of 16"):
                 kernel(a, rows)
             continue
         kernel(a, rows)
