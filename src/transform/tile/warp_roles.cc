@@ -124,8 +124,8 @@ class Planner {
 
   /*! Loops that gather rows for MMAs become cp.async of a producer, if they are all that fills
    * tiles: it makes addresses and waits for tables of rows beside the MMAs. Measured for sparse
-   * latent attention, 6298 to 5391 us. CheckKernel has refused blocks that are no whole warp groups,
-   * such as those of 64 threads. */
+   * latent attention, 6298 to 5391 us. CheckKernel has refused blocks that are no whole warp
+   * groups, such as those of 64 threads. */
   bool GatherOperands() {
     if (!MovesRegisters(1, kernel_.threads / kWarpGroupThreads, false)) return false;
     std::vector<RoleNode*> fills;
