@@ -211,10 +211,14 @@ std::string CheckInnermostEnd(const TileRegion& global, TmaProof proof, Analyzer
   if (m.coeff % kTmaChunkBytes == 0 && m.base % kTmaChunkBytes == 0) return "";
   const Expr end = CastTo(kInt64, range->min) + CastTo(kInt64, range->extent);
   if (analyzer->CanProve(extent >= end)) return "";
-  // The launch checks strides: rows behind each other end with a chunk as they begin with one.
-  const size_t dims = plan.map_dims.size();
-  if (proof == TmaProof::kAtLaunch && dims > 1 && !AsInt(extent) &&
-      analyzer->CanProveEqual(StrideOf(type, plan.map_dims[dims - 2]), extent)) {
+  // The launch checks strides: rows behind each other end with a chunk as they begin with one. It
+  // checks none of a single row, whose stride is rounded up (TmaByteStride).
+  const auto is_of_rows = [&](size_t d) {
+    return d + 1 < type->shape.size() && !IsConst(type->shape[d], 1) &&
+           analyzer->CanProveEqual(StrideOf(type, d), extent);
+  };
+  if (proof == TmaProof::kAtLaunch && !AsInt(extent) &&
+      std::any_of(plan.map_dims.begin(), plan.map_dims.end(), is_of_rows)) {
     return "";
   }
   const auto known = AsInt(extent);

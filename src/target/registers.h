@@ -24,8 +24,8 @@ inline constexpr int64_t kRegistersOfCopies = 48;
 inline constexpr int64_t kOtherRegisters = 28;
 
 /*! Does AnnotateWarpGroupRegAlloc move registers from so many warp groups that copy to so many that
- * compute? None are left to move among more groups. Threads that make copies by themselves need
- * their own, which leaves few if they are as many. */
+ * compute? No registers are left to move among more groups. Threads that make copies by themselves
+ * need their own, which leaves few if they are as many. */
 inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselves) {
   if (by_themselves && copying >= computing) return false;
   constexpr std::pair<int64_t, int64_t> kGroups[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}};
@@ -34,7 +34,8 @@ inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselve
 }
 
 /*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor: those
- * that setmaxnreg deals out anew. */
+ * that setmaxnreg deals out anew. WSSchedule in tilelang/language/ws_schedule.py counts them in the
+ * same way. */
 inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
   const int64_t each = std::min(kRegistersOfThread, kRegistersOfSm / (blocks * threads));
   return each / kRegisterStep * kRegisterStep * threads;

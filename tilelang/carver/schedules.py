@@ -134,10 +134,9 @@ class Schedule:
         swap: whether rows of tiles are rows of B.
         split: blocks that work on each tile.
         shared_tiles: tiles whose steps all blocks share equally; the others are whole.
-        cluster: blocks beside each other, or with `down` below each other, that load what they have
-            in common once; suggested where rows of operands lie across lines of L2, and where few
-            tiles have one wave. Else L2 serves neighbours' requests as well
-            (docs/measurements.md, "Products of matrices").
+        cluster: blocks beside each other that load what they have in common once; suggested where
+            rows of operands lie across lines of L2, and where few tiles have one wave. Else L2
+            serves neighbours' requests as well (docs/measurements.md, "Products of matrices").
         padded: whether operands are copied first, to rows of whole lines of L2.
         wide: whether the result is stored with such rows first, and copied.
         by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
@@ -145,6 +144,7 @@ class Schedule:
         seconds: what the model expects.
         apart: whether the sums of blocks that share a tile are added up by a second kernel, not by
             the last of them.
+        down: whether the blocks of a cluster are below each other instead of beside each other.
     """
 
     block_M: int

@@ -5,8 +5,9 @@ are in flight from others: each instruction is awaited by itself. And a thread w
 fit its registers *spills* some to local memory. A load or store of a spilled register takes a place
 among the instructions that a warp issues. So the share of those in loops bounds what they cost:
 less than `SPILLS` of the instructions is less than a measurement tells. Spills in front of loops
-and behind them do not count, nor do arrays of a thread that an index finds, nor, where other loops
-multiply matrices, those of warps that only load: these have few registers, and wait anyway.
+and behind them do not count, nor do arrays of a thread that an index finds. As soon as one loop
+multiplies matrices, spills in loops without products do not count: warps that only load have few
+registers, and wait anyway. Loops of warps that compute, such as epilogues, are left out with them.
 """
 
 from __future__ import annotations

@@ -276,6 +276,8 @@ def loop_break() -> ir.Call:
     ------
     NotImplementedError
         In a ``T.Persistent`` with ``counter``, whose fetches have to be done.
+    ValueError
+        Outside of loops.
 
     Example
     -------
@@ -283,7 +285,11 @@ def loop_break() -> ir.Call:
     """
     tracer = current_tracer("T.loop_break")
     loop = next((s for s in reversed(tracer.scopes) if s.kind in LOOP_KINDS), None)
-    if loop is not None and loop.kind == "persistent":
+    if loop is None:
+        raise ValueError(
+            "found T.loop_break outside of loops, wanted it in the loop that it leaves"
+        )
+    if loop.kind == "persistent":
         raise NotImplementedError(
             "T.loop_break in the persistent loop is not supported; guard with `if`"
         )

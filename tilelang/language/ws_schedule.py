@@ -262,7 +262,8 @@ class WSSchedule:
             TRACED_LANES * (role.warps_hi - role.warps_lo) * (role.max_nreg or 0)
             for role in self.roles.values()
         )
-        # What setmaxnreg deals out anew are those that the block's threads begin with.
+        # What setmaxnreg deals out anew are those that the block's threads begin with, as
+        # RegistersAtStart in src/target/registers.h counts them.
         threads = TRACED_LANES * self.num_warps
         each = min(_REGISTERS_OF_SM // threads, _REGISTERS_OF_THREAD)
         most = threads * (each // _REGISTERS.step * _REGISTERS.step)

@@ -264,8 +264,12 @@ def Simplify() -> Pass:
 
 
 def LowerOpaqueBlock() -> Pass:
-    """TVM's: blocks are replaced by their allocations and bodies."""
-    return tvm.s_tir.transform.LowerOpaqueBlock()
+    """TVM's: blocks are replaced by their allocations and bodies, and loops of one iteration by
+    their bodies, except loops with a ``break`` or ``continue``
+    (src/transform/thread/jump_targets.cc)."""
+    mark = get_function("transform.MarkJumpTargets")()
+    lower = tvm.s_tir.transform.LowerOpaqueBlock()
+    return tvm.transform.Sequential([mark, lower], name=lower.info.name)
 
 
 __all__ = [

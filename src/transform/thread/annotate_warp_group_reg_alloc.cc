@@ -13,15 +13,13 @@
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more: one
  * block's loads and epilogue then run beside the MMAs of another one. Left alone: kernels with so
- * many warp groups that none are left to move, and those whose producers move data themselves,
- * which takes registers, and are no fewer than the consumers (MovesRegisters), unless the program
- * gives numbers.
- * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
- * warning. ptxas ignores a number that asks for more threads than a multiprocessor has. Beyond what
- * shared memory has room for, fewer registers do not admit more blocks. Within the limit, a role
- * always has registers left.
- * Refuses (ValueError): numbers of the program that need more registers than there are. Warns of
- * numbers without an effect.
+ * many warp groups that no registers are left to move, and those whose producers move data
+ * themselves, which takes registers, and are no fewer than the consumers (MovesRegisters), unless
+ * the program gives numbers. T.annotate_min_blocks_per_sm is limited to the blocks that a
+ * multiprocessor has room for, with a warning. ptxas ignores a number that asks for more threads
+ * than a multiprocessor has. Beyond what shared memory has room for, fewer registers do not admit
+ * more blocks. Within the limit, a role always has registers left. Refuses (ValueError): numbers of
+ * the program that need more registers than there are. Warns of numbers without an effect.
  */
 #include <algorithm>
 #include <map>

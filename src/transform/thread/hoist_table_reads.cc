@@ -12,7 +12,7 @@
  *      moved, and nothing moves over a statement other than names, waits and arrivals at mbarriers,
  *      loads by TMA, and loops of these.
  * Refuses nothing. Unchanged: loads in branches; loads in loops whose extent is no constant, which
- * may have no iteration, so that there need not be a number (loops over the parts of a tile have
+ * may have no iteration, and whose table entry may not exist (loops over the parts of a tile have
  * constant extents); operands of conditions that are not moved whole; tables that are read through
  * views, or that other ranks may write; and reads beyond the first kMostNames, since producers have
  * few registers.

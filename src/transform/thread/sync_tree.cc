@@ -14,6 +14,7 @@
 #include "../../op/rank_intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "like_accesses.h"
@@ -455,13 +456,24 @@ class TreeBuilder {
     }
     if (IsBreak(s)) node->kind = Kind::kBreak;
     if (IsContinue(s)) node->kind = Kind::kContinue;
-    if (node->kind == Kind::kContinue) {
+    if (node->kind == Kind::kBreak || node->kind == Kind::kContinue) {
+      const auto* loop = LoopOf(*node).stmt.as<WhileNode>();
       // A `while` evaluates its condition next.
-      const SyncNode* loop = node->parent;
-      while (loop->kind != Kind::kLoop) loop = loop->parent;
-      if (const auto* op = loop->stmt.as<WhileNode>()) Collect(op->condition, node);
+      if (loop && node->kind == Kind::kContinue) Collect(loop->condition, node);
     }
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
+  }
+
+  /*! The loop that a jump leaves or goes on with. */
+  static const SyncNode& LoopOf(const SyncNode& jump) {
+    const SyncNode* loop = jump.parent;
+    while (loop && loop->kind != Kind::kLoop) loop = loop->parent;
+    if (loop) return *loop;
+    const std::string name = jump.kind == Kind::kBreak ? "break" : "continue";
+    ThrowAt(jump.stmt->span, "ValueError",
+            "found a " + name +
+                " outside of loops, wanted it in the loop that it is of; guard "
+                "statements with `if`");
   }
 
   static bool IsOfRange(const CallNode* barrier) {

@@ -118,8 +118,9 @@ struct SyncNode {
    * for all memory. */
   bool fence = false;
   bool tensor_fence = false;
-  /*! Prints nothing, and stands at the end of a body so that a barrier may stand behind the others:
-   * in a `while` for the next evaluation of its condition, in a range of threads apart inert. */
+  /*! Prints nothing, and stands at the end of a body so that a barrier may stand behind the other
+   * nodes. In a `while`, it is for the next evaluation of the condition; in a range of threads
+   * apart, it is inert. */
   bool is_end = false;
 
   bool IsInside(const SyncNode* other) const;

@@ -39,8 +39,8 @@
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; one
- * that threads are missing at which left the kernel before; more sets of threads than the hardware
- * has barriers.
+ * that threads are missing at which left the kernel before; a jump outside of loops; more sets of
+ * threads than the hardware has barriers.
  *
  * Tensors: two parameters are two memories, unless T.annotate_restrict_buffers names both. What
  * other blocks do with a tensor, barriers do not order. Where threads may meet nowhere, a conflict
@@ -48,11 +48,12 @@
  * Copies by TMA are ordered among each other by their waits, for which there is one thread.
  *
  * What threads do in ranges of warp groups apart (`tl.thread_range`) is ordered by the program,
- * with mbarriers; in one range, the range's threads order it among themselves. Of two ranges of
- * which one has all threads of the other, those of the larger one do, in it. The ranges run side by
- * side: a barrier for an access in front of them stands in front of the first one, not between. One
- * between ranges that share only some threads is of the block. A barrier of the block in a role
- * that was the kernel (`tl.warp_role`) becomes one of the role's threads.
+ * with mbarriers; in one range, the range's threads order it among themselves. If one of two ranges
+ * contains the threads of the other, the threads of the larger one meet, inside of it; the block
+ * meets on targets without named barriers. A barrier between ranges that share only some of their
+ * threads is one of the block. The ranges run side by side: a barrier for an access in front of
+ * them stands in front of the first one, not between. A barrier of the block in a role that was the
+ * kernel (`tl.warp_role`) becomes one of the role's threads.
  */
 #include <algorithm>
 #include <set>

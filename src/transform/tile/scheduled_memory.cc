@@ -66,8 +66,11 @@ class UpdatesOf : public StmtExprVisitor {
 
   bool IsMemory(const Var& v) const { return views_.IsSameMemory(v, memory_); }
 
-  void Target(const Var& buffer, const std::string& operation) {
+  /*! An operation on elements of a type: of a float, it is another one than of an integer that has
+   * the same bytes. */
+  void Target(const Var& buffer, const std::string& name) {
     if (!IsMemory(buffer)) return;
+    const std::string operation = name + " of " + DTypeName(BufferOf(buffer)->dtype->dtype);
     is_otherwise_used_ |= !operation_.empty() && operation_ != operation;
     operation_ = operation;
   }

@@ -18,6 +18,7 @@
 #include "pipeline_reads.h"
 #include "role_schedule.h"
 #include "role_signals.h"
+#include "wgmma_plan.h"
 #include "ws_schedule.h"
 
 namespace tl {
@@ -123,7 +124,8 @@ class Planner {
 
   /*! Loops that gather rows for MMAs become cp.async of a producer, if they are all that fills
    * tiles: it makes addresses and waits for tables of rows beside the MMAs. Measured for sparse
-   * latent attention, 6298 to 5391 us. */
+   * latent attention, 6298 to 5391 us. CheckKernel has refused blocks that are no whole warp
+   * groups, such as those of 64 threads. */
   bool GatherOperands() {
     if (!MovesRegisters(1, kernel_.threads / kWarpGroupThreads, false)) return false;
     std::vector<RoleNode*> fills;
@@ -286,28 +288,30 @@ class Planner {
   }
 
   /*! A few bytes that are loaded right behind a tile and used within its use (a number for each
-   * row) come with it: a slot more is cheaper than two barriers. A product uses its operands until
-   * something uses the product. */
-  static void JoinSmall(std::vector<Channel>* channels) {
+   * row) come with it: a slot more is cheaper than two barriers. An asynchronous product uses its
+   * operands until something uses the product. */
+  void JoinSmall(std::vector<Channel>* channels) const {
     constexpr int64_t kFewBytes = 1024;
-    JoinWhere(channels, [](const Window& small, const Window& tile) {
+    const WgmmaPlan plan(roles_);
+    JoinWhere(channels, [&](const Window& small, const Window& tile) {
       const auto bytes = BytesBehind(small, tile);
       const StepPlace place(small.sequence);
       const SlotUse &inner = small.uses[0], &outer = tile.uses[0];
       return bytes && *bytes <= kFewBytes && !(place(inner.acquire) < place(outer.acquire)) &&
-             !(place(LastBeside(*tile.sequence, outer.release)) < place(inner.release));
+             !(place(LastBeside(*tile.sequence, outer.release, plan)) < place(inner.release));
     });
   }
 
-  /*! The last statement behind a product that runs beside it, as it touches nothing that the
-   * product writes; of another statement itself. */
-  static size_t LastBeside(const RoleSequence& sequence, size_t i) {
+  /*! The last statement that runs beside a product of wgmma, in front of the first one that touches
+   * what the product writes. For a statement that is no such product, and for a product that the
+   * rest of the body does not touch, that statement. */
+  static size_t LastBeside(const RoleSequence& sequence, size_t i, const WgmmaPlan& plan) {
     const RoleNode& product = *sequence.nodes[i];
-    if (!product.IsLeaf() || !IsGemm(product.stmt)) return i;
-    for (; i + 1 < sequence.nodes.size(); ++i) {
-      const RoleNode& next = *sequence.nodes[i + 1];
+    if (!plan.At(product)) return i;
+    for (size_t last = i; last + 1 < sequence.nodes.size(); ++last) {
+      const RoleNode& next = *sequence.nodes[last + 1];
       for (const Var& v : product.use.writes) {
-        if (Contains(next.use.reads, v) || Contains(next.use.writes, v)) return i;
+        if (Contains(next.use.reads, v) || Contains(next.use.writes, v)) return last;
       }
     }
     return i;

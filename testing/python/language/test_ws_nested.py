@@ -71,7 +71,7 @@ def computed(a, rounds, ranges):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nested_ranges(define, seed):
+def test_ranges_that_contain_one_another(define, seed):
     rounds, ranges, waits = drawn(random.Random(seed))
     program = define(written(rounds, ranges, waits))["main"]
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="emulate")

@@ -589,6 +589,13 @@ def raises(C, F):
 
 
 @T.macro
+def adds_integers(C, F):
+    V = T.view(C, C.shape, "int32")
+    for i, j in T.Parallel(64, 64):
+        T.atomic_add(V[i, j], 1)
+
+
+@T.macro
 def publishes(C, F):
     T.atomic_add(C, F, "release")
 
@@ -633,7 +640,7 @@ def test_two_roles_may_add_to_the_same_elements(first, second):
     assert torch.equal(c, 4 * b)
 
 
-@pytest.mark.parametrize("second", [raises, publishes, numbers, reads])
+@pytest.mark.parametrize("second", [raises, adds_integers, publishes, numbers, reads])
 def test_updates_of_two_roles_whose_order_counts(refused, second):
     text = refused(updates_of_two_roles(adds_a_tile, second))
     assert text.startswith("found operation 'use' of role 'use'")

@@ -343,6 +343,54 @@ def test_a_row_that_ends_within_a_chunk_is_no_target_of_the_unit(kind):
         build(part_of_rows(36, **{kind: True}))
 
 
+def rows_of_any_length(shape, how):
+    """A tile goes to the first elements of rows of a length that only the call knows."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor(shape, "float16")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            T.copy(A, S)
+            T.sync_threads()
+            if how == "add":
+                T.atomic_add(B[(0,) * len(shape)], S, use_tma=True)
+            elif how == "prefer":
+                T.copy(S, B[(0,) * len(shape)], prefer_instruction="tma")
+            else:
+                T.tma_copy(S, B[(0,) * len(shape)])
+                T.tma_store_wait(0)
+
+    return main
+
+
+@pytest.mark.parametrize("how", ["explicit", "add", "prefer"])
+@pytest.mark.parametrize("outer", [(1,), (1, 1)])
+def test_a_single_row_of_any_length_is_no_target_of_the_unit(outer, how):
+    """The launch cannot check where it ends: no row behind it has a stride. A variant for lengths
+    that are multiples of 8 knows."""
+    kernel = build(rows_of_any_length((*outer, T.dynamic("n")), how))
+    a, row = random((64, 64)), torch.zeros(*outer, 40).half()
+    kernel(a, row)
+    assert torch.equal(row.reshape(40), a[0, :40])
+    with pytest.raises(ValueError, match=r"found rows of B that end anywhere, not provably at a"):
+        kernel(a, row.reshape(-1)[:36].view(*outer, 36))
+
+
+@pytest.mark.parametrize("outer", [(61,), (T.dynamic("rows"),), (61, 1), (T.dynamic("rows"), 1)])
+def test_rows_behind_each_other_end_where_the_launch_checks_it(outer):
+    kernel = build(rows_of_any_length((*outer, T.dynamic("n")), "explicit"))
+    a = random((64, 64))
+    for columns in (40, 36):
+        rows = torch.full((61, *outer[1:], columns), 7).half()
+        if columns == 36:
+            with pytest.raises(ValueError, match=r"strides of .* bytes, wanted multiples of 16"):
+                kernel(a, rows)
+            continue
+        kernel(a, rows)
+        filled = 64 if len(outer) == 1 else 1
+        assert torch.equal(rows[:filled].reshape(-1, 40), a[: min(filled, 61), :40])
+
+
 def test_the_emulator_finds_rows_that_end_in_between():
     """What the program promises of a region's end, the call breaks."""
     kernel = build(part_of_rows(68, explicit=True, inside=True))

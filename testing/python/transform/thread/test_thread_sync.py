@@ -2,6 +2,7 @@
 
 import pytest
 import tvm
+from tvm import tirx
 from tvm.script import tirx as T
 
 OFFSET = "tl.shared_offset"
@@ -658,3 +659,21 @@ def test_iterations_of_a_parallel_nest_are_independent(sync, independent):
     found = sync(func).split("BARRIER")
     assert len(found) == (2 if independent else 3)
     assert found[-1].strip() == "A[tx] = S[tx]"
+
+
+@pytest.mark.parametrize("jump", ["break", "continue"])
+def test_a_jump_outside_of_loops_is_refused(after, jump):
+    call = tirx.break_loop if jump == "break" else tirx.continue_loop
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32"), n: T.int32):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+            S[tx] = A[tx]
+            if n == 1:
+                T.evaluate(call())
+            A[tx] = S[63 - tx]
+
+    with pytest.raises(ValueError, match=f"found a {jump} outside of loops, wanted it in the loop"):
+        after("ThreadSync", func)

@@ -324,3 +324,61 @@ def test_overlapping_mmas_are_a_schedule_in_the_plan(plans):
     assert schedule["chosen"].startswith("products of two iterations at a time")
     loads = [c["buffers"] for c in plan["channels"]]
     assert sorted(loads) == [["k"], ["q"], ["v"]]
+
+
+def scaled(columns, sums_up):
+    """Products and their scales: each is scaled by itself, or all are summed up, beside scales."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"),
+        B: T.Tensor((512, columns), "float16"),
+        Scales: T.Tensor((8, 64), "float32"),
+        C: T.Tensor((64, columns), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, columns), "float16")
+            scale = T.alloc_shared((64,), "float32")
+            row = T.alloc_fragment((64,), "float32")
+            product = T.alloc_fragment((64, columns), "float32")
+            total = T.alloc_fragment((64, columns), "float32")
+            T.clear(total)
+            T.clear(product)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[k * 64, 0], b)
+                T.copy(Scales[k, :], scale)
+                T.gemm(a, b, product, clear_accum=not sums_up)
+                T.copy(scale, row)
+                for i, j in T.Parallel(64, columns):
+                    if sums_up:
+                        total[i, j] += row[i]
+                    else:
+                        total[i, j] += product[i, j] * row[i]
+            for i, j in T.Parallel(64, columns):
+                if sums_up:
+                    total[i, j] += product[i, j]
+            T.copy(total, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("columns", "sums_up", "loads"),
+    [
+        (64, False, [["a", "b", "scale"]]),
+        # A slot of all three would be kept until the product is awaited, in each step.
+        (64, True, [["a", "b"], ["scale"]]),
+    ],
+)
+def test_scales_come_with_the_product_that_they_scale(plans, columns, sums_up, loads):
+    _, (plan,) = plans(scaled(columns, sums_up))
+    assert [c["buffers"] for c in plan["channels"]] == loads
+
+
+def test_scales_of_a_product_that_each_thread_awaits_come_by_themselves(plans):
+    """A product of mma.sync has read its tiles when it is done, in front of the scales."""
+    program = scaled(64, False).with_attr("tl.pass_configs", None)
+    _, (plan,) = plans(program, config={"tl.disable_wgmma": True})
+    assert [c["buffers"] for c in plan["channels"]] == [["a", "b"], ["scale"]]
