@@ -14,6 +14,7 @@ from tilelang.emulator import tensor_map as emulated
 from tilelang.engine.launch_plan import Descriptor, LaunchPlan
 from tilelang.engine.tensor_map import TensorMap
 from tilelang.runtime.adapter.peer_tables import table_at
+from tilelang.utils import dtypes
 
 Encode = Callable[[Descriptor, int, tuple[int, ...], tuple[int, ...]], bytes]
 """The 128 bytes for a descriptor, an address, extents, and strides in bytes. Of a descriptor of
@@ -71,9 +72,11 @@ def _zeros(size: int) -> torch.Tensor:
 
 
 def _least_shape(descriptor: Descriptor) -> tuple[int, ...]:
-    """Extents that are not 0, nor are those of the pixels of a map in im2col mode."""
+    """Extents that are not 0, nor are those of the pixels of a map in im2col mode. A row is a chunk
+    of 16 bytes: TMA writes no part of one."""
     if descriptor.im2col is None:
-        return (1,) * len(descriptor.shape)
+        chunk = _LEAST_STRIDE * 8 // dtypes.bits(descriptor.dtype)
+        return (chunk, *(1,) * (len(descriptor.shape) - 1))
     corners = zip(descriptor.im2col.lower, descriptor.im2col.upper, strict=True)
     return (1, *[max(1, lower - upper + 1) for lower, upper in corners], 1)
 
