@@ -1,6 +1,11 @@
-/*! Loops that a `break` or `continue` leaves or goes on with. TVM's LowerOpaqueBlock replaces a
- * loop of one iteration by its body, unless `irregular_loop_mark` says that the loop is more than
- * its iterations. Without the mark, a jump of such a loop would be one of the loop around it. */
+/*!
+ * MarkJumpTargets: loops that a `break` or `continue` leaves or goes on with.
+ *
+ * In:  any program.
+ * Out: the same, where each `for` that owns such a jump has TVM's `irregular_loop_mark`.
+ * Establishes: TVM's LowerOpaqueBlock keeps these loops. It replaces others of one iteration by
+ * their bodies, whose jumps would then be those of the loop around. Refuses nothing.
+ */
 #include "../../analysis/effects.h"
 #include "../../tvm/build.h"
 #include "../../tvm/functor.h"

@@ -123,6 +123,8 @@ def test_registers_of_programs_need_no_gpu(common, monkeypatch, capsys):
         return {name: programs.attempt_build(make) for name, make in makers.items()}
 
     monkeypatch.setattr(programs, "compile_all", build_here)
+    # What `--compile-only` sets for the script's process.
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", programs.TARGET)
     monkeypatch.setattr(sys, "argv", ["programs.py", "--compile-only", "--only", "e_backward"])
     programs.main(programs.PROGRAMS, None)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("layer")]

@@ -206,7 +206,7 @@ def test_the_map_of_a_tensor_without_elements_is_none_of_the_caller_s_memory(lib
     count = len(log[0]())
     for empty in (a[:0], torch.zeros(0, 256).half()):
         assert library.launch(kernel, empty, b, b[:0]) == (OK, "")
-    maps = [re.search(r"address 0x(\w+) dims 1 1 ", line) for line in log[0]()[count:]]
+    maps = [re.search(r"address 0x(\w+) dims 8 1 ", line) for line in log[0]()[count:]]
     places = [int(found[1], 16) for found in maps if found]
     assert len(places) == 2 * (len(plan.descriptors) - 1)
     for place in places:
