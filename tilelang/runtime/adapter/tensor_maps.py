@@ -75,7 +75,7 @@ def _least_shape(descriptor: Descriptor) -> tuple[int, ...]:
     """Extents that are not 0, nor are those of the pixels of a map in im2col mode. A row is a chunk
     of 16 bytes: TMA writes no part of one."""
     if descriptor.im2col is None:
-        chunk = _LEAST_STRIDE * 8 // dtypes.bits(descriptor.dtype)
+        chunk = _LEAST_STRIDE // -(-dtypes.bits(descriptor.dtype) // 8)  # a bool has a byte
         return (chunk, *(1,) * (len(descriptor.shape) - 1))
     corners = zip(descriptor.im2col.lower, descriptor.im2col.upper, strict=True)
     return (1, *[max(1, lower - upper + 1) for lower, upper in corners], 1)
