@@ -100,7 +100,7 @@ struct tl_kernel {
   int num_variables, num_params, num_kernels, num_maps, num_args;
   int *roles, *ranks;
   void** functions;
-  void* zeros; /* what maps of tensors without elements have, and kernels may write to */
+  char* zeros; /* for each map TL_ZERO_BYTES, its elements if its tensor has none */
 };
 
 /* Errors. */

@@ -346,9 +346,12 @@ static tl_status tl_functions(tl_kernel* kernel, const void* cubin, char* messag
 
 static tl_status tl_zeros(tl_kernel* kernel, char* message) {
   const tl_driver* driver = &kernel->driver;
-  TL_TRY(tl_check(driver, driver->host_alloc(&kernel->zeros, TL_ZERO_BYTES, TL_PORTABLE),
-                  "cuMemHostAlloc", message));
-  memset(kernel->zeros, 0, TL_ZERO_BYTES);
+  size_t size = (size_t)kernel->num_maps * TL_ZERO_BYTES;
+  void* zeros;
+  TL_TRY(
+      tl_check(driver, driver->host_alloc(&zeros, size, TL_PORTABLE), "cuMemHostAlloc", message));
+  memset(zeros, 0, size);
+  kernel->zeros = (char*)zeros;
   return TL_OK;
 }
 

@@ -281,7 +281,7 @@ static tl_status tl_requirements(tl_call* call) {
   return TL_OK;
 }
 
-static tl_status tl_tensor_map(tl_call* call, char* out) {
+static tl_status tl_tensor_map(tl_call* call, int index, char* out) {
   tl_cursor* c = &call->cursor;
   uint64_t shape[TL_MAX_RANK] = {0}, strides[TL_MAX_RANK] = {TL_ALIGNMENT};
   uint32_t steps[TL_MAX_RANK], box[TL_MAX_RANK] = {0};
@@ -314,7 +314,8 @@ static tl_status tl_tensor_map(tl_call* call, char* out) {
     if (empty) shape[d] = least;
     if (empty && d < rank - 1) strides[d] = TL_ALIGNMENT;
   }
-  if (empty) address = call->kernel->zeros;
+  /* No two maps have the same zeros, else what is stored by one would be loaded by another. */
+  if (empty && call->args) address = call->kernel->zeros + index * TL_ZERO_BYTES;
   if (!call->args || c->bad) return TL_OK;
   if (channels)
     return tl_check(
@@ -332,7 +333,7 @@ static tl_status tl_maps(tl_call* call, char* maps) {
   tl_cursor* c = &call->cursor;
   int i, count = (int)tl_within(c, 0, 1 << 12);
   if (call->loading) call->loading->num_maps = count;
-  for (i = 0; i < count; ++i) TL_TRY(tl_tensor_map(call, maps ? maps + i * TL_MAP_BYTES : NULL));
+  for (i = 0; i < count; ++i) TL_TRY(tl_tensor_map(call, i, maps ? maps + i * TL_MAP_BYTES : NULL));
   return TL_OK;
 }
 

@@ -187,6 +187,35 @@ def test_what_tma_writes_to_no_elements_changes_nothing():
     assert (c == 5).all()
 
 
+def test_tma_loads_zeros_of_no_elements_whatever_it_stored_to_others():
+    n, m = T.dynamic("n, m")
+
+    @T.prim_func
+    def main(
+        Bias: T.Tensor((n, 32), "float32"),
+        Sums: T.Tensor((m, 32), "float32"),
+        C: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((32, 32), "float32")
+            B = T.alloc_shared((32, 32), "float32")
+            full = T.alloc_barrier(1)
+            T.tma_copy(Bias[0:32, 0:32], B, barrier=full)
+            if T.get_thread_binding() == 0:
+                T.barrier_arrive(full)
+            T.mbarrier_wait_parity(full, 0)
+            T.copy(B, C)
+            T.fill(S, 5)
+            T.copy(S, Sums[0, 0])
+
+    kernel = compiled(main, target="cuda -arch=sm_90a")
+    assert len(kernel.launch_plan.descriptors) == 3
+    for _ in range(2):
+        c = zeros(32, 32) + 7
+        kernel(zeros(0, 32), zeros(0, 32), c)
+        assert not c.any()
+
+
 def test_a_negative_extent_is_refused():
     with pytest.raises(ValueError, match=r"a dimension of T\.Tensor is -1, wanted an int of 0"):
         T.Tensor((-1, 4))

@@ -31,6 +31,8 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
     map for the tensor.
     """
 
+    owner = object()
+
     def make(
         descriptor: Descriptor, address: int, shape: tuple[int, ...], strides: tuple[int, ...]
     ) -> bytes:
@@ -43,9 +45,12 @@ def encoder(plan: LaunchPlan, encode: Callable[[TensorMap, int], bytes]) -> Enco
             )
             return struct.pack("=Q", maps).ljust(emulated.BYTES, b"\0")
         if 0 in shape:
-            # A map has elements even if the tensor has none: zeros, which a kernel may write to.
+            # A map has elements even if the tensor has none: zeros. A kernel may write to them: no
+            # other map has the same ones, else what is stored to an output would be loaded from an
+            # input.
             shape, strides = _least_shape(descriptor), (_LEAST_STRIDE,) * len(strides)
-            address = _zeros(_LEAST_STRIDE * (1 + sum(n - 1 for n in shape))).data_ptr()
+            size = _LEAST_STRIDE * (1 + sum(n - 1 for n in shape))
+            address = _zeros(owner, descriptor, size).data_ptr()
         try:
             described = _describe(descriptor, shape, strides)
             described.check_address(address)
@@ -63,8 +68,9 @@ def describe_least(descriptor: Descriptor) -> TensorMap:
 
 
 @functools.cache
-def _zeros(size: int) -> torch.Tensor:
-    """Bytes that stay, in memory of the host that every GPU reaches."""
+def _zeros(owner: object, descriptor: Descriptor, size: int) -> torch.Tensor:
+    """Bytes for one map of an adapter, `owner`, in memory of the host that every GPU reaches. They
+    stay: a kernel may run longer than its adapter is there."""
     memory = torch.zeros(size + _LEAST_STRIDE, dtype=torch.uint8)
     if torch.cuda.is_available():
         memory = memory.pin_memory()
