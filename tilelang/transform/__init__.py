@@ -202,6 +202,11 @@ def CountAsyncOperations() -> Pass:
     return get_function("transform.CountAsyncOperations")()
 
 
+def BoundUnrolling() -> Pass:
+    """Long loops that need no copy of their body for each iteration get a few."""
+    return get_function("transform.BoundUnrolling")()
+
+
 def RemoveUnusedBindings() -> Pass:
     """Removes names of numbers that nobody reads."""
     return get_function("transform.RemoveUnusedBindings")()
@@ -278,6 +283,7 @@ __all__ = [
     "ApplyAssumptions",
     "AssumeGuards",
     "BindTarget",
+    "BoundUnrolling",
     "CheckBounds",
     "CheckSemantics",
     "CheckTensorLayouts",
