@@ -28,7 +28,7 @@ from tilelang.testing.fuzz.writer import STORAGE, Known, Writer, add, mul, whole
 if TYPE_CHECKING:
     from tilelang.testing.fuzz.generate import Generator
 
-_WARP = 32
+_WARP, _GROUP = 32, 128
 _SENTINELS = (2**25, 2**30, 2**31 - 1, -(2**31), -(2**25) - 1)
 """Indices that mean no element, the products of which with an extent are beyond 32 bits."""
 
@@ -38,15 +38,19 @@ def warps(g: Generator, depth: int) -> None:
     w, count = g.w, g.threads[0]
     if len(g.threads) > 1 or count % _WARP or count < 2 * _WARP or w.branches:
         return
-    cut = _WARP * w.rng.randrange(1, count // _WARP)
+    whole_groups = count % _GROUP == 0 and count >= 2 * _GROUP
+    groups = count // _GROUP if whole_groups and w.chance(0.6) else 0
+    unit = _GROUP if groups else _WARP
+    cut = unit * w.rng.randrange(1, count // unit)
     first, stop = w.pick(((0, cut), (cut, count)))
-    if count >= 4 * _WARP and w.chance(0.2):
-        first, stop = _WARP, count - _WARP
+    if count >= 4 * unit and w.chance(0.2):
+        first, stop = unit, count - unit
     bodies = [_side(g, depth)]
     if w.chance(0.3) and (first == 0 or stop == count):
         bodies.append(_side(g, depth))
     if bodies[0]:
-        w.emit(Warps(w.name("t"), first, stop, *bodies))
+        otherwise = bodies[1] if len(bodies) > 1 else ()
+        w.emit(Warps(w.name("t"), first, stop, bodies[0], otherwise, groups))
 
 
 def _side(g: Generator, depth: int) -> tuple[Stmt, ...]:

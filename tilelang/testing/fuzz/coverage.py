@@ -60,7 +60,7 @@ FEATURES: tuple[str, ...] = (
     *(f"reduce {k}" for k in _KINDS),
     *("reduce clear=False", "reduce of shared", "cumsum", "cummax", "scan reverse"),
     *(f"atomic {form} {k}" for form in ("tile", "element") for k in ("add", "max", "min", "or")),
-    *("warps", "warps with others", "bind", "bind again", "macro", "unused buffer"),
+    *("warps", "warps with others", "warp groups", "bind", "bind again", "macro", "unused buffer"),
     *("sum over a warp", "sum over a partial warp", "far index", "divisor of any sign"),
     *("scratch in a tensor", "part of a fragment", "part of a length of the run"),
     *(f"registers of {d}" for d in ("float16", "bfloat16", "int8", "uint8", "int16")),
@@ -116,6 +116,7 @@ def _of_corners(kernel: Kernel, tensors: dict[str, Tensor]) -> set[str]:
     names = [n.name for n in nodes if isinstance(n, Bind)]
     found |= {"bind again"} if len(set(names)) < len(names) else set()
     found |= {"warps with others" for n in nodes if isinstance(n, Warps) and n.otherwise}
+    found |= {"warp groups" for n in nodes if isinstance(n, Warps) and n.groups}
     local = {b.name: b for b in kernel.buffers if b.scope == "local"}
     found |= {f"registers of {b.dtype}" for b in local.values()}
     tall = {t.name for t in tensors.values() if t.name.startswith("W")}

@@ -46,6 +46,7 @@ from tilelang.testing.fuzz.program import (
     walk,
 )
 
+_GROUP = 128
 _FUNCTIONS = {"select": "T.if_then_else", "warp_sum": "T.warp_reduce_sum"}
 """Operations that the interpreter knows by itself."""
 
@@ -178,6 +179,12 @@ def _statement(s: Stmt) -> list[str]:
 
 
 def _warps(s: Warps) -> list[str]:
+    if s.groups:
+        ids = [g for g in range(s.groups) if s.first <= g * _GROUP < s.stop]
+        others = [g for g in range(s.groups) if g not in ids]
+        lines = [f"with {_call('T.ws', *map(str, ids))}:", *_block(s.then)]
+        lines += [f"with {_call('T.ws', *map(str, others))}:"] * bool(s.otherwise)
+        return lines + _block(s.otherwise) * bool(s.otherwise)
     parts = [f"{s.variable} >= {s.first}"] * (s.first > 0) + [f"{s.variable} < {s.stop}"]
     lines = [f"{s.variable} = T.get_thread_binding()", f"if {' and '.join(parts)}:"]
     lines += _block(s.then)

@@ -37,7 +37,7 @@ from tilelang.testing.fuzz.writer import (
 _EXTENTS = (1, 3, 4, 7, 8, 15, 16, 16, 17, 24, 31, 32, 32, 33, 48, 60, 63, 64, 64, 65, 96, 100, 128)
 # Rows of whole 16 bytes and whole warp groups: what TMA, wgmma and warp specialisation take.
 _ENGINE_EXTENTS = (16, 32, 48, 64, 64, 64, 128)
-_ENGINE_THREADS = ((128,), (128,), (256,))
+_ENGINE_THREADS = ((128,), (128,), (256,), (384,))
 _THREADS = (
     (32,),
     (64,),
@@ -45,6 +45,7 @@ _THREADS = (
     (128,),
     (128,),
     (256,),
+    (384,),
     (96,),
     (160,),
     (48,),

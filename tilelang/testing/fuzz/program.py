@@ -197,13 +197,15 @@ class Threads:
 @dataclasses.dataclass(frozen=True)
 class Warps:
     """Statements that the threads from `first` up to `stop` run, whole warps, as if they were the
-    block; the other threads run `otherwise`. The variable is the thread's index."""
+    block; the other threads run `otherwise`. The variable is the thread's index. Where
+    `groups` is not 0, it counts the block's warp groups, by which the threads are named."""
 
     variable: str
     first: int
     stop: int
     then: tuple[Stmt, ...]
     otherwise: tuple[Stmt, ...] = ()
+    groups: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

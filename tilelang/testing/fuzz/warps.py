@@ -15,7 +15,7 @@ from tilelang.testing.fuzz.program import Invalid, Op, Warps
 if TYPE_CHECKING:
     from tilelang.testing.fuzz.interpret import Frame, Machine
 
-WARP = 32
+WARP, GROUP = 32, 128
 
 
 @dataclasses.dataclass
@@ -35,6 +35,8 @@ def execute(machine: Machine, statement: Warps, frame: Frame) -> None:
     is_whole = first % WARP == 0 and stop % WARP == 0 and count % WARP == 0
     if not is_whole or not 0 <= first < stop <= count or stop - first == count:
         raise Invalid("a range of threads that is no part of whole warps")
+    if statement.groups and (first % GROUP or stop % GROUP or count != statement.groups * GROUP):
+        raise Invalid("a range that is none of warp groups")
     rest = (stop, count) if first == 0 else (0, first)
     if statement.otherwise and first != 0 and stop != count:
         raise Invalid("tile operators of two ranges of threads")
