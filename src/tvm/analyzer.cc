@@ -7,6 +7,22 @@
 #include "functor.h"
 
 namespace tl {
+namespace {
+
+/*! The value of `ask()`, or `unknown` where TVM makes a constant that its type does not hold, and
+ * raises: it computes bounds in int64, such as those of `i // 21 * 23` for any int32 `i`, and takes
+ * them for constants of the type. */
+template <typename Ask, typename Answer>
+Answer Asked(Ask ask, const Answer& unknown) {
+  try {
+    return ask();
+  } catch (const tvm::ffi::Error& error) {
+    if (error.message().find("exceeds range of") == std::string::npos) throw;
+    return unknown;
+  }
+}
+
+}  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
   auto r = make_object<RangeNode>();
@@ -55,17 +71,26 @@ void Analyzer::BindShapes(const PrimFunc& f) {
 
 Expr Analyzer::Simplify(const Expr& e) {
   const Expr hidden = HideFloats(e);
-  const Expr simple = TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 2).cast<Expr>();
+  const Expr simple = Asked(
+      [&] { return TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 2).cast<Expr>(); }, hidden);
   return hidden.same_as(e) ? simple : ShowFloats(simple);
 }
 
 bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
-  return TL_GLOBAL("sym.AnalyzerCanProve")(self_, HideFloats(condition), strength).cast<bool>();
+  const Expr hidden = HideFloats(condition);
+  return Asked(
+      [&] { return TL_GLOBAL("sym.AnalyzerCanProve")(self_, hidden, strength).cast<bool>(); },
+      false);
 }
 
 bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
-  return TL_GLOBAL("sym.AnalyzerCanProveEqual")(self_, HideFloats(a), HideFloats(b)).cast<bool>();
+  return Asked(
+      [&] {
+        const Function equal = TL_GLOBAL("sym.AnalyzerCanProveEqual");
+        return equal(self_, HideFloats(a), HideFloats(b)).cast<bool>();
+      },
+      false);
 }
 
 Analyzer::Modular Analyzer::ModularSet(const Expr& e) {
