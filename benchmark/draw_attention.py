@@ -210,7 +210,7 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
     own, arch, found = example("gqa_decode"), auto_infer_current_arch(), []
     columns = -(-heads // key_heads // 8) * 8
     for block_N in (64, 128) if dim == 64 else (64,):
-        for blocks in (2, 3, 4):
+        for blocks in (4, 3, 2):
             for waves in (0.5, 1, 2, 3):
                 slots = int(waves * blocks * arch.speeds.sms)
                 splits, least = own.shares_for(lengths, key_heads, 1, slots, block_N)
