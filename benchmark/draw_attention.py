@@ -210,6 +210,7 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
     own, arch, found = example("gqa_decode"), auto_infer_current_arch(), []
     columns = -(-heads // key_heads // 8) * 8
     for block_N in (64, 128) if dim == 64 else (64,):
+        # The first one counts where the model sees no difference: more blocks, which are faster.
         for blocks in (4, 3, 2):
             for waves in (0.5, 1, 2, 3):
                 slots = int(waves * blocks * arch.speeds.sms)

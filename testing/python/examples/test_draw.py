@@ -105,6 +105,14 @@ def test_decoding_counts_the_blocks_that_are_left_over(draw, monkeypatch):
     assert seconds(265, 4, 25) < 0.85 * seconds(265, 1, 1)
 
 
+def test_decoding_prefers_more_blocks_a_multiprocessor(draw, monkeypatch):
+    """Where the model sees no difference: 240 equal shares have room either way."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    configs = draw.row_of("decode", 2, 0, 100).configs
+    shares = [config["min_blocks"] for config in configs if config["splits"] == 15]
+    assert shares == [4, 2]
+
+
 @pytest.mark.parametrize("family", [*FAMILIES])
 def test_a_small_shape_is_right(draw, monkeypatch, device, family):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
