@@ -38,7 +38,8 @@ class Row:
     does; their speeds are compared. Without a `baseline`, `limit` tells the milliseconds that ours
     could take. `error` checks a result of ours: (relative error, bound). Where the baseline does
     not take ours' first operand and has a padded one, `padded_baseline` pads it in each call: it is
-    called with ours' inputs and the baseline's.
+    called with ours' inputs and the baseline's. Where its result has longer rows than ours,
+    `contiguous_baseline` does that where it has to, and copies the result to rows as ours has them.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Row:
     baseline_work: float | None = None
     baseline_inputs: Callable[[str], list[Any]] | None = None
     padded_baseline: Callable[[list[Any], list[Any]], Any] | None = None
+    contiguous_baseline: Callable[[list[Any], list[Any]], Any] | None = None
     limit: Callable[[list[Any]], float] | None = None
     wanted: float = 1.0
     configs: list[dict[str, Any]] = field(default_factory=list)

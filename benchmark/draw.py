@@ -9,7 +9,10 @@ limit of a row that is measured against its bytes is their time at the speed of 
 that of an empty launch; the time of the bytes alone is in the output. Such a row's calls find no
 lines in the L2 cache that another kernel has written (`clean_flush` of `do_bench`).
 Where torch takes larger operands only, its time is that of the product of such operands; beside it
-stands that of a call which pads A, as a server's has to (weights are padded once).
+stands that of a call which pads A, as a server's has to (weights are padded once). Where the result
+has longer rows for that, too, there also stands the time of a call that takes what ours takes and
+returns what ours returns: it pads A, if it has to, and makes the result contiguous. The ratio that
+counts is the first of these, without both.
 
 ``--dry``, which is also what happens without a GPU, compiles for sm_90a and times nothing;
 ``--emulate`` draws small shapes and checks them in the emulator.
@@ -158,6 +161,8 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
             functions["torch"] = call
             if row.padded_baseline:
                 functions["padded"] = functools.partial(row.padded_baseline, inputs, others)
+            if row.contiguous_baseline:
+                functions["contiguous"] = functools.partial(row.contiguous_baseline, inputs, others)
         except RuntimeError as error:
             found["torch_refused"] = words(error)
     if not any(number in functions for number in numbers):
@@ -166,7 +171,7 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
     times = compare(functions, TURN_MS, ROUNDS, warmup=WARM_MS, clean_flush=clean).medians
     _, copy, empty = limit
     base = times.pop("torch", None) if row.baseline else row.work / copy + empty
-    padded = times.pop("padded", None)
+    padded, contiguous = (times.pop(name, None) for name in ("padded", "contiguous"))
     fastest = min(times, key=times.__getitem__)
     return {
         **found,
@@ -176,6 +181,8 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
         "ratio": base / times[fastest] if base else None,
         "padded_ms": padded,
         "padded_ratio": padded / times[fastest] if padded else None,
+        "contiguous_ms": contiguous,
+        "contiguous_ratio": contiguous / times[fastest] if contiguous else None,
         "first_ratio": base / times[0] if base and 0 in times else None,
         "fastest": fastest,
         "all_ms": {str(number): ms for number, ms in times.items()},
@@ -256,9 +263,15 @@ def print_row(row):
     ratio = f"{row['ratio']:>6.2f}" if row["ratio"] else f"{'-':>6}"
     first = f"{row['first_ratio']:>6.2f}" if row["first_ratio"] else f"{'-':>6}"
     base = f"{1e3 * row['base_ms']:>9.1f}" if row["base_ms"] else f"{'-':>9}"
-    padded = ""
-    if row.get("padded_ms"):
-        padded = f"({row['padded_ratio']:.2f}, {1e3 * row['padded_ms']:.1f} us with A padded) "
+    wholes, said = [], []
+    for name, what in (("padded", "A padded"), ("contiguous", "the result made contiguous")):
+        if row.get(f"{name}_ms"):
+            wholes.append(what)
+            said.append(
+                f"{row[f'{name}_ratio']:.2f}, {1e3 * row[f'{name}_ms']:.1f} us with "
+                f"{' and '.join(wholes)}"
+            )
+    padded = f"({'; '.join(said)}) " if said else ""
     print(
         f"  {ratio} {first} {1e3 * row['ms']:>9.1f} us {base} us {row['base']:<5} {padded}"
         f"{row['name']}: {config_text(row)}",

@@ -85,8 +85,18 @@ def pad(a, wide):
 
 
 def padded_mm(ours, others):
-    """torch's product of 8-bit floats, of an A that it does not take as it is."""
-    return scaled_mm(pad(ours[0], others[0]), others[1])
+    """torch's product of 8-bit floats, of an A whose rows it does not take as they are."""
+    a = ours[0]
+    return scaled_mm(a if a.shape[1] == others[0].shape[1] else pad(a, others[0]), others[1])
+
+
+def contiguous(call, N):
+    """A call whose result has the columns of ours alone, in rows without gaps."""
+
+    def made(ours, others):
+        return call(ours, others)[: len(ours[0]), :N].contiguous()
+
+    return made
 
 
 def draw_fp8(draw):
@@ -107,6 +117,7 @@ def fp8(shape, top):
         baseline=scaled_mm,
         baseline_inputs=lambda device: eights(*size, device),
         padded_baseline=padded_mm if shape["K"] % UNIT else None,
+        contiguous_baseline=contiguous(padded_mm, shape["N"]) if shape["N"] % UNIT else None,
     )
 
 
@@ -126,6 +137,7 @@ def fp8_blocks(shape, top):
         baseline=scaled_mm,
         baseline_inputs=lambda device: eights(M, N, K, device),
         padded_baseline=padded_mm if K % UNIT else None,
+        contiguous_baseline=contiguous(padded_mm, N) if N % UNIT else None,
     )
 
 
@@ -205,7 +217,7 @@ def grouped(shape, top):
 
     def padded_grouped_mm(ours, others):
         a, b, ends = others
-        return grouped_mm(pad(ours[0], a), b, ends)
+        return grouped_mm(pad(ours[0], a) if K % 8 else ours[0], b, ends)
 
     configs = best(EXPERT_TILES, seconds, top)
     if K % 8 and K % 2 == 0 and max(sizes) <= WORD_TILE["block_M"]:
@@ -224,6 +236,7 @@ def grouped(shape, top):
         baseline=grouped_mm,
         baseline_inputs=torch_inputs,
         padded_baseline=padded_grouped_mm if K % 8 else None,
+        contiguous_baseline=contiguous(padded_grouped_mm, N) if N % 8 else None,
     )
 
 

@@ -144,8 +144,9 @@ def test_a_product_that_torch_pads_is_timed_with_and_without(draw, monkeypatch, 
     monkeypatch.setattr(draw, "ROUNDS", 1)
     products, given = draw.draw_products, []
     # torch's own are for GPUs.
-    monkeypatch.setattr(products, "scaled_mm", lambda a, b: given.append(a))
-    monkeypatch.setattr(torch, "_grouped_mm", lambda a, b, offs: given.append(a))
+    result = torch.zeros(1, 1, device=device)
+    monkeypatch.setattr(products, "scaled_mm", lambda a, b: given.append(a) or result)
+    monkeypatch.setattr(torch, "_grouped_mm", lambda a, b, offs: given.append(a) or result)
     index = next(i for i in range(99) if draw.shape_of(family, 1, i, small=True)["K"] % 8)
     found = draw.measure(family, 1, index, 1, [0], (1e9, 1e6, 1e-3), device, small=True)
     assert found["padded_ratio"] == found["padded_ms"] / found["ms"]
@@ -157,6 +158,51 @@ def test_a_product_that_torch_pads_is_timed_with_and_without(draw, monkeypatch, 
     assert wide.shape == given[0].shape
     assert torch.equal(wide[: a.shape[0], : a.shape[1]].view(torch.uint8), a.view(torch.uint8))
     draw.print_row({**made_row(draw, **found), "verdict": ""})
+
+
+@pytest.mark.parametrize("family", ["fp8", "fp8_blocks", "grouped"])
+@pytest.mark.parametrize("pads", [False, True])
+def test_a_call_that_returns_what_ours_returns_is_timed(
+    draw, monkeypatch, capsys, device, family, pads
+):
+    """Rows of torch's longer result are copied, and A is padded if it has to be."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    monkeypatch.setattr(draw, "TURN_MS", 0.01)
+    monkeypatch.setattr(draw, "ROUNDS", 1)
+    products, given = draw.draw_products, []
+
+    def longer(a, b, offs=None):
+        given.append(a)
+        return torch.arange(len(a) * b.shape[-1 if b.ndim == 3 else 0], device=device).view(
+            len(a), -1
+        )
+
+    monkeypatch.setattr(products, "scaled_mm", longer)
+    monkeypatch.setattr(torch, "_grouped_mm", longer)
+    unit, (M, N, K) = (8 if family == "grouped" else products.UNIT), (10, 20, 40 if pads else 48)
+    K = K - 1 if family == "grouped" and pads else K
+    own = {"rows": M, "groups": 2, "sizes": [4, 6]} if family == "grouped" else {"M": M}
+    shape = {**own, "N": N, "K": K, "out_dtype": "bfloat16"}
+    row = getattr(products, family)(shape, 1)
+    ours, others = row.inputs(device), row.baseline_inputs(device)
+    assert (row.padded_baseline is not None) == pads
+    result = row.contiguous_baseline(ours, others)
+    assert result.shape == (M, N)
+    assert result.is_contiguous()
+    assert given[-1].shape[1] == -(-K // unit) * unit
+    if not pads:
+        assert given[-1] is ours[0]
+    wide = -(-N // unit) * unit
+    assert torch.equal(result[:, 0], wide * torch.arange(M, device=device))
+    aligned = getattr(products, family)({**shape, "N": 32}, 1)
+    assert aligned.contiguous_baseline is None
+    monkeypatch.setattr(draw, "row_of", lambda *_, **__: row)
+    monkeypatch.setattr(draw, "checked", lambda *_: 0.0)
+    found = draw.measure(family, 1, 0, 1, [0], (1e9, 1e6, 1e-3), device, small=True)
+    assert found["contiguous_ratio"] == found["contiguous_ms"] / found["ms"]
+    draw.print_row({**made_row(draw, **found), "verdict": ""})
+    said = "A padded and the result made contiguous" if pads else "us with the result made"
+    assert said in capsys.readouterr().out
 
 
 def test_results_are_poisoned_first(draw, device):
