@@ -305,6 +305,62 @@ def multiply(operands, tiles, local, place, steps, num_stages, step):
                 local[n, m] += sums[p][n, m] * scale_shared[p * width // step.scaled, n]
 
 
+class Shares(NamedTuple):
+    """How blocks share the product: a grid of tiles of the result, columns of tiles first, and
+    shares of K with so many steps, added up by the last block of a tile or `apart`; or `blocks`
+    that take the tiles in turn."""
+
+    grid: tuple[int, int, int]
+    steps: int
+    apart: bool
+    blocks: int | None
+
+    @staticmethod
+    def of(M, N, K, step, split, apart, blocks):
+        columns, rows = -(-N // step.block_N), -(-M // step.block_M)
+        apart = apart and split > 1
+        if split > 1 and (blocks or (not apart and columns * rows > N)):
+            raise ValueError(
+                f"found {split} shares of K, {columns * rows} tiles and blocks={blocks}, wanted at "
+                f"most {N} tiles, as `arrivals` has counters, and no `blocks`; larger tiles have "
+                "fewer"
+            )
+        return Shares((columns, rows, split), -(-K // (step.block_K * split)), apart, blocks)
+
+    def partial(self, step):
+        """The shape of what the shares of K leave."""
+        columns, rows, split = self.grid
+        if self.apart:  # whole tiles, of this kernel's and of `add_shares`'s
+            return split, rows * step.block_M, -(-columns * step.block_N // 128) * 128
+        return split, rows * columns, step.block_N, step.block_M
+
+
+@T.macro
+def product(operands, C, partial, arrivals, shares, num_stages, step):
+    """What a block does."""
+    bx, by, bz = (T.get_block_binding(d) for d in range(3))
+    m, n, k = step.block_M, step.block_N, step.block_K
+    A_shared = T.alloc_shared((m, k), step.form.dtype)
+    B_bytes = T.alloc_shared((n, k // 2), T.uint8)
+    scale_shared = T.alloc_shared((k // step.scaled, n), step.form.scale)
+    local = T.alloc_fragment((n, m), T.float32)
+    C_shared = T.alloc_shared((m, n), step.form.dtype)
+    T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
+    tiles, steps = (A_shared, B_bytes, scale_shared), shares.steps
+    columns, rows, split = shares.grid
+    if shares.blocks:
+        for row, column in T.Persistent([rows, columns], shares.blocks, bx):
+            multiply(operands, tiles, local, (row, column, 0), steps, num_stages, step)
+            store(local, C, C_shared, row * m, column * n, step.factor)
+    else:
+        multiply(operands, tiles, local, (by, bx, bz), steps, num_stages, step)
+        row, column = by * m, bx * n
+        if shares.apart:
+            leave(local, partial, bz, row, column, step.factor)
+        elif split == 1 or add_up(local, partial, arrivals, by * columns + bx, split):
+            store(local, C, C_shared, row, column, step.factor)
+
+
 @tilelang.jit(out_idx=[-1])
 def matmul(
     form,
@@ -338,18 +394,8 @@ def matmul(
     _, dtype, scale_type, usual = kind = FORMS[form]
     tile = block_M, block_N, block_K
     step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked()
-    steps = -(-K // (block_K * split))
+    shares = Shares.of(M, N, K, step, split, apart, blocks)
     columns = -(-K // PACKED) * PACKED if packed else K
-    grid = -(-N // block_N), -(-M // block_M), split
-    apart = apart and split > 1
-    tiles = (grid[0] * grid[1], block_N, block_M)
-    # Rows and columns of whole tiles, of this kernel's and of `add_shares`'s.
-    whole = (grid[1] * block_M, -(-grid[0] * block_N // 128) * 128)
-    if split > 1 and (blocks or (not apart and grid[0] * grid[1] > N)):
-        raise ValueError(
-            f"found {split} shares of K, {grid[0] * grid[1]} tiles and blocks={blocks}, wanted at "
-            f"most {N} tiles, as `arrivals` has counters, and no `blocks`; larger tiles have fewer"
-        )
 
     @T.prim_func
     def main(
@@ -359,37 +405,18 @@ def matmul(
         arrivals: T.Tensor((N,), T.int32),
         C: T.Tensor((M, N), dtype),
     ):
-        if split > 1:
-            partial = T.alloc_global((split, *(whole if apart else tiles)), T.float32)
+        partial = T.alloc_global(shares.partial(step), T.float32) if split > 1 else None
         if padded:
             A_wide = T.alloc_global((M, -(-K // 8) * 8), dtype)
             copy_rows((A, A_wide))
-        operands = (A_wide if padded else A, B, scale)
-        with T.Kernel(*((blocks,) if blocks else grid), threads=threads):
-            bx, by, bz = (T.get_block_binding(d) for d in range(3))
-            A_shared = T.alloc_shared((block_M, block_K), dtype)
-            B_bytes = T.alloc_shared((block_N, block_K // 2), T.uint8)
-            scale_shared = T.alloc_shared((block_K // step.scaled, block_N), scale_type)
-            C_local = T.alloc_fragment((block_N, block_M), T.float32)
-            C_shared = T.alloc_shared((block_M, block_N), dtype)
-            T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
+        with T.Kernel(*((blocks,) if blocks else shares.grid), threads=threads):
             if padded:
                 T.pdl_sync()  # launched beside the end of the copy
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
-            shared = (A_shared, B_bytes, scale_shared)
-            if blocks:
-                for row, column in T.Persistent([grid[1], grid[0]], blocks, bx):
-                    multiply(operands, shared, C_local, (row, column, 0), steps, num_stages, step)
-                    store(C_local, C, C_shared, row * block_M, column * block_N, step.factor)
-            else:
-                multiply(operands, shared, C_local, (by, bx, bz), steps, num_stages, step)
-                row, column = by * block_M, bx * block_N
-                if apart:
-                    leave(C_local, partial, bz, row, column, step.factor)
-                elif split == 1 or add_up(C_local, partial, arrivals, by * grid[0] + bx, split):
-                    store(C_local, C, C_shared, row, column, step.factor)
-        if apart:
+            operands = (A_wide if padded else A, B, scale)
+            product(operands, C, partial, arrivals, shares, num_stages, step)
+        if shares.apart:
             add_shares(partial, C)
 
     return main
