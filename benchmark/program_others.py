@@ -166,9 +166,10 @@ def delta_rule(channels: bool) -> Program:
         ]
     else:
         sources = [
-            *(own.delta_rule_by_roles, own.schedule, own.Tiles, own.System, own.arrive),
-            *(own.load_rows, own.load_values, own.weigh, own.invert_blocks, own.join_blocks),
-            *(own.invert, own.corrections, own.prepare, own.update, own.output, own.chain),
+            *(own.delta_rule_by_roles, own.schedule, own.Tiles.__init__, own.System.__init__),
+            *(own.arrive, own.load_rows, own.load_values, own.weigh, own.invert_blocks),
+            *(own.join_blocks, own.invert, own.corrections, own.prepare),
+            *(own.update, own.output, own.chain),
         ]
         parts = [compiled(own.delta_rule_by_roles, heads, size, size)]
     return Program(

@@ -218,9 +218,6 @@ def prepare(g, pairs, h, tensors, tiles, system):
         invert(product, numbers, factors, inverse)
         T.mbarrier_wait_parity(system.free[g], pair % 2 ^ 1)
         corrections(inverse, gates, beta, k, slot, system, g)
-        # The slot of the chunk before this one, which the chain has left by now.
-        if pair + 1 < pairs:
-            load_rows(tensors, tiles, ahead, h, n + 2)
         weigh(q, k, slot, gates, product)
         T.copy(product, system.weights[g, :, :])
         # What is left of a row's update behind the chunk.
@@ -229,6 +226,10 @@ def prepare(g, pairs, h, tensors, tiles, system):
             k[slot, i, d] *= T.cast(kept, "bfloat16")
         T.fence_proxy_async()
         arrive(system.full, g)
+        # Into the slot of the chunk before this one: who waited for the chain earlier would keep
+        # this chunk from it.
+        if pair + 1 < pairs:
+            load_rows(tensors, tiles, ahead, h, n + 2)
 
 
 @T.macro
