@@ -468,13 +468,13 @@ def relative_error(form, heads, length, device="cpu", sizes=(CHUNK, KEY, VALUE),
     return float((out.double() - wanted).norm() / wanted.norm())
 
 
-def check(forms, channels=False, description=__doc__):
-    """Each form at the sizes that the command line has."""
+def check(forms, channels=False, description=__doc__, sizes=(KEY, VALUE)):
+    """Each form at the sizes that the command line has; `sizes` are those without a GPU."""
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--length", type=int, default=4096 if gpu else 100)
     parser.add_argument("--heads", type=int, default=32 if gpu else 1)
-    parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else [KEY, VALUE])
+    parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else sizes)
     arguments = parser.parse_args()
     sizes = CHUNK, *arguments.dim
     for form in forms:
