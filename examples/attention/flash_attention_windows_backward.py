@@ -26,9 +26,9 @@ import tilelang.language as T
 # Keys of the ring at most: a group has scores or slopes of a tile, or sums, in registers.
 MOST_KEYS = 144
 # Registers of a thread that loads, and of one of each group.
-REGISTERS = {"load": 32, "rows0": 152, "rows1": 152, "sums": 176}
-# "queries" has Q and LogSum of a step, "results" dO. Rings of keys are there twice, for scores and
-# for dQ, so that a step's scores need not wait for dQ of the one before.
+REGISTERS = {"load": 24, "rows0": 152, "rows1": 152, "sums": 184}
+# "queries" has Q and LogSum of a step, "results" dO. The ring of keys is there twice, for scores
+# and for dQ, so that a step's scores need not wait for dQ of the one before.
 DEPTHS = {
     "queries": 3,
     "results": 2,
@@ -146,42 +146,41 @@ def retire(walk, sums, staged, gradient, step, factor):
 
 
 @T.macro
-def put(walk, pipeline, ring, part, new, step):
-    """Put a step's keys, `new`, into a ring; at first all that are before them."""
+def put(walk, pipeline, ring, part, step):
+    """Load a step's keys into a ring; at first all that are before them. TMA takes whole groups of
+    8 rows of a swizzle."""
+    move = partial(fill, pipeline, 0) if walk.new % 8 == 0 else T.copy
     first = step % walk.chunks * walk.new
     T.producer_acquire(pipeline)
     if step == 0:
-        T.copy(part(1 - walk.chunks, walk.chunks - 1), ring[walk.new :, :])
-    T.copy(new, ring[first : first + walk.new, :])
+        move(part(1 - walk.chunks, walk.chunks - 1), ring[walk.new :, :])
+    move(part(step), ring[first : first + walk.new, :])
     T.producer_commit(pipeline)
 
 
 @T.macro
-def load_for_scores(walk, of_step, shared, new, step):
+def load_for_scores(walk, of_step, shared, step):
     """Load what the scores of a step need."""
-    T.copy(of_step.K(step), new)
     version = T.producer_acquire("queries")
     fill("queries", version, of_step.Q(step), shared.Q[version, :, :, :])
     fill("queries", version, of_step.LogSum(step), shared.log_sum[version, :, :])
     T.producer_commit("queries")
-    put(walk, "score_keys", shared.score_K, of_step.K, new, step)
+    put(walk, "score_keys", shared.score_K, of_step.K, step)
 
 
 @T.macro
 def load(walk, of_step, shared):
     """What the threads that load do. `of_step` has, for each tensor, a function that returns the
     part of a number of steps from a first one on."""
-    new_K, new_V = (T.alloc_fragment((walk.new, x.shape[1]), x.dtype) for x in (shared.K, shared.V))
     for step in T.serial(walk.all_steps):
-        T.copy(of_step.V(step), new_V)
-        load_for_scores(walk, of_step, shared, new_K, step)
+        load_for_scores(walk, of_step, shared, step)
         slot = T.producer_acquire("results")
         fill("results", slot, of_step.dO(step), shared.dO[slot, :, :, :])
         T.producer_commit("results")
-        put(walk, "values", shared.V, of_step.V, new_V, step)
-        put(walk, "keys", shared.K, of_step.K, new_K, step)
+        put(walk, "values", shared.V, of_step.V, step)
+        put(walk, "keys", shared.K, of_step.K, step)
     # Groups begin the scores of a step before they end the one before.
-    load_for_scores(walk, of_step, shared, new_K, walk.all_steps)
+    load_for_scores(walk, of_step, shared, walk.all_steps)
 
 
 @T.macro
@@ -285,20 +284,17 @@ def add_up(walk, of_step, shared):
         retire(walk, dV, shared.sums, of_step.dV, step, 1.0)
         retire(walk, dK, shared.sums, of_step.dK, step, dim**-0.5)
         slot = T.consumer_wait("results")
+        version = T.consumer_wait("queries")
         for h in T.unroll(2, explicit=True):
             T.consumer_wait(f"weights{h}")
             T.wgmma_gemm(dO[slot, h, :, :], shared.weights[h], dV, transpose_A=True, policy=ROWS)
-        T.wait_wgmma(0)
-        for h in T.unroll(2, explicit=True):
-            T.consumer_release(f"weights{h}")
-        T.consumer_release("results")
-        version = T.consumer_wait("queries")
-        for h in T.unroll(2, explicit=True):
             T.consumer_wait(f"slopes{h}")
+            T.wait_wgmma(0)
+            T.consumer_release(f"weights{h}")
             T.wgmma_gemm(Q[version, h, :, :], shared.slopes[h], dK, transpose_A=True, policy=ROWS)
-        T.wait_wgmma(0)
-        for h in T.unroll(2, explicit=True):
+            T.wait_wgmma(0)
             T.consumer_release(f"slopes{h}")
+        T.consumer_release("results")
         T.consumer_release("queries")
     # Those whose scores the groups begin behind the last step.
     T.consumer_wait("queries")
