@@ -392,9 +392,7 @@ def windows(backward: bool) -> Program:
     slopes = example("flash_attention_windows_backward")
 
     def case(kernels, device, batch, length, window):
-        tensors = own.inputs(batch, heads, length, dim, key_heads, device=device)
-        tensors.append(torch.randn(heads, device=device))
-        d_out = torch.randn_like(tensors[0])
+        tensors, d_out = own.case(batch, heads, key_heads, length, dim, device)
         forward = own.attention(batch, heads, length, dim, window, key_heads)
         if not backward:
             return Case(
@@ -403,11 +401,10 @@ def windows(backward: bool) -> Program:
             )
         _, log_sum = forward(*tensors)
 
-        def reference_slopes():
-            leaves = [x.double().requires_grad_() for x in tensors]
-            return torch.autograd.grad(own.reference(*leaves, window), leaves, d_out.double())
-
-        return Case(lambda: slopes.backward(tensors, log_sum, d_out, window), reference_slopes)
+        return Case(
+            lambda: slopes.backward(tensors, log_sum, d_out, window),
+            lambda: slopes.wanted_gradients(tensors, d_out, window)[1:],
+        )
 
     def part(batch, length, window):
         sizes = (batch, heads, length, dim, window, key_heads)
@@ -425,12 +422,26 @@ def windows(backward: bool) -> Program:
     walk = [
         slopes.Walk.of,
         slopes.at_chunk,
+        slopes.masks,
         slopes.mask_by,
         slopes.mask,
         slopes.take,
         slopes.retire,
     ]
-    groups = [slopes.load, slopes.weigh, slopes.multiply, slopes.gradients, slopes.backward]
+    groups = [
+        slopes.put,
+        slopes.load_for_scores,
+        slopes.load,
+        slopes.begin_scores,
+        slopes.hand_over,
+        slopes.weigh,
+        slopes.multiply,
+        slopes.add_up,
+        slopes.shared_tiles,
+        slopes.tile_of,
+        slopes.gradients,
+        slopes.backward,
+    ]
     stretch = [
         own.Stretch.of,
         own.mask,

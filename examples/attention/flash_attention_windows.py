@@ -40,6 +40,56 @@ def mask(tile, first, here, packed, window, otherwise):
             tile[i, j] = T.if_then_else(here + j >= 0, tile[i, j], otherwise)
 
 
+@T.macro
+def divide(out, row_sum, row_max, sinks, head, packed, scale):
+    """Divide a tile's result by the sums of its rows, with the sink; leave their logarithms."""
+    for i in T.Parallel(row_sum.shape[0]):
+        sink = sinks[head + i % packed] * LOG2_E
+        row_sum[i] += T.exp2(sink - row_max[i] * scale)
+    for i, j in T.Parallel(*out.shape):
+        out[i, j] = out[i, j] / row_sum[i]
+    for i in T.Parallel(row_sum.shape[0]):
+        row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+
+
+@T.macro
+def put_rows(tensor, values, batch, head, first, packed):
+    """Write one value of each row of a tile into a tensor (batch, heads, length): row i has
+    position first + i // packed and head + i % packed."""
+    for i in T.Parallel(values.shape[0]):
+        if first + i // packed < tensor.shape[2]:
+            tensor[batch, head + i % packed, first + i // packed] = values[i]
+
+
+@T.macro
+def delta_of(out, d_out, packed, product, delta):
+    """Sums of out * d_out over a head, of tiles (positions, packed, dim)."""
+    for i, j in T.Parallel(*product.shape):
+        value = T.cast(out[i // packed, i % packed, j], T.float32)
+        product[i, j] = value * d_out[i // packed, i % packed, j]
+    T.reduce_sum(product, delta, dim=1)
+
+
+@T.macro
+def mask_queries(tile, first, here, window):
+    """Put 0 into a tile where query first + j does not see key here + i, if it has such a pair."""
+    keys, rows = tile.shape
+    if first < here + keys - 1:
+        for i, j in T.Parallel(keys, rows):
+            tile[i, j] = T.if_then_else(first + j >= here + i, tile[i, j], 0)
+    if first + rows > here + window:
+        for i, j in T.Parallel(keys, rows):
+            tile[i, j] = T.if_then_else(first + j < here + i + window, tile[i, j], 0)
+
+
+@T.macro
+def scale_to(tile, shared, factor):
+    """Put a tile, times `factor`, into shared memory."""
+    for i, j in T.Parallel(*tile.shape):
+        tile[i, j] = tile[i, j] * factor
+    T.copy(tile, shared)
+
+
 def tiles(rows, length, window, block_N):
     """How many tiles of `rows` positions there are; the keys of a tile, and how many of these have
     all keys that the positions see. Without `block_N` they share them, with at most 80 each."""
@@ -128,18 +178,10 @@ def attention(
                     T.copy(scores, weights)
                     T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=ROWS, clear_accum=key_tiles == 1)
-                for i in T.Parallel(block_M):
-                    sink = sinks[head + i % packed] * LOG2_E
-                    row_sum[i] += T.exp2(sink - row_max[i] * scale)
-                for i, j in T.Parallel(block_M, dim):
-                    out[i, j] = out[i, j] / row_sum[i]
+                divide(out, row_sum, row_max, sinks, head, packed, scale)
                 T.copy(out, out_shared)
                 T.copy(out_tile, Output[bz, first : first + rows, head : head + packed, :])
-                for i in T.Parallel(block_M):
-                    if first + i // packed < length:
-                        LogSum[bz, head + i % packed, first + i // packed] = (
-                            T.log2(row_sum[i]) + row_max[i] * scale
-                        )
+                put_rows(LogSum, row_sum, bz, head, first, packed)
         return Output, LogSum
 
     return main
@@ -184,23 +226,17 @@ def gradient_of_queries(
         with T.Kernel(blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(per_processor)
             tile = (rows, packed, dim)
-            Q_shared = T.alloc_shared(tile, dtype)
-            Out_shared = T.alloc_shared(tile, dtype)
-            dO_shared = T.alloc_shared(tile, dtype)
+            Q_shared, Out_shared, dO_shared = (T.alloc_shared(tile, dtype) for _ in range(3))
             dQ_shared = T.alloc_shared((block_M, dim), dtype)
-            K_shared = T.alloc_shared((block_N, dim), dtype)
-            V_shared = T.alloc_shared((block_N, dim), dtype)
+            K_shared, V_shared = (T.alloc_shared((block_N, dim), dtype) for _ in range(2))
             log_sum_shared = T.alloc_shared((packed, rows), T.float32)
             # Positions and heads are rows of products.
             Q_rows, dO_rows = (T.reshape(x, (block_M, dim)) for x in (Q_shared, dO_shared))
             dQ_tile = T.reshape(dQ_shared, tile)
-            product = T.alloc_fragment((block_M, dim), T.float32)
-            log_sum = T.alloc_fragment((block_M,), T.float32)
-            delta = T.alloc_fragment((block_M,), T.float32)
-            weights = T.alloc_fragment((block_M, block_N), T.float32)
-            slope = T.alloc_fragment((block_M, block_N), T.float32)
+            log_sum, delta = (T.alloc_fragment((block_M,), T.float32) for _ in range(2))
+            weights, slope = (T.alloc_fragment((block_M, block_N), T.float32) for _ in range(2))
             slope_cast = T.alloc_fragment((block_M, block_N), dtype)
-            dQ_local = T.alloc_fragment((block_M, dim), T.float32)
+            product, dQ_local = (T.alloc_fragment((block_M, dim), T.float32) for _ in range(2))
 
             domain = [batch, heads // packed, row_tiles]
             for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles):
@@ -212,13 +248,8 @@ def gradient_of_queries(
                 T.copy(Out[bz, first : first + rows, head : head + packed, :], Out_shared)
                 for i in T.Parallel(block_M):
                     log_sum[i] = log_sum_shared[i % packed, i // packed]
-                for i, j in T.Parallel(block_M, dim):
-                    out = T.cast(Out_shared[i // packed, i % packed, j], T.float32)
-                    product[i, j] = out * dO_shared[i // packed, i % packed, j]
-                T.reduce_sum(product, delta, dim=1)
-                for i in T.Parallel(block_M):
-                    if first + i // packed < length:
-                        Delta[bz, head + i % packed, first + i // packed] = delta[i]
+                delta_of(Out_shared, dO_shared, packed, product, delta)
+                put_rows(Delta, delta, bz, head, first, packed)
                 T.clear(dQ_local)
                 steps = T.min(T.ceildiv(first + rows, block_N), key_tiles)
                 for step in T.Pipelined(steps, num_stages=num_stages):
@@ -240,9 +271,7 @@ def gradient_of_queries(
                     for i, j in T.Parallel(block_M, block_N):
                         slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[i])
                     T.gemm(slope_cast, K_shared, dQ_local, policy=ROWS)
-                for i, j in T.Parallel(block_M, dim):
-                    dQ_local[i, j] = dQ_local[i, j] * dim**-0.5
-                T.copy(dQ_local, dQ_shared)
+                scale_to(dQ_local, dQ_shared, dim**-0.5)
                 T.copy(dQ_tile, dQ[bz, first : first + rows, head : head + packed, :])
         return dQ, Delta
 
@@ -292,14 +321,11 @@ def gradients_of_keys(
             V_shared = T.alloc_shared((block_N, dim), dtype)
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             dO_shared = T.alloc_shared((block_M, dim), dtype)
-            log_sum = T.alloc_shared((block_M,), T.float32)
-            delta = T.alloc_shared((block_M,), T.float32)
-            weights = T.alloc_fragment((block_N, block_M), T.float32)
-            weights_cast = T.alloc_fragment((block_N, block_M), dtype)
-            slope = T.alloc_fragment((block_N, block_M), T.float32)
-            slope_cast = T.alloc_fragment((block_N, block_M), dtype)
-            dK_local = T.alloc_fragment((block_N, dim), T.float32)
-            dV_local = T.alloc_fragment((block_N, dim), T.float32)
+            log_sum, delta = (T.alloc_shared((block_M,), T.float32) for _ in range(2))
+            tile = (block_N, block_M)
+            weights, slope = (T.alloc_fragment(tile, T.float32) for _ in range(2))
+            weights_cast, slope_cast = (T.alloc_fragment(tile, dtype) for _ in range(2))
+            dK_local, dV_local = (T.alloc_fragment((block_N, dim), T.float32) for _ in range(2))
 
             here = bx * block_N
             T.copy(K[bz, here : here + block_N, by, :], K_shared)
@@ -321,24 +347,14 @@ def gradients_of_keys(
                 T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
                 for i, j in T.Parallel(block_N, block_M):
                     weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[j])
-                # Tiles that some key has only a part of.
-                if first < here + block_N - 1:
-                    for i, j in T.Parallel(block_N, block_M):
-                        seen = first + j >= here + i
-                        weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
-                if first + block_M > here + window:
-                    for i, j in T.Parallel(block_N, block_M):
-                        seen = first + j < here + i + window
-                        weights[i, j] = T.if_then_else(seen, weights[i, j], 0)
+                mask_queries(weights, first, here, window)
                 T.copy(weights, weights_cast)
                 for i, j in T.Parallel(block_N, block_M):
                     slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
                 T.gemm(weights_cast, dO_shared, dV_local, policy=ROWS)
                 T.gemm(slope_cast, Q_shared, dK_local, policy=ROWS)
-            for i, j in T.Parallel(block_N, dim):
-                dK_local[i, j] = dK_local[i, j] * dim**-0.5
+            scale_to(dK_local, K_shared, dim**-0.5)
             T.copy(dV_local, V_shared)
-            T.copy(dK_local, K_shared)
             T.copy(V_shared, dV[bz, here : here + block_N, by, :])
             T.copy(K_shared, dK[bz, here : here + block_N, by, :])
         return dK, dV
@@ -398,34 +414,51 @@ def reference(q, k, v, sinks, window):
     return torch.einsum("bhij,bjhd->bihd", weights, v)
 
 
-def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
-    """The largest of ||ours - float64|| / ||float64|| of the result and the gradients."""
+def case(batch, heads, key_heads, length, dim, device):
+    """Tensors for `attention` and the gradient of its result."""
     torch.manual_seed(0)
     tensors = inputs(batch, heads, length, dim, key_heads, device=device)
     tensors.append(torch.randn(heads, device=device))
-    d_out = torch.randn_like(tensors[0])
-    forward = attention(batch, heads, length, dim, window, key_heads)
-    out, log_sum = forward(*tensors)
-    found = backward(tensors, out, log_sum, d_out, window)
+    return tensors, torch.randn_like(tensors[0])
+
+
+def wanted_gradients(tensors, d_out, window):
+    """The result and the gradients by float64 autograd."""
     leaves = [x.double().requires_grad_() for x in tensors]
-    wanted = reference(*leaves, window)
-    slopes = torch.autograd.grad(wanted, leaves, d_out.double())
-    pairs = zip((out, *found), (wanted.detach(), *slopes), strict=True)
+    out = reference(*leaves, window)
+    return out.detach(), *torch.autograd.grad(out, leaves, d_out.double())
+
+
+def largest_error(found, wanted):
+    """The largest of ||ours - float64|| / ||float64||."""
+    pairs = zip(found, wanted, strict=True)
     return max(float((x.double() - y).norm() / y.norm()) for x, y in pairs)
 
 
-if __name__ == "__main__":
+def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
+    """The largest one of the result and the gradients."""
+    tensors, d_out = case(batch, heads, key_heads, length, dim, device)
+    out, log_sum = attention(batch, heads, length, dim, window, key_heads)(*tensors)
+    found = backward(tensors, out, log_sum, d_out, window)
+    return largest_error((out, *found), wanted_gradients(tensors, d_out, window))
+
+
+def check(relative_error, description, windows, heads):
+    """The script of a program with windows: `windows` and `heads` are for the GPU and for the
+    emulator if the command line does not say."""
     gpu = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--length", type=int, default=2048 if gpu else 150)
-    parser.add_argument("--window", type=int, nargs="+", default=[128, 4096] if gpu else [70])
-    parser.add_argument("--heads", type=int, nargs=2, default=[16, 2] if gpu else [2, 1])
+    parser.add_argument("--window", type=int, nargs="+", default=windows[not gpu])
+    parser.add_argument("--heads", type=int, nargs=2, default=heads[not gpu])
     parser.add_argument("--dim", type=int, default=64, help="of a head")
     arguments = parser.parse_args()
-    device = "cuda" if gpu else "cpu"
+    length, device = arguments.length, "cuda" if gpu else "cpu"
     for window in arguments.window:
-        error = relative_error(
-            *(1, *arguments.heads, arguments.length, arguments.dim, window, device)
-        )
+        error = relative_error(1, *arguments.heads, length, arguments.dim, window, device)
         assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
-        print(f"length {arguments.length}, window {window}: relative error {error:.1e}")
+        print(f"length {length}, window {window}: relative error {error:.1e}")
+
+
+if __name__ == "__main__":
+    check(relative_error, __doc__, windows=([128, 4096], [70]), heads=([16, 2], [2, 1]))

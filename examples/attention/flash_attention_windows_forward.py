@@ -5,14 +5,12 @@ that some of them multiply while others compute exponentials. Check it against f
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
-import argparse
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-import torch
-from flash_attention import LOG2_E, NO_KEY, inputs, processors
+from flash_attention import LOG2_E, NO_KEY, processors
 from flash_attention_backward import FAST_MATH
-from flash_attention_windows import mask, reference
+from flash_attention_windows import case, check, largest_error, mask, reference
 
 import tilelang
 import tilelang.language as T
@@ -240,22 +238,10 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
 
 def relative_error(batch, heads, key_heads, length, dim, window, device="cpu"):
     """||ours - float64|| / ||float64||."""
-    torch.manual_seed(0)
-    tensors = inputs(batch, heads, length, dim, key_heads, device=device)
-    tensors.append(torch.randn(heads, device=device))
+    tensors, _ = case(batch, heads, key_heads, length, dim, device)
     found, _ = attention(batch, heads, length, dim, window, key_heads)(*tensors)
-    wanted = reference(*(x.double() for x in tensors), window)
-    return float((found.double() - wanted).norm() / wanted.norm())
+    return largest_error([found], [reference(*(x.double() for x in tensors), window)])
 
 
 if __name__ == "__main__":
-    gpu = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=2048 if gpu else 150)
-    parser.add_argument("--window", type=int, default=128 if gpu else 50)
-    parser.add_argument("--heads", type=int, nargs=2, default=[64, 8] if gpu else [8, 1])
-    arguments = parser.parse_args()
-    length, window, (heads, key_heads) = arguments.length, arguments.window, arguments.heads
-    error = relative_error(1, heads, key_heads, length, 64, window, "cuda" if gpu else "cpu")
-    assert error < 2e-3, f"relative error {error:.1e}, wanted under 2e-3"
-    print(f"length {length}, window {window}: relative error {error:.1e}")
+    check(relative_error, __doc__, windows=([128], [50]), heads=([64, 8], [8, 1]))

@@ -16,8 +16,8 @@ def test_windows_that_are_shorter_than_a_step(example, device, heads, window):
 
 def test_a_sink_that_outweighs_all_keys(example, device):
     """Behind the sequence's end LogSum is 0, and exp(sink - 0) would be infinite."""
-    tensors = example.inputs(1, 32, 5, 64, 1, device=device)
-    tensors.append(torch.full((32,), 100.0, device=device))
+    tensors, _ = example.case(1, 32, 1, 5, 64, device)
+    tensors[3].fill_(100.0)
     out, log_sum = example.attention(1, 32, 5, 64, 3, 1)(*tensors)
     gradients = example.backward(tensors, log_sum, torch.ones_like(out), 3)
     assert all(gradient.isfinite().all() for gradient in gradients)
@@ -25,13 +25,11 @@ def test_a_sink_that_outweighs_all_keys(example, device):
 
 def test_small_gradients_are_those_of_the_other_program(example, device):
     """Slopes of float16 begin to underflow: they are rounded before 1 / sqrt(dim) is applied."""
-    tensors = example.inputs(1, 8, 70, 64, 1, device=device)
-    tensors.append(torch.randn(8, device=device))
     plain = importlib.import_module("flash_attention_windows")
+    tensors, d_out = plain.case(1, 8, 1, 70, 64, device)
     out, log_sum = plain.attention(1, 8, 70, 64, 50, 1)(*tensors)
-    d_out = torch.randn_like(out) * 1e-4
-    leaves = [x.double().requires_grad_() for x in tensors]
-    wanted = torch.autograd.grad(example.reference(*leaves, 50), leaves, d_out.double())
+    d_out *= 1e-4
+    _, *wanted = plain.wanted_gradients(tensors, d_out, 50)
     found = example.backward(tensors, log_sum, d_out, 50)
     others = plain.backward(tensors, out, log_sum, d_out, 50)
     for x, other, y in zip(found, others, wanted, strict=True):
