@@ -101,7 +101,10 @@ def chunk_scan_backward() -> Program:
 
     return Program(
         "Mamba-2 chunk scan's gradients",
-        [own.chunk_decays, own.chunk_states, own.gradients],
+        [
+            *(own.chunk_decays, own.chunk_states, own.schedule, own.gradients),
+            *(own.head_by_rows, own.head_by_columns, own.time_gradients),
+        ],
         [
             compiled(own.chunk_decays, heads),
             compiled(own.chunk_states, heads, False, **sizes),
