@@ -286,7 +286,10 @@ def gradients_of_sparse_latent(
 
     return Program(
         name,
-        [own.weights, own.slopes, own.rows_of, own.lines, own.add_rows, *macros],
+        [
+            *(own.weights, own.slopes, own.rows_of, own.lines, own.add_rows, own.row_products),
+            *macros,
+        ],
         kernels,
         case,
         {"queries": 3, "length": 90, "chosen": 77},
@@ -307,7 +310,10 @@ def sparse_latent_backward_by_schedule() -> Program:
     return gradients_of_sparse_latent(
         "sparse MLA backward, roles by a schedule",
         [compiled(own.sparse_mla_backward, 64, 512, 64, T.float16)],
-        [own.schedule, own.sparse_mla_backward],
+        [
+            *(own.schedule, own.load_rows, own.score_slopes, own.heads_gradients),
+            *(own.add_columns, own.rows_gradients, own.sparse_mla_backward),
+        ],
     )
 
 

@@ -41,13 +41,19 @@ def online_softmax(scores, out, row_max, row_sum, scale):
 
 
 @T.macro
-def gather(KV, Chosen, query, tile, first, here):
-    """Columns `here` of the rows that are named from `first` on. What is no row is zero."""
+def gather_rows(KV, number, tile, here):
+    """Columns `here` of the rows number(j). What is no row is zero."""
     rows, columns = (int(extent) for extent in tile.shape)
     line = math.gcd(columns, LINE)
     for part, j, d in T.Parallel(columns // line, rows, line):
         at = part * line + d
-        tile[j, at] = KV[Chosen[query, first + j], here.start + at]
+        tile[j, at] = KV[number(j), here.start + at]
+
+
+@T.macro
+def gather(KV, Chosen, query, tile, first, here):
+    """Columns `here` of the rows that are named from `first` on."""
+    gather_rows(KV, lambda j: Chosen[query, first + j], tile, here)
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})

@@ -96,6 +96,14 @@ def add_rows(dKV, row, column, gradient, by_lines):
             T.atomic_add(dKV[row[j], column + d], by_lines[j, d])
 
 
+@T.macro
+def row_products(q, do, p, ds, first, dkv, **options):
+    """The gradients of a tile's rows, in the columns from `first` on."""
+    piece = slice(first, first + dkv.shape[1])
+    T.gemm(p, do[:, piece], dkv, transpose_A=True, clear_accum=True, **options)
+    T.gemm(ds, q[:, piece], dkv, transpose_A=True, **options)
+
+
 def sparse_mla_backward(
     heads, latent, rotated, dtype=T.bfloat16, block_H=64, block=64, width=128, threads=256
 ):
@@ -168,13 +176,15 @@ def sparse_mla_backward(
                 T.gemm(ds_shared, kv, dq, **columns)
                 T.gemm(ds_shared, k_rotated, dq_rotated, **columns)
                 rows_of(Chosen, query, t * block, row)
-                by_rows = {"transpose_A": True, **columns}
-                T.gemm(ds_shared, q_rotated, dk_rotated, clear_accum=True, **by_rows)
+                T.gemm(
+                    *(ds_shared, q_rotated, dk_rotated),
+                    transpose_A=True,
+                    clear_accum=True,
+                    **columns,
+                )
                 add_rows(dKV, row, latent, dk_rotated, rotated_by_lines)
                 for first in range(0, latent, width):
-                    piece = slice(first, first + width)
-                    T.gemm(ds_shared, q[:, piece], dkv, clear_accum=True, **by_rows)
-                    T.gemm(p_shared, do[:, piece], dkv, **by_rows)
+                    row_products(q, do, p_shared, ds_shared, first, dkv, **columns)
                     add_rows(dKV, row, first, dkv, by_lines)
             T.copy(dq, dQ[query, here, :latent])
             T.copy(dq_rotated, dQ[query, here, latent:])
