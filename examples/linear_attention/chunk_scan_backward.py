@@ -29,9 +29,7 @@ by columns: in da most of it cancels, which it would not with another rounding o
 All heads share B and C, so a block takes a chunk of many heads. One group of its warps goes by rows
 i: y, dc, and the weights M dt P of all heads, which it adds up and multiplies by B once. The other
 goes by columns j: z, dx, db. It makes P once more, transposed: so no group waits for the other's
-products, and what a product takes from the one before stays in registers. So does the first operand
-of P: products of 64 x 64 x 64 that read both from shared memory take all its bandwidth. Factors of
-rows are rounded to float16, which the rows have: a time step is at most 65504. For Hopper.
+products, and what a product takes from the one before stays in registers. For Hopper.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -137,28 +135,26 @@ def head_by_rows(k, c, tiles, scores, of_heads, dc, y_dy, of_states):
     (chunk, width), (_, part) = x.shape, of_states.shape
     product = T.alloc_fragment((chunk, chunk), "float32")
     y = T.alloc_fragment((chunk, width), "float32")
-    own = T.alloc_fragment((chunk, width), "float16")
     dy_scaled = T.alloc_fragment((chunk, width), "float16")
-    sums, inside = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
+    sums = T.alloc_fragment((chunk,), "float32")
     both = T.alloc_fragment((part, width), "float32")
     of_both = T.alloc_fragment((part,), "float32")
-    T.copy(dy, own)
-    T.gemm(own, x, product, transpose_B=True, clear_accum=True)
+    T.gemm(dy, x, product, transpose_B=True, clear_accum=True)
     T.gemm(c, state, y, clear_accum=True)
-    for i, p in T.Parallel(chunk, width):
-        dy_scaled[i, p] = T.cast(T.exp2(decays[0, i]), "float16") * own[i, p]
     for i, j in T.Parallel(chunk, chunk):
         # Where j > i the exponent has no bound: the scores are zero, and the sum is not used.
         product[i, j] *= T.exp2(T.min(decays[0, i] - decays[1, j], 100))
         of_heads[i, j] += product[i, j]
         product[i, j] *= scores[i, j]
-    T.reduce_sum(product, inside, dim=1)
+    T.reduce_sum(product, sums, dim=1)
+    for i, p in T.Parallel(chunk, width):
+        dy_scaled[i, p] = T.exp2(decays[0, i]) * dy[i, p]
+    for i, p in T.Parallel(chunk, width):
+        y[i, p] *= dy[i, p]
     T.gemm(dy_scaled, state, dc, transpose_B=True)
     for i, p in T.Parallel(chunk, width):
-        y[i, p] *= own[i, p]
-    T.reduce_sum(y, sums, dim=1)
-    for i in T.Parallel(chunk):
-        sums[i] = inside[i] + sums[i] * T.exp2(decays[0, i])
+        y[i, p] *= T.exp2(decays[0, i])
+    T.reduce_sum(y, sums, dim=1, clear=False)
     T.copy(sums, y_dy[k, :])
     T.clear(both)
     for n in T.unroll(state.shape[0] // part):
@@ -177,35 +173,33 @@ def head_by_columns(k, b, tiles, scores, z, db, sums):
     product = T.alloc_fragment((chunk, chunk), "float32")
     weights = T.alloc_fragment((chunk, chunk), "float16")
     along = T.alloc_fragment((chunk, width), "float32")
-    own, x_scaled = [T.alloc_fragment((chunk, width), "float16") for _ in range(2)]
+    x_scaled = T.alloc_fragment((chunk, width), "float16")
     inside = T.alloc_fragment((chunk,), "float32")
-    end, steps = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
+    end = T.alloc_fragment((chunk,), "float32")
     total = decays[0, chunk - 1]
-    T.copy(x, own)
-    T.gemm(own, dy, product, transpose_B=True, clear_accum=True)
+    T.gemm(x, dy, product, transpose_B=True, clear_accum=True)
     T.gemm(b, behind, z, clear_accum=True)
-    for j, p in T.Parallel(chunk, width):
-        x_scaled[j, p] = T.cast(T.exp2(total - decays[1, j]), "float16") * own[j, p]
     for j, i in T.Parallel(chunk, chunk):
         # One where j > i: there the scores are zero.
         weight = T.exp2(T.min(decays[0, i] - decays[0, j], 0)) * scores[j, i]
         weights[j, i] = weight
         product[j, i] *= weight
     T.reduce_sum(product, inside, dim=1)
-    T.gemm(x_scaled, behind, db, transpose_B=True)
     for j, p in T.Parallel(chunk, width):
         z[j, p] *= T.exp2(total - decays[0, j])
-        along[j, p] = z[j, p] * own[j, p]
+        along[j, p] = z[j, p] * x[j, p]
     T.gemm(weights, dy, z)
+    for j, p in T.Parallel(chunk, width):
+        x_scaled[j, p] = T.exp2(total - decays[1, j]) * x[j, p]
+    T.gemm(x_scaled, behind, db, transpose_B=True)
     T.reduce_sum(along, end, dim=1)
     T.copy(end, ends[k, :])
     for j in T.Parallel(chunk):
         inside[j] += end[j]
-        steps[j] = T.exp2(decays[0, j] - decays[1, j])
-    T.copy(steps, step[k, :])
+        step[k, j] = T.exp2(decays[0, j] - decays[1, j])
     T.copy(inside, x_z[k, :])
     for j, p in T.Parallel(chunk, width):
-        z[j, p] *= steps[j]
+        z[j, p] *= T.exp2(decays[0, j] - decays[1, j])
 
 
 @T.macro
