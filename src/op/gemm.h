@@ -78,7 +78,7 @@ struct GemmContext {
   const Target* target;
   /*! Layouts of A and B in shared memory, as far as they are settled, and not by a gemm. */
   Layout a, b;
-  /*! A or B is a view with elements of another type. */
+  /*! A or B is a view with elements of another width. */
   bool views = false;
   /*! The lowest of the threads, in the block. */
   int64_t first_thread = 0;

@@ -172,7 +172,7 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
   std::optional<GroupChoice> choice = SelectGroupMma(want, k_major, op.policy, &why);
   if (!choice) return why;
   if (!IsShared(op.b.buffer)) return "B is not in shared memory";
-  if (context.views) return "an operand is a view with elements of another type";
+  if (context.views) return "an operand is a view with elements of another width";
   plan->wgmma = *choice;
   plan->warps = choice->warps;
   plan->fma_begin = op.K();

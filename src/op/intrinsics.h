@@ -170,6 +170,7 @@ inline constexpr const char* kWarpgroupFence = "tl.warpgroup_fence_operand";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";
+inline constexpr const char* kThreadAgain = "tl.thread_again";
 /*! sm_90: copies by TMA. */
 inline constexpr const char* kCreateTmaDescriptor = "tl.create_tma_descriptor";
 inline constexpr const char* kPrefetchTmaDescriptor = "tl.prefetch_tma_descriptor";

@@ -91,6 +91,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.HoistDivisions,
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
+        transform.RenewThreadNumber,
         transform.BoundUnrolling,
     ]
     return _run(mod, passes, observer, lowered=True)

@@ -260,6 +260,11 @@ def HoistWarpUniformValues() -> Pass:
     return get_function("transform.HoistWarpUniformValues")()
 
 
+def RenewThreadNumber() -> Pass:
+    """Roles with few registers compute addresses anew in each iteration."""
+    return get_function("transform.RenewThreadNumber")()
+
+
 def Simplify() -> Pass:
     """TVM's statement simplifier, the form that knows blocks, of everything but floats, which it
     takes for real numbers (src/tvm/float_operations.h)."""
@@ -316,6 +321,7 @@ __all__ = [
     "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
     "RemoveUnusedBindings",
+    "RenewThreadNumber",
     "Simplify",
     "StageResults",
     "StmtSimplify",

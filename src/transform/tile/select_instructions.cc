@@ -150,7 +150,7 @@ class GemmSelector : public Selector {
                               &target_,
                               AnnotatedOf(gemm.a.buffer),
                               AnnotatedOf(gemm.b.buffer),
-                              OfAnotherType(gemm.a.buffer) || OfAnotherType(gemm.b.buffer),
+                              OfAnotherWidth(gemm.a.buffer) || OfAnotherWidth(gemm.b.buffer),
                               threads.first};
     GemmPlan plan = PlanGemm(gemm, context);
     plan.interleaves_reads = InterleavesReads(gemm, plan) && lone_.Has(call);
@@ -158,10 +158,12 @@ class GemmSelector : public Selector {
   }
 
  private:
-  /*! Whether it is a view whose elements are not those of its buffer. */
-  bool OfAnotherType(const Var& buffer) const {
-    return BufferOf(buffer)->dtype->dtype != BufferOf(views_.RootOf(buffer))->dtype->dtype;
+  /*! Whether it is a view whose elements are wider or narrower than its buffer's. */
+  bool OfAnotherWidth(const Var& buffer) const {
+    return BitsOf(buffer) != BitsOf(views_.RootOf(buffer));
   }
+
+  static int BitsOf(const Var& buffer) { return BufferOf(buffer)->dtype->dtype.bits; }
 
   /*! LLVM's order has each step's reads behind the MFMA of the step before: one waits for the
    * other. Two products of a loop have other work between them, which a pattern would not know. */

@@ -48,6 +48,13 @@ TL_DEVICE bool shuffle_elect() {
   return (threads == 0 ? warp : warp % (threads == 0 ? 1 : threads / 32)) == 0 && elect_one();
 }
 
+/*! A thread's number, of which compilers know no more than that it is below `threads`. */
+TL_DEVICE int thread_again(int number, int threads) {
+  asm volatile("" : "+r"(number));
+  __builtin_assume(number >= 0 && number < threads);
+  return number;
+}
+
 /*! Waits until the kernels that this one depends on are complete and their writes visible. PTX ISA,
  * griddepcontrol.wait. */
 TL_DEVICE void pdl_sync() { asm volatile("griddepcontrol.wait;" ::: "memory"); }

@@ -69,6 +69,9 @@ TL_DEVICE bool shuffle_elect(emu::Location where = emu::here()) {
   return threads == 0 ? linear == 0 : linear % (threads == 0 ? 1 : threads) == 0;
 }
 
+/*! A thread's number. */
+TL_DEVICE int thread_again(int number, int) { return number; }
+
 /*! Waits until the kernels that this one depends on are complete: here they are. */
 TL_DEVICE void pdl_sync() {}
 

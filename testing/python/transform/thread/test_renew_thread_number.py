@@ -1,0 +1,37 @@
+"""RenewThreadNumber: addresses of a role with few registers do not live through its loop."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+pytestmark = pytest.mark.usefixtures("on_sm_90a")
+
+
+@pytest.mark.parametrize(("registers", "more"), [(88, False), (168, True)])
+@pytest.mark.parametrize("multiplies", [False, True])
+def test_roles_that_give_registers_back(registers, more, multiplies):
+    @T.prim_func
+    def main(A: T.Tensor((3, 64, 64), T.float16), C: T.Tensor((3, 64, 64), T.float32)):
+        with T.Kernel(1, threads=512):
+            a = T.alloc_shared((64, 64), T.float16)
+            c = T.alloc_fragment((64, 64), T.float32)
+            with T.ws(2):
+                T.set_max_nreg(registers, more)
+                for n in T.serial(3):
+                    T.copy(A[n, :, :], a)
+                    if multiplies:
+                        T.gemm(a, a, c, clear_accum=True)
+                    else:
+                        T.copy(a, c)
+                    T.copy(c, C[n, :, :])
+
+    kernel = tilelang.compile(main, target=HOPPER)
+    source = kernel.get_kernel_source()
+    assert ("tl::thread_again(tx, 512)" in source) is (multiplies and not more)
+    a, c = torch.randn(3, 64, 64).half(), torch.zeros(3, 64, 64)
+    kernel(a, c)
+    wanted = a.float() @ a.float() if multiplies else a.float()
+    torch.testing.assert_close(c, wanted, rtol=1e-4, atol=1e-2)
