@@ -135,21 +135,16 @@ def of_chunks(channels: bool) -> list[Callable[..., Any]]:
 
 def delta_rule(channels: bool) -> Program:
     rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
-    own = example("kda" if channels else "delta_rule_roles")
+    own = example("kda_roles" if channels else "delta_rule_roles")
 
     def case(kernels, device, length):
         q, k, v, beta = rule.inputs(heads, length, size, size, device)
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
         out = nothing(length, heads, size, device=device)
-        parts = own.parts_of(k, chunk) if channels else []
 
         def ours():
-            if channels:
-                kernels[0](q, k, gate, beta, *parts)
-                kernels[1](v, *parts[:3], out)
-            else:
-                kernels[0](q, k, v, gate, beta, out)
+            kernels[0](q, k, v, gate, beta, out)
             return [out]
 
         return Case(ours, lambda: [rule.reference(q, k, v, gate, beta)])
@@ -162,23 +157,23 @@ def delta_rule(channels: bool) -> Program:
         return heads * length * per_row, moved * length * heads * size
 
     if channels:
-        sources = [*of_chunks(channels), own.outputs, rule.store_rows]
-        parts = [
-            compiled(own.chunk_parts, heads, chunk, size),
-            compiled(own.outputs, heads, chunk, size, size, columns=64),
+        program = own.kda
+        sources = [
+            *(own.kda, own.shared_slot, own.decay_half, own.decay_rows, own.invert_blocks),
+            *(own.join_blocks, own.invert, own.prepare, own.step, own.store_columns),
         ]
     else:
+        program = own.delta_rule_by_roles
         sources = [
             *(own.delta_rule_by_roles, own.schedule, own.Tiles.__init__, own.System.__init__),
             *(own.arrive, own.load_rows, own.load_values, own.weigh, own.invert_blocks),
             *(own.join_blocks, own.invert, own.corrections, own.prepare),
             *(own.update, own.output, own.chain),
         ]
-        parts = [compiled(own.delta_rule_by_roles, heads, size, size)]
     return Program(
         "KDA" if channels else "gated delta rule",
         sources,
-        parts,
+        [compiled(program, heads, size, size)],
         case,
         {"length": 135},
         {"length": 4096},

@@ -33,7 +33,7 @@ def test_sizes(examples, heads, length, key, value):
     assert error < 1e-2
 
 
-@pytest.mark.parametrize("gates", [0.01, 4.9])
+@pytest.mark.parametrize("gates", [0.01, 3.0])
 def test_gates_and_systems(examples, gates):
     """Gates near the limit of a half's sum, and keys that are alike, with large betas."""
     rule, heads, length = examples["delta_rule"], 1, 130
