@@ -22,6 +22,27 @@ Answer Asked(Ask ask, const Answer& unknown) {
   }
 }
 
+/*! Tells a TVM analyzer that `v` is at least `min`. */
+void BindAtLeast(const ObjectRef& analyzer, const Var& v, int64_t min) {
+  const ObjectRef bound = TL_GLOBAL("sym.ConstIntBound")(min, INT64_MAX).cast<ObjectRef>();
+  TL_GLOBAL("sym.AnalyzerConstIntBoundUpdate")(analyzer, v, bound, true);
+}
+
+/*! Whether a sum, difference or product of int32 in `e` has a bound beyond int32. Unbounded ones
+ * count as none: their bounds are symbols. */
+bool MayLeaveInt32(Analyzer* analyzer, const Expr& e) {
+  constexpr int64_t kInfinity = INT64_MAX;
+  const auto leaves = [&](const auto* op) {
+    const Expr part = GetRef<Expr>(op);
+    const DLDataType type = part->dtype();
+    if (type.code != kDLInt || type.bits != 32 || type.lanes != 1) return false;
+    const Analyzer::Bound bound = analyzer->ConstBound(part);
+    return (bound.max > INT32_MAX && bound.max != kInfinity) ||
+           (bound.min < INT32_MIN && bound.min != -kInfinity);
+  };
+  return HasNode<AddNode>(e, leaves) || HasNode<SubNode>(e, leaves) || HasNode<MulNode>(e, leaves);
+}
+
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
@@ -49,6 +70,12 @@ void Analyzer::BindValue(const BindNode* bind) {
   const Bound bound = ConstBound(bind->value);
   const bool bounded = bound.min >= INT32_MIN && bound.max <= INT32_MAX;
   if (!bounded || bound.max - bound.min >= INT32_MAX) return;
+  if (bound.max == INT32_MAX) {
+    // The end of a range would be 2^31, which wraps, and from a range without values TVM proves
+    // everything. As for shapes there is no upper bound.
+    BindAtLeast(self_, bind->var, bound.min);
+    return;
+  }
   Bind(bind->var, MakeInt(type->dtype, bound.min), MakeInt(type->dtype, bound.max - bound.min + 1));
 }
 
@@ -62,9 +89,7 @@ void Analyzer::BindShapes(const PrimFunc& f) {
     for (const Var& v : SizeSymbolsOf(p)) {
       // No upper bound: near the top of int32, TVM's bounds of `extent + 31` wrap around, and a
       // contradiction proves everything.
-      static const ObjectRef natural =
-          TL_GLOBAL("sym.ConstIntBound")(int64_t(0), INT64_MAX).cast<ObjectRef>();
-      TL_GLOBAL("sym.AnalyzerConstIntBoundUpdate")(self_, v, natural, true);
+      BindAtLeast(self_, v, 0);
     }
   }
 }
@@ -79,9 +104,14 @@ Expr Analyzer::Simplify(const Expr& e) {
 bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
   const Expr hidden = HideFloats(condition);
-  return Asked(
-      [&] { return TL_GLOBAL("sym.AnalyzerCanProve")(self_, hidden, strength).cast<bool>(); },
-      false);
+  const auto ask = [&](int with) {
+    return Asked(
+        [&] { return TL_GLOBAL("sym.AnalyzerCanProve")(self_, hidden, with).cast<bool>(); }, false);
+  };
+  // Intervals of symbols, which the greater strengths ask, have ends of the expression's type, and
+  // these wrap: of `(v & 0x3fffffff) * 3` the largest value would be negative.
+  if (strength > 0 && MayLeaveInt32(this, hidden)) return ask(0);
+  return ask(strength);
 }
 
 bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {

@@ -1,4 +1,4 @@
-"""Constants that TVM computes wider than their type: what it cannot prove stays unproved."""
+"""Bounds that TVM computes beyond a type, or lets wrap: what follows from them is not proved."""
 
 import pytest
 import torch
@@ -25,3 +25,52 @@ def test_quotients_of_an_index_without_an_upper_bound(target):
     out = torch.zeros(21, 50, dtype=torch.int32)
     kernel(out)
     assert (out == 5).all()
+
+
+def run(program, *tensors):
+    tilelang.compile(program, target="cuda -arch=sm_80", execution_backend="auto")(*tensors)
+    return tensors[-1].tolist()
+
+
+def test_a_name_that_is_at_least_one_has_branches():
+    """Its range would end at 2^31, which wraps: TVM took it for empty and proved everything."""
+
+    @T.prim_func
+    def main(A: T.Tensor((6,), "int32"), C: T.Tensor((6,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(6):
+                x = T.max(A[i], 1)
+                C[i] = 0
+                if x < 100:
+                    C[i] = 1
+                if x > 5:
+                    C[i] += 2
+
+    a = torch.tensor([1, 3, 50, 200, 1000, 2], dtype=torch.int32)
+    assert run(main, a, torch.zeros(6, dtype=torch.int32)) == [1, 1, 3, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("at", "wanted"),
+    [
+        (lambda v: T.max(v, 1), [1, 1, 63, None]),
+        (lambda v: T.max(v, 1) * 2, [2, 2, None, None]),
+        (lambda v: (v & 0x3FFFFFFF) * 3, [0, 3, None, None]),
+        (lambda v: T.min(T.max(v, 0), 2000000000) // 3 * 4, [0, 0, None, None]),
+    ],
+)
+def test_an_index_whose_bound_wraps_has_a_guard(at, wanted):
+    """Of (v & 0x3fffffff) * 3 the largest int32 would be negative; loads behind the end are 0."""
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), "int32"), B: T.Tensor((n,), "int32"), C: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                x = at(A[i])
+                C[i] = B[x]
+
+    a = torch.tensor([0, 1, 63, 1000000], dtype=torch.int32)
+    b = torch.arange(100, 164, dtype=torch.int32)
+    found = run(main, a, b, torch.full((4,), -1, dtype=torch.int32))
+    assert found == [0 if place is None else 100 + place for place in wanted]
