@@ -90,11 +90,18 @@ def scale_to(tile, shared, factor):
     T.copy(tile, shared)
 
 
+def check_sizes(heads, key_heads, length, window):
+    """Refuse windows and sequences without a key, and heads that no head of keys is for."""
+    for what, found in (("a window", window), ("a sequence", length)):
+        if found < 1:
+            raise ValueError(f"found {what} of {found}, wanted at least 1")
+    if key_heads < 1 or heads % key_heads:
+        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+
+
 def tiles(rows, length, window, block_N):
     """How many tiles of `rows` positions there are; the keys of a tile, and how many of these have
     all keys that the positions see. Without `block_N` they share them, with at most 80 each."""
-    if window < 1:
-        raise ValueError(f"found a window of {window}, wanted at least 1")
     seen = rows + min(window, length) - 1
     block_N = block_N or -(-seen // -(-seen // 80) // 16) * 16
     return -(-length // rows), block_N, -(-seen // block_N)
@@ -124,6 +131,7 @@ def attention(
     Rows of a tile are few positions of all heads that share keys, so that it needs hardly more
     keys than a row sees. Without `block_N`, tiles share them, with at most 80 each."""
     key_heads = key_heads or heads
+    check_sizes(heads, key_heads, length, window)
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
     packed = math.gcd(heads // key_heads, block_M)
@@ -206,6 +214,7 @@ def gradient_of_queries(
     has tiles of rows as in `attention` and goes through the keys that they see, so that dQ needs no
     atomics: with short windows, weights computed twice cost less."""
     key_heads = key_heads or heads
+    check_sizes(heads, key_heads, length, window)
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape = (batch, heads, length)
     scale, blocks = LOG2_E / dim**0.5, processors() * per_processor
@@ -297,6 +306,7 @@ def gradients_of_keys(
     heads that share them. Products are transposed, (keys, queries), so that weights and slopes are
     the first operands of the next products in registers."""
     key_heads = key_heads or heads
+    check_sizes(heads, key_heads, length, window)
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     row_shape, per_group = (batch, heads, length), heads // key_heads
     scale = LOG2_E / dim**0.5

@@ -341,9 +341,11 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
     """dQ, dK, dV, and parts of the sinks' gradients, (2, batch, key_heads, ranges, TILE): of rows
     of tiles. `ranges` blocks share a sequence, each with a part of its queries and keys; sums are
     in a fixed order. Rows of LogSum have padded(length) elements. Heads are of 64 elements, and
-    windows of at most 65, 97, 129, 137 and 141 keys where 2, 4, 8, 16 and 32 heads share keys."""
+    windows of at most 65, 97, 129, 137 and 141 keys where 2, 4, 8, 16 and 32 heads share keys. In
+    float16, dO V^T of each query and key of a tile, masked ones too, has to stay under 65504: of
+    larger ones dQ and dK are NaN."""
     other = "flash_attention_windows.backward"
-    check_heads(heads, key_heads, dim, window, (2, 4, 8, 16, 32), other)
+    check_heads(heads, key_heads, dim, length, window, (2, 4, 8, 16, 32), other)
     walk = Walk.of(heads, key_heads, length, window, ranges)
     if walk.keys > MOST_KEYS:
         raise ValueError(

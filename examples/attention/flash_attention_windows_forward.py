@@ -40,11 +40,12 @@ def schedule(registers, depths):
     )
 
 
-def check_heads(heads, key_heads, dim, window, counts, other):
+def check_heads(heads, key_heads, dim, length, window, counts, other):
     """Refuse what no tile can have; `counts` says how many heads may share keys, `other` what takes
     other heads."""
-    if window < 1:
-        raise ValueError(f"found a window of {window}, wanted at least 1")
+    for what, found in (("a window", window), ("a sequence", length), ("heads of keys", key_heads)):
+        if found < 1:
+            raise ValueError(f"found {what} of {found}, wanted at least 1")
     if heads % key_heads or heads // key_heads not in counts or dim != 64:
         raise ValueError(
             f"found {heads} heads of {dim} for {key_heads} of keys, wanted heads of 64, and one "
@@ -183,7 +184,7 @@ def attention(batch, heads, length, dim, window, key_heads, dtype=T.float16):
     or 8 share keys, and windows of at most 105, 121 and 129 keys. As there, the
     sum is infinite where the sink is more than 88 above a row's largest score."""
     other = "flash_attention_windows.attention"
-    check_heads(heads, key_heads, dim, window, (2, 4, 8), other)
+    check_heads(heads, key_heads, dim, length, window, (2, 4, 8), other)
     stretch = Stretch.of(heads, key_heads, window)
     if stretch.seen > MOST_KEYS:
         raise ValueError(

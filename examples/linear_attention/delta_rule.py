@@ -21,6 +21,9 @@ from tilelang.carver.arch import auto_infer_current_arch
 
 CHUNK, KEY, VALUE, BLOCK = 64, 32, 64, 16
 LOG2_E = math.log2(math.e)
+# A gate in base 2 that forgets all: 2^-150 is 0 in float32. Of smaller ones, -inf too, sums would
+# lose the other gates, and differences of sums be NaN.
+LEAST_GATE = -150.0
 # A quick exponential is as good as another where results are rounded to bfloat16.
 FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 # Beta is a factor of the updates, and the gradients divide it out again: a beta nearer to zero is
@@ -235,7 +238,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             T.copy(Beta[rows, h], gates[1, :])
             T.ptx_wait_group(0)
             for i in T.Parallel(chunk):
-                gates[0, i] *= LOG2_E
+                gates[0, i] = T.max(gates[0, i] * LOG2_E, LEAST_GATE)
                 gates[1, i] = off_zero(gates[1, i])
             T.cumsum(gates[0:1, :], dim=1)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)

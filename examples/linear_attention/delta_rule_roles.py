@@ -11,7 +11,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import itertools
 
 import torch
-from delta_rule import BLOCK, FAST_MATH, LOG2_E, check
+from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, check
 
 import tilelang
 import tilelang.language as T
@@ -208,7 +208,7 @@ def prepare(g, pairs, h, tensors, tiles, system):
         slot = n % SLOTS
         T.ptx_wait_group(0)
         for i in T.Parallel(CHUNK):
-            gates[0, i] = ahead[0, i] * LOG2_E
+            gates[0, i] = T.max(ahead[0, i] * LOG2_E, LEAST_GATE)
             beta[i] = ahead[1, i]
         T.cumsum(gates, dim=1)
         T.mbarrier_wait_parity(tiles.rows_full[slot], n // SLOTS % 2)

@@ -219,8 +219,9 @@ def check_sizes(chunk, d_key, d_value):
 
 
 def kda(heads, d_key, d_value, chunk=CHUNK):
-    """Out as kda.by_channels has it, whose limits on gates are ours. A block has a head's state for
-    up to 128 of its values."""
+    """Out as kda.by_channels has it. In each half of a chunk's rows, the gates of a channel have to
+    sum up to more than -60, as there: below it, results are NaN or lose parts. A block has a head's
+    state for up to 128 of its values."""
     check_sizes(chunk, d_key, d_value)
     length = T.dynamic("length")
     columns = min(d_value, 2 * COLUMNS)
@@ -263,8 +264,9 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
                 with T.ws(groups + s):
                     T.set_max_nreg(PREPARE, False)
                     slot = slots[s]
-                    if s == 0:
+                    if s == 0 and chunks > 0:
                         T.tma_copy(Gate[0:chunk, h, :], gate, barrier=gates_full[0])
+                        T.sync_warp()
                         if thread == 0:
                             T.mbarrier_arrive(gates_full[0])
                     for turn in T.serial(T.ceildiv(chunks - s, SLOTS)):
@@ -280,6 +282,8 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
                                 slot.v[g],
                                 barrier=values_full[s],
                             )
+                        # Whoever copies tells the barriers first how many bytes come.
+                        T.sync_warp()
                         if thread == 0:
                             T.mbarrier_arrive(rows_full[s])
                             T.mbarrier_arrive(values_full[s])
@@ -295,6 +299,7 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
                                 gate,
                                 barrier=gates_full[(s + 1) % SLOTS],
                             )
+                            T.sync_warp()
                             if thread == 0:
                                 T.mbarrier_arrive(gates_full[(s + 1) % SLOTS])
                         prepare(slot)

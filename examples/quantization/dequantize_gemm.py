@@ -211,6 +211,11 @@ class Step(NamedTuple):
 
     def checked(self):
         """Itself, if the sums of a part may take a scale where they are to."""
+        if self.block_K % self.group and self.group % self.block_K:
+            raise ValueError(
+                f"found groups of {self.group}, wanted a divisor or a multiple of block_K, "
+                f"{self.block_K}"
+            )
         if self.scale_sums and self.form.scale == T.uint8:
             raise ValueError("found scale_sums for mxfp4, wanted it for int4")
         if self.scale_sums and self.scaled % self.width:

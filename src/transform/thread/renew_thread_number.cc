@@ -5,11 +5,11 @@
  * Out: the same, with changes in roles that give registers back (`tl.warpgroup_reg_dealloc`). Their
  *      outermost loops with MMAs of warp groups begin with a new name of the thread's number, which
  *      compilers cannot tell to be the old one: `t = tl.thread_again(tx)`.
- * Establishes: NVVM moves nothing that depends on the thread out of such a loop. Addresses of
- *      swizzled tiles are many, and each is one or two instructions of the thread's number. In
- * front of the loop they would live through all of it, and ptxas spills them where a role has not
- * the registers: 1004 bytes of KDA's roles, now 84. Other roles have registers for them. Refuses
- * nothing.
+ * Establishes: NVVM moves nothing that depends on the thread out of such an outermost loop.
+ * Addresses of swizzled tiles are many, and each is one or two instructions of the thread's number.
+ * In front of the loop they would live through all of it, and ptxas spills them where a role has
+ * not the registers: 1004 bytes of KDA's roles, now 84. Other roles have registers for them.
+ * Refuses nothing.
  */
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"

@@ -38,6 +38,24 @@ def test_gates_at_their_ends(example, device, gates):
     assert error(example, q, k, v, gate, beta) < 5e-3
 
 
+@pytest.mark.parametrize("roles", [True, False])
+def test_gates_that_forget_all(example, device, roles):
+    """As between sequences that are packed behind each other."""
+    q, k, v, beta = tensors(example, 1, 70, 64, 128, device)
+    gate = -torch.rand(70, 1, device=device) / 8
+    gate[3], gate[20], gate[66] = -1e9, -torch.inf, -1e9
+    rule = example.check.__globals__
+    form = example.by_roles if roles else rule["by_inverses"]
+    out = form(q, k, v, gate, beta, 64)
+    wanted = rule["reference"](q, k, v, gate, beta)
+    assert (out.double() - wanted).norm() < 5e-3 * wanted.norm()
+
+
+def test_no_rows(example, device):
+    q, k, v, beta = tensors(example, 1, 0, 64, 128, device)
+    assert example.by_roles(q, k, v, torch.zeros(0, 1, device=device), beta).shape == (0, 1, 128)
+
+
 def test_beta_of_any_sign(example, device):
     q, k, v, beta = tensors(example, 1, 70, 64, 128, device)
     beta = beta * 2 - 1

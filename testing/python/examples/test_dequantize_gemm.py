@@ -28,6 +28,8 @@ def test_sums_take_the_scale_of_their_group(example, device, parts):
     wrong = {**tile, "block_K": 128, "parts": 1, "group": 64}
     with pytest.raises(ValueError, match="parts of 128, wanted groups of 64 to be whole"):
         example.matmul.get_tir("int4", 24, 72, 1000, scale_sums=True, **wrong)
+    with pytest.raises(ValueError, match="found groups of 192, wanted a divisor or a multiple of"):
+        example.matmul.get_tir("int4", 24, 72, 1000, **{**wrong, "group": 192})
     with pytest.raises(ValueError, match="found scale_sums for mxfp4, wanted it for int4"):
         example.matmul.get_tir("mxfp4", 24, 72, 1000, scale_sums=True, **tile)
 

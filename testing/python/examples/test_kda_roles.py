@@ -33,6 +33,14 @@ def test_sizes(examples, heads, length, key, value):
     assert error < 1e-2
 
 
+def test_no_rows(examples):
+    """A block ends without a load in flight."""
+    rows = torch.zeros(0, 1, 64)
+    q, k, v = (rows.bfloat16() for _ in range(3))
+    out = examples["kda_roles"]["by_roles"](q, k, v, rows, torch.zeros(0, 1), 64)
+    assert out.shape == (0, 1, 64)
+
+
 @pytest.mark.parametrize("gates", [0.01, 3.0])
 def test_gates_and_systems(examples, gates):
     """Gates near the limit of a half's sum, and keys that are alike, with large betas."""

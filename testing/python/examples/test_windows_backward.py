@@ -39,6 +39,17 @@ def test_small_gradients_are_those_of_the_other_program(example, device):
 def test_a_window_without_keys_is_refused(example):
     with pytest.raises(ValueError, match="found a window of 0, wanted at least 1"):
         example.gradients(1, 8, 64, 64, 0, 1)
+    with pytest.raises(ValueError, match="found a sequence of 0, wanted at least 1"):
+        example.gradients(1, 8, 0, 64, 50, 1)
+
+
+def test_heads_that_no_keys_are_for_are_refused(example):
+    plain = importlib.import_module("flash_attention_windows")
+    for program in (plain.attention, plain.gradient_of_queries, plain.gradients_of_keys):
+        with pytest.raises(ValueError, match="found 5 heads for 2 of keys, wanted a multiple"):
+            program(1, 5, 64, 64, 10, key_heads=2)
+        with pytest.raises(ValueError, match="found a window of 0, wanted at least 1"):
+            program(1, 8, 64, 64, 0)
 
 
 @pytest.mark.parametrize(
