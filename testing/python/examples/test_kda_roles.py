@@ -23,32 +23,34 @@ def examples(monkeypatch):
     ("heads", "length", "key", "value"),
     [(1, 1, 64, 64), (2, 64, 64, 128), (1, 200, 128, 64), (1, 65, 128, 256)],
 )
-def test_sizes(examples, heads, length, key, value):
+def test_sizes(examples, device, heads, length, key, value):
     """Of a block's values, chunks and slots, with a last chunk that is not whole."""
     error = examples["delta_rule"]["relative_error"](
-        *(examples["kda_roles"]["by_roles"], heads, length),
+        *(examples["kda_roles"]["by_roles"], heads, length, device),
         sizes=(64, key, value),
         channels=True,
     )
     assert error < 1e-2
 
 
-def test_no_rows(examples):
+def test_no_rows(examples, device):
     """A block ends without a load in flight."""
-    rows = torch.zeros(0, 1, 64)
+    rows = torch.zeros(0, 1, 64, device=device)
     q, k, v = (rows.bfloat16() for _ in range(3))
-    out = examples["kda_roles"]["by_roles"](q, k, v, rows, torch.zeros(0, 1), 64)
+    out = examples["kda_roles"]["by_roles"](q, k, v, rows, rows[:, :, 0], 64)
     assert out.shape == (0, 1, 64)
 
 
 @pytest.mark.parametrize("gates", [0.01, 3.0])
-def test_gates_and_systems(examples, gates):
+def test_gates_and_systems(examples, device, gates):
     """Gates near the limit of a half's sum, and keys that are alike, with large betas."""
     rule, heads, length = examples["delta_rule"], 1, 130
     torch.manual_seed(0)
-    q, k, v, beta = rule["inputs"](heads, length, 64, 64, "cpu")
-    k = torch.nn.functional.normalize(k.float() + torch.randn(64) / 3, dim=-1).bfloat16()
-    gate = -torch.rand(length, heads, 64) * gates
+    q, k, v, beta = rule["inputs"](heads, length, 64, 64, device)
+    k = torch.nn.functional.normalize(
+        k.float() + torch.randn(64, device=device) / 3, dim=-1
+    ).bfloat16()
+    gate = -torch.rand(length, heads, 64, device=device) * gates
     out = examples["kda_roles"]["by_roles"](q, k, v, gate, 1 + beta, 64)
     wanted = rule["reference"](q, k, v, gate, 1 + beta)
     assert (out.double() - wanted).norm() < 2e-2 * wanted.norm()

@@ -40,7 +40,7 @@ def test_a_loop_over_registers_is_copied_whole(statements):
     assert text.count("pragma_unroll_factor") == 1
 
 
-def test_results_of_many_elements_a_thread():
+def test_results_of_many_elements_a_thread(device):
     @TL.prim_func
     def main(A: TL.Tensor((97, 33), "float32"), B: TL.Tensor((33, 97), "float32")):
         with TL.Kernel(1, threads=32):
@@ -49,9 +49,9 @@ def test_results_of_many_elements_a_thread():
             for i, j in TL.Parallel(33, 97):
                 B[i, j] = a[j, i]
 
-    kernel = tilelang.compile(main, target="cuda -arch=sm_80", execution_backend="auto")
+    kernel = tilelang.compile(main, execution_backend="auto")
     assert "#pragma unroll 32" in kernel.get_kernel_source()
-    a = torch.randn(97, 33)
-    b = torch.full((33, 97), float("nan"))
+    a = torch.randn(97, 33, device=device)
+    b = torch.full((33, 97), float("nan"), device=device)
     kernel(a, b)
     assert torch.equal(b, a.T)
