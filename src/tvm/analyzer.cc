@@ -28,17 +28,20 @@ void BindAtLeast(const ObjectRef& analyzer, const Var& v, int64_t min) {
   TL_GLOBAL("sym.AnalyzerConstIntBoundUpdate")(analyzer, v, bound, true);
 }
 
-/*! Whether a sum, difference or product of int32 in `e` has a bound beyond int32. Unbounded ones
- * count as none: their bounds are symbols. */
-bool MayLeaveInt32(Analyzer* analyzer, const Expr& e) {
+/*! The largest value of a signed type of less than 64 bits. */
+int64_t MostOf(const DLDataType& type) { return (int64_t{1} << (type.bits - 1)) - 1; }
+
+/*! Whether a sum, difference or product of a signed type in `e` has a bound that the type does not
+ * hold. Unbounded ones count as none: their bounds are symbols. */
+bool MayLeaveType(Analyzer* analyzer, const Expr& e) {
   constexpr int64_t kInfinity = INT64_MAX;
   const auto leaves = [&](const auto* op) {
     const Expr part = GetRef<Expr>(op);
     const DLDataType type = part->dtype();
-    if (type.code != kDLInt || type.bits != 32 || type.lanes != 1) return false;
+    if (type.code != kDLInt || type.bits >= 64 || type.lanes != 1) return false;
     const Analyzer::Bound bound = analyzer->ConstBound(part);
-    return (bound.max > INT32_MAX && bound.max != kInfinity) ||
-           (bound.min < INT32_MIN && bound.min != -kInfinity);
+    return (bound.max > MostOf(type) && bound.max != kInfinity) ||
+           (bound.min < -MostOf(type) - 1 && bound.min != -kInfinity);
   };
   return HasNode<AddNode>(e, leaves) || HasNode<SubNode>(e, leaves) || HasNode<MulNode>(e, leaves);
 }
@@ -68,10 +71,11 @@ void Analyzer::BindValue(const BindNode* bind) {
   const auto* type = bind->value->ty.as<PrimTypeNode>();
   if (!type || type->dtype.code != kDLInt || type->dtype.lanes != 1) return;
   const Bound bound = ConstBound(bind->value);
-  const bool bounded = bound.min >= INT32_MIN && bound.max <= INT32_MAX;
-  if (!bounded || bound.max - bound.min >= INT32_MAX) return;
-  if (bound.max == INT32_MAX) {
-    // The end of a range would be 2^31, which wraps, and from a range without values TVM proves
+  const int64_t most = type->dtype.bits < 32 ? MostOf(type->dtype) : INT32_MAX;
+  const bool bounded = bound.min >= -most - 1 && bound.max <= most;
+  if (!bounded || bound.max - bound.min >= most) return;
+  if (bound.max == most) {
+    // The end of a range, 2^31 for int32, would wrap, and from a range without values TVM proves
     // everything. As for shapes there is no upper bound.
     BindAtLeast(self_, bind->var, bound.min);
     return;
@@ -110,7 +114,7 @@ bool Analyzer::CanProve(const Expr& condition, int strength) {
   };
   // Intervals of symbols, which the greater strengths ask, have ends of the expression's type, and
   // these wrap: of `(v & 0x3fffffff) * 3` the largest value would be negative.
-  if (strength > 0 && MayLeaveInt32(this, hidden)) return ask(0);
+  if (strength > 0 && MayLeaveType(this, hidden)) return ask(0);
   return ask(strength);
 }
 

@@ -57,6 +57,7 @@ def test_a_name_that_is_at_least_one_has_branches(device):
         (lambda v: T.max(v, 1) * 2, [2, 2, None, None]),
         (lambda v: (v & 0x3FFFFFFF) * 3, [0, 3, None, None]),
         (lambda v: T.min(T.max(v, 0), 2000000000) // 3 * 4, [0, 0, None, None]),
+        (lambda v: (T.cast(v, "int16") & T.int16(0x3FFF)) * T.int16(3), [0, 3, None, None]),
     ],
 )
 def test_an_index_whose_bound_wraps_has_a_guard(device, at, wanted):
