@@ -23,12 +23,12 @@ from tilelang.testing.fuzz.program import (
     Warps,
     walk,
 )
+from tilelang.testing.fuzz.warps import GROUP, WARP
 from tilelang.testing.fuzz.writer import STORAGE, Known, Writer, add, mul, whole
 
 if TYPE_CHECKING:
     from tilelang.testing.fuzz.generate import Generator
 
-_WARP, _GROUP = 32, 128
 _SENTINELS = (2**25, 2**30, 2**31 - 1, -(2**31), -(2**25) - 1)
 """Indices that mean no element, the products of which with an extent are beyond 32 bits."""
 
@@ -36,11 +36,11 @@ _SENTINELS = (2**25, 2**30, 2**31 - 1, -(2**31), -(2**25) - 1)
 def warps(g: Generator, depth: int) -> None:
     """Tile operators of whole warps. What they leave in shared memory is known to all."""
     w, count = g.w, g.threads[0]
-    if len(g.threads) > 1 or count % _WARP or count < 2 * _WARP or w.branches:
+    if len(g.threads) > 1 or count % WARP or count < 2 * WARP or w.branches:
         return
-    whole_groups = count % _GROUP == 0 and count >= 2 * _GROUP
-    groups = count // _GROUP if whole_groups and w.chance(0.6) else 0
-    unit = _GROUP if groups else _WARP
+    whole_groups = count % GROUP == 0 and count >= 2 * GROUP
+    groups = count // GROUP if whole_groups and w.chance(0.6) else 0
+    unit = GROUP if groups else WARP
     cut = unit * w.rng.randrange(1, count // unit)
     first, stop = w.pick(((0, cut), (cut, count)))
     if count >= 4 * unit and w.chance(0.2):

@@ -45,8 +45,8 @@ from tilelang.testing.fuzz.program import (
     rewrite,
     walk,
 )
+from tilelang.testing.fuzz.warps import GROUP
 
-_GROUP = 128
 _FUNCTIONS = {"select": "T.if_then_else", "warp_sum": "T.warp_reduce_sum"}
 """Operations that the interpreter knows by itself."""
 
@@ -180,7 +180,7 @@ def _statement(s: Stmt) -> list[str]:
 
 def _warps(s: Warps) -> list[str]:
     if s.groups:
-        ids = [g for g in range(s.groups) if s.first <= g * _GROUP < s.stop]
+        ids = [g for g in range(s.groups) if s.first <= g * GROUP < s.stop]
         others = [g for g in range(s.groups) if g not in ids]
         lines = [f"with {_call('T.ws', *map(str, ids))}:", *_block(s.then)]
         lines += [f"with {_call('T.ws', *map(str, others))}:"] * bool(s.otherwise)
