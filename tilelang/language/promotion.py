@@ -95,7 +95,10 @@ def _number_beside(what: str, number: Any, other: ir.Expr) -> Any:
         )
     if name == "float64":
         return tirx.const(float(number), "float64")
-    return tirx.const(number, name) if isinstance(number, int) and number >= 2**63 else number
+    # TVM would widen uint32 to int64 for a number beyond int32, and hashes such as
+    # `(x * 0x9E3779B1) >> 13` would not wrap.
+    least = 2**31 if name == "uint32" and number < 2**32 else 2**63
+    return tirx.const(number, name) if isinstance(number, int) and number >= least else number
 
 
 def _range_beside(name: str, is_whole: bool) -> tuple[Any, Any]:

@@ -250,3 +250,27 @@ def test_halves_of_two_kinds_meet_in_float32():
 
     assert main.attrs["global_symbol"] == "main"
     assert [str(r.ty.dtype) for r in results] == ["float32"] * 3
+
+
+@T.prim_func
+def hashes(X: T.Tensor((16,), "uint32"), B: T.Tensor((4, 16), "uint32")):
+    with T.Kernel(1, threads=16):
+        for i in T.Parallel(16):
+            x = X[i]
+            B[0, i] = (x * 0x9E3779B1) >> 13
+            B[1, i] = (0x9E3779B1 + x) // 3
+            B[2, i] = (x * 0x9E3779B1) % 0x9E3779B5
+            B[3, i] = x < 0x9E3779B1
+
+
+def test_numbers_beside_uint32_do_not_widen_it(device):
+    values = [(k * 0x01234567) % 2**32 for k in range(16)]
+    x = torch.tensor(values).to(torch.uint32).to(device)
+    found = tilelang.compile(hashes, out_idx=-1)(x).cpu().to(torch.int64).tolist()
+    mixed = [v * 0x9E3779B1 % 2**32 for v in values]
+    assert found == [
+        [m >> 13 for m in mixed],
+        [(v + 0x9E3779B1) % 2**32 // 3 for v in values],
+        [m % 0x9E3779B5 for m in mixed],
+        [int(v < 0x9E3779B1) for v in values],
+    ]
