@@ -209,8 +209,20 @@ class Step(NamedTuple):
         """By which the product has to be multiplied."""
         return 2.0**OFFSET if self.by_words else 1.0
 
-    def checked(self):
-        """Itself, if the sums of a part may take a scale where they are to."""
+    def checked(self, threads):
+        """Itself, if parts divide a step and packs, and groups of scales do."""
+        if self.parts < 1 or self.block_K % self.parts:
+            raise ValueError(
+                f"found {self.parts} parts, wanted a divisor of block_K {self.block_K}"
+            )
+        if self.packed and (self.block_K % PACKED or self.width < 32):
+            raise ValueError(
+                f"found block_K {self.block_K} in parts of {self.width}, wanted a multiple of "
+                f"{PACKED} for packed weights, and 32 or more a part"
+            )
+        if self.by_words and threads != 2 * self.block_N:
+            wanted = f"twice block_N, {2 * self.block_N}, for packed mxfp4"
+            raise ValueError(f"found {threads} threads, wanted {wanted}")
         if self.block_K % self.group and self.group % self.block_K:
             raise ValueError(
                 f"found groups of {self.group}, wanted a divisor or a multiple of block_K, "
@@ -324,6 +336,8 @@ class Shares(NamedTuple):
     def of(M, N, K, step, split, apart, blocks):
         columns, rows = -(-N // step.block_N), -(-M // step.block_M)
         apart = apart and split > 1
+        if split < 1:
+            raise ValueError(f"found {split} shares of K, wanted 1 or more")
         if split > 1 and (blocks or (not apart and columns * rows > N)):
             raise ValueError(
                 f"found {split} shares of K, {columns * rows} tiles and blocks={blocks}, wanted at "
@@ -391,14 +405,14 @@ def matmul(
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
     zeros, which are 0 again behind the kernel; the last one adds up, or with `apart` a second
     kernel. `blocks`, where K is not shared, take the tiles in turn. `packed` weights come from
-    `pack`; block_K is then a multiple of `PACKED`, and each of `parts` of a step one or a half of
-    that: a part is multiplied while the next one is unpacked. With packed MXFP4, `threads` are
+    `pack`; block_K is then a multiple of `PACKED`, and each of `parts` of a step has at least 32 of
+    it: a part is multiplied while the next one is unpacked. With packed MXFP4, `threads` are
     twice block_N. With `padded`, rows of A are copied to longer ones first, which TMA takes.
     `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
     of their group, not its weights: fewer instructions where A has few rows."""
     _, dtype, scale_type, usual = kind = FORMS[form]
     tile = block_M, block_N, block_K
-    step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked()
+    step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked(threads)
     shares = Shares.of(M, N, K, step, split, apart, blocks)
     columns = -(-K // PACKED) * PACKED if packed else K
 

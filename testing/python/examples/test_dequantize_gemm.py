@@ -35,6 +35,28 @@ def test_sums_take_the_scale_of_their_group(example, device, parts):
 
 
 @pytest.mark.parametrize(
+    ("form", "config", "wanted"),
+    [
+        # 42 of 128 columns in each of 3 parts would leave two of each step out.
+        ("int4", {"block_K": 128, "parts": 3}, "found 3 parts, wanted a divisor of block_K 128"),
+        ("int4", {"parts": 0}, "found 0 parts, wanted a divisor of block_K"),
+        ("int4", {"block_K": 64, "parts": 1, "packed": True}, "wanted a multiple of 128 for"),
+        ("mxfp4", {"block_K": 128, "parts": 8, "packed": True}, "in parts of 16, .* 32 or more"),
+        (
+            "mxfp4",
+            {"packed": True, "block_N": 128},
+            "found 128 threads, wanted twice block_N, 256, for packed",
+        ),
+        ("int4", {"split": 0}, "found 0 shares of K, wanted 1 or more"),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(example, form, config, wanted):
+    tile = {"block_M": 16, "block_N": 64, "threads": 128, **config}
+    with pytest.raises(ValueError, match=wanted):
+        example.matmul.get_tir(form, 24, 72, 1000, **tile)
+
+
+@pytest.mark.parametrize(
     ("shape", "config"), [((24, 72, 1000), {"blocks": 3}), ((300, 1, 1000), {"block_M": 16})]
 )
 def test_shares_without_blocks_or_counters_are_refused(example, shape, config):
