@@ -78,6 +78,10 @@ def flash_attention(
     """
     key_heads = key_heads or heads
     value_dim = value_dim or dim
+    if heads % key_heads:
+        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    if value_dim % out_parts:
+        raise ValueError(f"found {out_parts} out_parts, wanted a divisor of {value_dim} columns")
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     value_shape, out_shape = (*key_shape[:3], value_dim), (*shape[:3], value_dim)
     scale = LOG2_E / dim**0.5

@@ -83,9 +83,13 @@ def gqa_decode(
     `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to share a
     multiprocessor.
     """
+    if heads % key_heads:
+        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
     block_H = block_H or -(-per_group // 8) * 8
+    if block_H < per_group:
+        raise ValueError(f"block_H is {block_H}, wanted a column for each of {per_group} heads")
     if page and page % block_N and block_N % page:
         raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
     part = min(page or block_N, block_N)  # rows of a copy

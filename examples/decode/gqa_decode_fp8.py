@@ -52,9 +52,13 @@ def gqa_decode_fp8(
     share the keys of a head, `least` tiles each or more; a second kernel combines their results,
     which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
     `min_blocks` are to share a multiprocessor."""
+    if heads % key_heads:
+        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
     batch, longest = T.dynamic("batch, longest")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
     block_H = block_H or -(-per_group // 8) * 8
+    if block_H < per_group:
+        raise ValueError(f"block_H is {block_H}, wanted a column for each of {per_group} heads")
 
     @T.prim_func
     def main(

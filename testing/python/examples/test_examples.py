@@ -214,6 +214,44 @@ def test_parts_divide_what_they_are_of(name, program, options):
         module[program].get_tir(1, 64, 64, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "program", "sizes"),
+    [
+        ("flash_attention", "flash_attention", (1, 6, 128, 64, False, 4)),
+        ("flash_attention_varlen", "flash_attention_varlen", (6, 64, False, 4)),
+        ("native_sparse_attention", "attend_to_means", (1, 6, 4, 256, 64, 4)),
+        ("native_sparse_attention", "attend_to_blocks", (1, 6, 4, 256, 64, 4)),
+        ("gqa_decode", "gqa_decode", (6, 4)),
+        ("gqa_decode_fp8", "gqa_decode_fp8", (6, 4)),
+    ],
+)
+def test_heads_without_a_head_of_keys_are_refused(name, program, sizes, monkeypatch):
+    """Two of six heads would look for keys behind the fourth of four heads, and find zeros."""
+    monkeypatch.syspath_prepend(path_of(name).parent)
+    module = runpy.run_path(str(path_of(name)))
+    with pytest.raises(ValueError, match="found 6 heads for 4 of keys, wanted a multiple of these"):
+        module[program].get_tir(*sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "sizes", "options", "wanted"),
+    [
+        ("flash_attention", "flash_attention", (1, 4, 64, 64, 0), {"out_parts": 3}, "a divisor of"),
+        ("native_sparse_attention", "attend_to_means", (1, 48, 1, 256, 64, 4), {}, "a divisor of"),
+        ("native_sparse_attention", "attend_to_blocks", (1, 96, 1, 256, 64, 4), {}, "a row for"),
+        ("gqa_decode", "gqa_decode", (16, 1), {"block_H": 8}, "a column for each of 16 heads"),
+        ("gqa_decode_fp8", "gqa_decode_fp8", (16, 1), {"block_H": 8}, "a column for each of 16"),
+    ],
+)
+def test_tiles_that_leave_something_out_are_refused(
+    name, program, sizes, options, wanted, monkeypatch
+):
+    monkeypatch.syspath_prepend(path_of(name).parent)
+    module = runpy.run_path(str(path_of(name)))
+    with pytest.raises(ValueError, match=f"wanted {wanted}"):
+        module[program].get_tir(*sizes, **options)
+
+
 SIZES = {"flash_attention": (2, 2, 4096, 128), "flash_attention_varlen": (2, 128)}
 
 
