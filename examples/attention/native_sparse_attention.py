@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, inputs, new_counter, online_softmax
+from flash_attention import LOG2_E, NO_KEY, inputs, online_softmax
 from flash_attention_backward import FAST_MATH
 from flash_attention_windows import attention
 
@@ -243,9 +243,7 @@ def native_sparse_attention(q, k, v, gates, selected, window):
     )
     # A sink of weight 0.
     no_sinks = torch.full((heads,), -torch.inf, device=q.device)
-    to_window, _ = attention(batch, heads, length, dim, window, key_heads)(
-        q, k, v, no_sinks, new_counter(q.device)
-    )
+    to_window, _ = attention(batch, heads, length, dim, window, key_heads)(q, k, v, no_sinks)
     kernel = attend_to_blocks(batch, heads, key_heads, length, dim, selected)
     return kernel(q, k, v, chosen, to_means, to_window, gates), chosen
 
