@@ -3,8 +3,8 @@
 #include <tvm/ffi/reflection/accessor.h>
 
 #include "find.h"
-#include "float_operations.h"
 #include "functor.h"
+#include "hidden_operations.h"
 
 namespace tl {
 namespace {
@@ -44,6 +44,33 @@ bool MayLeaveType(Analyzer* analyzer, const Expr& e) {
            (bound.min < -MostOf(type) - 1 && bound.min != -kInfinity);
   };
   return HasNode<AddNode>(e, leaves) || HasNode<SubNode>(e, leaves) || HasNode<MulNode>(e, leaves);
+}
+
+Expr Hidden(Analyzer* analyzer, const Expr& e) {
+  return HideOperations(e, [=](const Expr& part) { return MisleadsTvm(analyzer, part); });
+}
+
+struct UnknownDivisorFinder : StmtExprVisitor {
+  bool found = false;
+  using StmtExprVisitor::Visit_;
+#define X(N)                                \
+  void Visit_(const N##Node* op) final {    \
+    found |= AsInt(op->b).value_or(0) == 0; \
+    Default(op);                            \
+  }
+  X(Div) X(Mod) X(FloorDiv) X(FloorMod)
+#undef X
+};
+
+/*! The same without divisions by zero, of which TVM has no bounds. */
+Expr WithoutZeroDivisors(Analyzer* analyzer, const Expr& e) {
+  UnknownDivisorFinder divisors;
+  divisors(e);
+  if (!divisors.found) return e;
+  return HideOperations(e, [&](const Expr& part) {
+    const bool compares = part->dtype().code == kDLBool;
+    return !compares && !part.as<CastNode>() && MisleadsTvm(analyzer, part);
+  });
 }
 
 }  // namespace
@@ -99,15 +126,15 @@ void Analyzer::BindShapes(const PrimFunc& f) {
 }
 
 Expr Analyzer::Simplify(const Expr& e) {
-  const Expr hidden = HideFloats(e);
+  const Expr hidden = Hidden(this, e);
   const Expr simple = Asked(
       [&] { return TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 2).cast<Expr>(); }, hidden);
-  return hidden.same_as(e) ? simple : ShowFloats(simple);
+  return hidden.same_as(e) ? simple : ShowOperations(simple);
 }
 
 bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
-  const Expr hidden = HideFloats(condition);
+  const Expr hidden = Hidden(this, condition);
   const auto ask = [&](int with) {
     return Asked(
         [&] { return TL_GLOBAL("sym.AnalyzerCanProve")(self_, hidden, with).cast<bool>(); }, false);
@@ -122,7 +149,7 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
   return Asked(
       [&] {
         const Function equal = TL_GLOBAL("sym.AnalyzerCanProveEqual");
-        return equal(self_, HideFloats(a), HideFloats(b)).cast<bool>();
+        return equal(self_, Hidden(this, a), Hidden(this, b)).cast<bool>();
       },
       false);
 }
@@ -130,19 +157,22 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
 Analyzer::Modular Analyzer::ModularSet(const Expr& e) {
   static const ffi::reflection::FieldGetter coeff("sym.ModularSet", "coeff");
   static const ffi::reflection::FieldGetter base("sym.ModularSet", "base");
-  ObjectRef set = TL_GLOBAL("sym.AnalyzerModularSet")(self_, e).cast<ObjectRef>();
+  ObjectRef set =
+      TL_GLOBAL("sym.AnalyzerModularSet")(self_, WithoutZeroDivisors(this, e)).cast<ObjectRef>();
   return {coeff(set).cast<int64_t>(), base(set).cast<int64_t>()};
 }
 
 Analyzer::Bound Analyzer::ConstBound(const Expr& e) {
   static const ffi::reflection::FieldGetter min("sym.ConstIntBound", "min_value");
   static const ffi::reflection::FieldGetter max("sym.ConstIntBound", "max_value");
-  ObjectRef bound = TL_GLOBAL("sym.AnalyzerConstIntBound")(self_, e).cast<ObjectRef>();
+  ObjectRef bound =
+      TL_GLOBAL("sym.AnalyzerConstIntBound")(self_, WithoutZeroDivisors(this, e)).cast<ObjectRef>();
   return {min(bound).cast<int64_t>(), max(bound).cast<int64_t>()};
 }
 
 Function Analyzer::EnterConstraint(const Expr& condition) {
-  return TL_GLOBAL("sym.AnalyzerEnterConstraintContext")(self_, condition).cast<Function>();
+  return TL_GLOBAL("sym.AnalyzerEnterConstraintContext")(self_, Hidden(this, condition))
+      .cast<Function>();
 }
 
 }  // namespace tl
