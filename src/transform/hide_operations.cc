@@ -8,6 +8,12 @@
 namespace tl {
 namespace {
 
+bool ComparesUnsigned(const Expr& e) {
+  const auto is_unsigned = [](const auto* op) { return op && op->a->dtype().code == kDLUInt; };
+  return is_unsigned(e.as<LTNode>()) || is_unsigned(e.as<LENode>()) ||
+         is_unsigned(e.as<GTNode>()) || is_unsigned(e.as<GENode>());
+}
+
 /*! The integer operations that mislead TVM in one of the places where they stand. */
 class MisleadingFinder : public AnalyzingMutator {
  public:
@@ -24,25 +30,32 @@ class MisleadingFinder : public AnalyzingMutator {
     unreached_ = outside;
     return s;
   }
-#define X(N)                                                        \
-  Expr Mutate_(const N##Node* op) override {                        \
-    const Expr e = GetRef<Expr>(op);                                \
-    if (unreached_ || MisleadsTvm(&analyzer_, e)) found.insert(op); \
-    return Default<Expr>(op);                                       \
+#define X(N)                                 \
+  Expr Mutate_(const N##Node* op) override { \
+    Look(GetRef<Expr>(op));                  \
+    return Default<Expr>(op);                \
   }
-  X(Cast)
- X(LT)
- X(LE) X(GT) X(GE) X(Div) X(Mod) X(FloorDiv) X(FloorMod)
+  // clang-format off
+  X(Cast) X(Add) X(Sub) X(Mul) X(LShift) X(LT) X(LE) X(GT) X(GE) X(Div) X(Mod) X(FloorDiv)
+  X(FloorMod)
+// clang-format on
 #undef X
 
-     private : bool unreached_ = false;
+     private : void Look(const Expr& e) {
+    const auto bound_of = [this](const Expr& part) { return analyzer_.ConstBound(part); };
+    if (unreached_ || ComparesUnsigned(e) || MisleadsTvm(e, bound_of)) found.insert(e.get());
+  }
+
+  bool unreached_ = false;
 };
 
 PrimFunc HideOperationsPass(PrimFunc f) {
   MisleadingFinder finder(f);
   finder.Mutate(f->body);
-  return WithBody(
-      f, HideOperations(f->body, [&](const Expr& e) { return finder.found.count(e.get()) != 0; }));
+  const auto misleads = [&](const Expr& original, const Expr&) {
+    return finder.found.count(original.get()) != 0;
+  };
+  return WithBody(f, HideOperations(f->body, misleads));
 }
 
 PrimFunc ShowOperationsPass(PrimFunc f) { return WithBody(f, ShowOperations(f->body)); }

@@ -48,39 +48,27 @@ bool MayLeaveType(Analyzer* analyzer, const Expr& e) {
   return HasNode<AddNode>(e, leaves) || HasNode<SubNode>(e, leaves) || HasNode<MulNode>(e, leaves);
 }
 
-Expr Hidden(Analyzer* analyzer, const Expr& e) {
-  return HideOperations(e, [=](const Expr& part) { return MisleadsTvm(analyzer, part); });
+/*! Inclusive bounds of an expression that TVM does not misread. */
+Analyzer::Bound BoundOfHidden(const ObjectRef& analyzer, const Expr& e) {
+  static const ffi::reflection::FieldGetter min("sym.ConstIntBound", "min_value");
+  static const ffi::reflection::FieldGetter max("sym.ConstIntBound", "max_value");
+  const ObjectRef bound = TL_GLOBAL("sym.AnalyzerConstIntBound")(analyzer, e).cast<ObjectRef>();
+  return {min(bound).cast<int64_t>(), max(bound).cast<int64_t>()};
 }
 
-struct UnknownDivisorFinder : StmtExprVisitor {
-  bool found = false;
-  using StmtExprVisitor::Visit_;
-#define X(N)                                \
-  void Visit_(const N##Node* op) final {    \
-    found |= AsInt(op->b).value_or(0) == 0; \
-    Default(op);                            \
-  }
-  X(Div) X(Mod) X(FloorDiv) X(FloorMod)
-#undef X
-};
-
-/*! The same without divisions by zero, of which TVM has no bounds. */
-Expr WithoutZeroDivisors(Analyzer* analyzer, const Expr& e) {
-  UnknownDivisorFinder divisors;
-  divisors(e);
-  if (!divisors.found) return e;
-  return HideOperations(e, [&](const Expr& part) {
-    const bool compares = part->dtype().code == kDLBool;
-    return !compares && !part.as<CastNode>() && MisleadsTvm(analyzer, part);
-  });
+/*! The expression without what TVM could misread, with what the analyzer knows. */
+Expr Hidden(const ObjectRef& analyzer, const Expr& e) {
+  const BoundOf bound_of = [&](const Expr& part) { return BoundOfHidden(analyzer, part); };
+  return HideOperations(
+      e, [&](const Expr&, const Expr& operation) { return MisleadsTvm(operation, bound_of); });
 }
 
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
   auto r = make_object<RangeNode>();
-  r->min = min;
-  r->extent = extent;
+  r->min = Hidden(self_, min);
+  r->extent = Hidden(self_, extent);
   TL_GLOBAL("sym.AnalyzerBind")(self_, v, Range(r), true);
 }
 
@@ -113,7 +101,7 @@ void Analyzer::BindValue(const BindNode* bind) {
 }
 
 void Analyzer::BindExpr(const Var& v, const Expr& value) {
-  TL_GLOBAL("sym.AnalyzerBind")(self_, v, value, true);
+  TL_GLOBAL("sym.AnalyzerBind")(self_, v, Hidden(self_, value), true);
 }
 
 void Analyzer::BindShapes(const PrimFunc& f) {
@@ -128,7 +116,7 @@ void Analyzer::BindShapes(const PrimFunc& f) {
 }
 
 Expr Analyzer::Simplify(const Expr& e) {
-  const Expr hidden = Hidden(this, e);
+  const Expr hidden = Hidden(self_, e);
   const Expr simple = Asked(
       [&] { return TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 2).cast<Expr>(); }, hidden);
   return hidden.same_as(e) ? simple : ShowOperations(simple);
@@ -136,7 +124,7 @@ Expr Analyzer::Simplify(const Expr& e) {
 
 bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
-  const Expr hidden = Hidden(this, condition);
+  const Expr hidden = Hidden(self_, condition);
   const auto ask = [&](int with) {
     return Asked(
         [&] { return TL_GLOBAL("sym.AnalyzerCanProve")(self_, hidden, with).cast<bool>(); }, false);
@@ -151,7 +139,7 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
   return Asked(
       [&] {
         const Function equal = TL_GLOBAL("sym.AnalyzerCanProveEqual");
-        return equal(self_, Hidden(this, a), Hidden(this, b)).cast<bool>();
+        return equal(self_, Hidden(self_, a), Hidden(self_, b)).cast<bool>();
       },
       false);
 }
@@ -159,21 +147,16 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
 Analyzer::Modular Analyzer::ModularSet(const Expr& e) {
   static const ffi::reflection::FieldGetter coeff("sym.ModularSet", "coeff");
   static const ffi::reflection::FieldGetter base("sym.ModularSet", "base");
-  ObjectRef set =
-      TL_GLOBAL("sym.AnalyzerModularSet")(self_, WithoutZeroDivisors(this, e)).cast<ObjectRef>();
+  ObjectRef set = TL_GLOBAL("sym.AnalyzerModularSet")(self_, Hidden(self_, e)).cast<ObjectRef>();
   return {coeff(set).cast<int64_t>(), base(set).cast<int64_t>()};
 }
 
 Analyzer::Bound Analyzer::ConstBound(const Expr& e) {
-  static const ffi::reflection::FieldGetter min("sym.ConstIntBound", "min_value");
-  static const ffi::reflection::FieldGetter max("sym.ConstIntBound", "max_value");
-  ObjectRef bound =
-      TL_GLOBAL("sym.AnalyzerConstIntBound")(self_, WithoutZeroDivisors(this, e)).cast<ObjectRef>();
-  return {min(bound).cast<int64_t>(), max(bound).cast<int64_t>()};
+  return BoundOfHidden(self_, Hidden(self_, e));
 }
 
 Function Analyzer::EnterConstraint(const Expr& condition) {
-  return TL_GLOBAL("sym.AnalyzerEnterConstraintContext")(self_, Hidden(this, condition))
+  return TL_GLOBAL("sym.AnalyzerEnterConstraintContext")(self_, Hidden(self_, condition))
       .cast<Function>();
 }
 

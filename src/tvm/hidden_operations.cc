@@ -8,10 +8,11 @@
 namespace tl {
 namespace {
 
-#define TL_FOR_EACH_HIDDEN_PAIR(X) \
-  X(Add)                           \
-  X(Sub)                           \
-  X(Mul) X(Div) X(Mod) X(FloorDiv) X(FloorMod) X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)
+// clang-format off
+#define TL_FOR_EACH_HIDDEN_PAIR(X)                                       \
+  X(Add) X(Sub) X(Mul) X(Div) X(Mod) X(FloorDiv) X(FloorMod) X(LShift)   \
+  X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)
+// clang-format on
 
 bool IsIntegral(const DLDataType& t) {
   return t.code == kDLInt || t.code == kDLUInt || t.code == kDLBool;
@@ -24,7 +25,7 @@ bool IsFloat(const Expr& e) {
 
 bool IsUnsigned(const Expr& e) {
   const auto* type = e->ty.as<PrimTypeNode>();
-  return type && type->dtype.code == kDLUInt && type->dtype.lanes == 1;
+  return type && type->dtype.code == kDLUInt;
 }
 
 /*! The bits of a value of the type; the sign is none. */
@@ -40,38 +41,54 @@ bool Holds(const DLDataType& type, const Analyzer::Bound& bound) {
   return bound.max <= most && bound.min >= (type.code == kDLInt ? -most - 1 : 0);
 }
 
-bool HoldsAll(const DLDataType& type, const DLDataType& of) {
-  const bool sign = of.code != kDLInt || type.code == kDLInt;
-  return sign && Digits(type) >= Digits(of);
+/*! A sum, product or shift that wraps, where TVM takes integers for numbers without ends. */
+bool MayWrap(const Expr& e, const BoundOf& bound_of) {
+  const DLDataType type = e->dtype();
+  if (!IsIntegral(type) || type.code == kDLBool) return false;
+  const bool modulo = type.code == kDLUInt || type.bits < 32;
+  // There are no bounds of vectors.
+  return modulo && (type.lanes != 1 || !Holds(type, bound_of(e)));
 }
 
-bool CastMisleads(Analyzer* analyzer, const CastNode* op) {
-  if (!op->value->ty.as<PrimTypeNode>() || !op->ty.as<PrimTypeNode>()) return false;
-  const DLDataType from = op->value->dtype(), to = op->ty.as<PrimTypeNode>()->dtype;
-  if (from.code == kDLOpaqueHandle || to.code == kDLOpaqueHandle || to.lanes != 1) return false;
-  const bool to_float = !IsIntegral(to);
-  if (IsFloat(op->value)) return !to_float || to.bits < from.bits;
-  if (to_float) {
+bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
+  const auto *from_type = op->value->ty.as<PrimTypeNode>(), *to_type = op->ty.as<PrimTypeNode>();
+  if (!from_type || !to_type) return false;
+  const DLDataType from = from_type->dtype, to = to_type->dtype;
+  if (from.code == kDLOpaqueHandle || to.code == kDLOpaqueHandle) return false;
+  const auto held_by = [&](const DLDataType& type) {
+    return to.lanes == 1 && Holds(type, bound_of(op->value));
+  };
+  if (IsFloat(op->value)) return IsIntegral(to) || to.bits < from.bits;
+  if (!IsIntegral(to)) {
     // Of the types of 16 bits float16 has the least range, 65504.
-    return to.bits < 16 ||
-           (to.bits == 16 && !Holds(DLDataType{kDLInt, 16, 1}, analyzer->ConstBound(op->value)));
+    const DLDataType least{kDLInt, 16, 1};
+    return to.bits < 16 || (to.bits == 16 && !held_by(least));
   }
-  return !HoldsAll(to, from) && !Holds(to, analyzer->ConstBound(op->value));
+  return !HoldsAll(to, from) && !held_by(to);
 }
 
-bool IsComparedSafely(Analyzer* analyzer, const Expr& a, const Expr& b) {
-  const auto varies = [&](const Expr& e) {
-    const Analyzer::Bound bound = analyzer->ConstBound(e);
+/*! TVM subtracts unsigned constants for it, one of x < c, too: no side may become zero. */
+bool ComparisonMisleads(const Expr& a, const Expr& b, const BoundOf& bound_of) {
+  if (!IsUnsigned(a)) return false;
+  const auto stays = [&](const Expr& e) {
+    if (e->dtype().lanes != 1 || (!e.as<VarNode>() && !e.as<TensorLoadNode>())) return false;
+    const Analyzer::Bound bound = bound_of(e);
     return bound.min < bound.max;
   };
-  return (a.as<IntImmNode>() && varies(b)) || (b.as<IntImmNode>() && varies(a));
+  const auto is_positive = [](const Expr& e) { return AsInt(e).value_or(0) > 0; };
+  return !(is_positive(a) && stays(b)) && !(is_positive(b) && stays(a));
 }
 
-bool DivisionMisleads(Analyzer* analyzer, const Expr& divisor) {
+bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
   const auto* type = divisor->ty.as<PrimTypeNode>();
   if (!type || !IsIntegral(type->dtype) || type->dtype.lanes != 1) return false;
-  if (divisor.as<IntImmNode>()) return AsInt(divisor) == 0;
-  const Analyzer::Bound bound = analyzer->ConstBound(divisor);
+  if (const std::optional<int64_t> constant = AsInt(divisor)) {
+    // Of the least integer there is no absolute value, which TVM asks for.
+    const bool least =
+        type->dtype.code == kDLInt && *constant == INT64_MIN >> (64 - type->dtype.bits);
+    return *constant == 0 || least;
+  }
+  const Analyzer::Bound bound = bound_of(divisor);
   return bound.min > bound.max || (bound.min == 0 && bound.max == 0);
 }
 
@@ -81,21 +98,19 @@ class Hider : public StmtExprMutator {
 
  protected:
   using StmtExprMutator::Mutate_;
-#define X(N)                                                      \
-  Expr Mutate_(const N##Node* op) override {                      \
-    const bool hide = IsFloat(op->a) || Hides(op);                \
-    const Expr e = Default<Expr>(op);                             \
-    if (!hide) return e;                                          \
-    const auto* n = e.as<N##Node>();                              \
-    return Hidden("tl.hidden." #N, {n->a, n->b}, n->ty, n->span); \
+#define X(N)                                                          \
+  Expr Mutate_(const N##Node* op) override {                          \
+    const Expr e = Default<Expr>(op);                                 \
+    if (!IsFloat(op->a) && !misleads_(GetRef<Expr>(op), e)) return e; \
+    const auto* n = e.as<N##Node>();                                  \
+    return Hidden("tl.hidden." #N, {n->a, n->b}, n->ty, n->span);     \
   }
   TL_FOR_EACH_HIDDEN_PAIR(X)
 #undef X
 
   Expr Mutate_(const CastNode* op) override {
-    const bool hide = misleads_(GetRef<Expr>(op));
     const Expr e = Default<Expr>(op);
-    if (!hide) return e;
+    if (!misleads_(GetRef<Expr>(op), e)) return e;
     const auto* n = e.as<CastNode>();
     return Hidden("tl.hidden.Cast", {n->value}, n->ty, n->span);
   }
@@ -105,12 +120,6 @@ class Hider : public StmtExprMutator {
     Call call = CallOp(op, args, type);
     call.CopyOnWrite()->span = span;
     return call;
-  }
-
-  bool Hides(const SubNode* op) const { return IsUnsigned(op->a); }
-  template <typename Node>
-  bool Hides(const Node* op) const {
-    return misleads_(GetRef<Expr>(op));
   }
 
   const Misleads& misleads_;
@@ -170,7 +179,9 @@ class Shower : public StmtExprMutator {
     const auto *x = a.as<IntImmNode>(), *y = b.as<IntImmNode>();
     if (!x || !y) return e;
     const DLDataType type = e->dtype();
+    if (e.as<AddNode>()) return Wrapped(x->value + y->value, type);
     if (e.as<SubNode>()) return Wrapped(x->value - y->value, type);
+    if (e.as<MulNode>()) return Wrapped(x->value * y->value, type);
     if (e.as<LTNode>()) return MakeInt(type, x->value < y->value);
     if (e.as<LENode>()) return MakeInt(type, x->value <= y->value);
     if (e.as<GTNode>()) return MakeInt(type, x->value > y->value);
@@ -188,21 +199,30 @@ Registration registration([] {
 
 }  // namespace
 
-bool MisleadsTvm(Analyzer* analyzer, const Expr& e) {
-  if (const auto* op = e.as<CastNode>()) return CastMisleads(analyzer, op);
-#define X(N)                                                               \
-  if (const auto* op = e.as<N##Node>()) {                                  \
-    return IsUnsigned(op->a) && !IsComparedSafely(analyzer, op->a, op->b); \
-  }
+bool HoldsAll(const DLDataType& type, const DLDataType& of) {
+  const bool sign = of.code != kDLInt || type.code == kDLInt;
+  return sign && Digits(type) >= Digits(of);
+}
+
+bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
+  if (const auto* op = e.as<CastNode>()) return CastMisleads(op, bound_of);
+  if (e.as<AddNode>() || e.as<MulNode>() || e.as<LShiftNode>()) return MayWrap(e, bound_of);
+  if (const auto* op = e.as<SubNode>()) return IsUnsigned(op->a) || MayWrap(e, bound_of);
+#define X(N) \
+  if (const auto* op = e.as<N##Node>()) return ComparisonMisleads(op->a, op->b, bound_of);
   X(LT)
   X(LE)
-  X(GT) X(GE)
+  X(GT)
+  X(GE)
 #undef X
 #define X(N) \
-  if (const auto* op = e.as<N##Node>()) return DivisionMisleads(analyzer, op->b);
-      X(Div) X(Mod) X(FloorDiv) X(FloorMod)
+  if (const auto* op = e.as<N##Node>()) return DivisionMisleads(op->b, bound_of);
+  X(Div)
+  X(Mod)
+  X(FloorDiv)
+  X(FloorMod)
 #undef X
-          return false;
+      return false;
 }
 
 Stmt HideOperations(const Stmt& s, const Misleads& misleads) { return Hider(misleads).Mutate(s); }

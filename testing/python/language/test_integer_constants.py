@@ -106,3 +106,79 @@ def test_what_is_not_reached(device):
                 out[3] = T.cast(i, "uint32")
 
     assert numbers(main, "uint32", 4, device) == [9, 8, 0, 0]
+
+
+N = 64
+WIDE = [2**32 - 1, 3, 2**31, 2**32 - 16, 15, 0, 2**31 + 5, 7] * (N // 8)
+NARROW = [250, 3, 128, 255, 15, 0, 127, 9] * (N // 8)
+
+
+def element(n):
+    return 1000 + n if 0 <= n < 16 else -1
+
+
+def test_bounds_of_what_wraps(device):
+    """Values that were taken for nonnegative, or for smaller than they are: an index of them was
+    that of another element, and a quotient that of the absolute value."""
+
+    @T.prim_func
+    def main(
+        U: T.Tensor((N,), "uint32"),
+        V: T.Tensor((N,), "uint8"),
+        table: T.Tensor((16,), "int32"),
+        out: T.Tensor((8, N), "int32"),
+    ):
+        with T.Kernel(1, threads=N) as bx:
+            tx = T.get_thread_binding()
+            signed = T.cast(U[tx], "int32")
+            positive = T.abs(bx + signed)
+            out[0, tx] = T.if_then_else(positive < 16 and positive >= 0, table[positive], -1)
+            largest = T.max(tx | signed, tx)
+            out[1, tx] = T.if_then_else(largest < 16 and largest >= 0, table[largest], -1)
+            out[2, tx] = (tx * tx) // T.if_then_else(signed == 0, 1, signed)
+            product = V[tx] * T.cast(3, "uint8")
+            out[3, tx] = T.if_then_else(product < T.cast(16, "uint8"), table[product], -1)
+            narrow = T.cast(V[tx], "int8")
+            total = narrow + T.cast(100, "int8")
+            out[4, tx] = T.if_then_else(total >= 0 and total < 16, table[total], -1)
+            wide = T.cast(T.cast(narrow, "uint64"), "int64") - bx
+            out[5, tx] = T.if_then_else(wide < 16 and wide >= 0, table[wide], -1)
+            half = T.cast(T.cast(narrow, "uint16"), "int32")
+            out[6, tx] = half // 2
+            out[7, tx] = tx % (-(2**31))
+
+    signed = [wrapped(u, "int32") for u in WIDE]
+    narrow = [wrapped(v, "int8") for v in NARROW]
+    lanes = range(N)
+    wanted = [
+        [element(wrapped(abs(s), "int32")) for s in signed],
+        [element(max(i | s, i)) for i, s in zip(lanes, signed, strict=True)],
+        [i * i // (s or 1) for i, s in zip(lanes, signed, strict=True)],
+        [element(v * 3 % 256) for v in NARROW],
+        [element(wrapped(n + 100, "int8")) for n in narrow],
+        [element(n) for n in narrow],
+        [n % 2**16 // 2 for n in narrow],
+        [i % -(2**31) for i in lanes],
+    ]
+    tensors = [
+        torch.tensor(WIDE, dtype=torch.uint32),
+        torch.tensor(NARROW, dtype=torch.uint8),
+        torch.arange(1000, 1016, dtype=torch.int32),
+        torch.zeros(8, N, dtype=torch.int32),
+    ]
+    tensors = [tensor.to(device) for tensor in tensors]
+    tilelang.compile(main)(*tensors)
+    assert tensors[-1].tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_casts_in_vectors(dtype, device):
+    """A vector of a loop's variable is a number and a step: neither was of the type."""
+
+    @T.prim_func
+    def main(out: T.Tensor((256,), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(256):
+                out[i] = T.cast(i * (-5) + 64, dtype)
+
+    assert numbers(main, dtype, 256, device) == [wrapped(i * -5 + 64, dtype) for i in range(256)]
