@@ -11,6 +11,7 @@
 #include "../op/launch_sized.h"
 #include "../op/rank_intrinsics.h"
 #include "../op/views.h"
+#include "../op/wgmma_calls.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/find.h"
@@ -36,10 +37,6 @@ bool IsIn(const PrimFunc& kernel, const char* key, const Var& param) {
   if (params == nullptr) return false;
   const auto list = params.cast<Array<Var>>();
   return std::any_of(list.begin(), list.end(), [&](const Var& v) { return v.same_as(param); });
-}
-
-bool HasWgmmas(const Stmt& s) {
-  return HasNode<CallNode>(s, [](const CallNode* call) { return IsWgmma(call); });
 }
 
 /*! Largest power of two up to 16 that a vector access of the array could need. */

@@ -1,7 +1,7 @@
 #include "wgmma_products.h"
 
 #include "../op/intrinsics.h"
-#include "../op/wgmma_accumulators.h"
+#include "../op/wgmma_calls.h"
 #include "../tvm/functor.h"
 
 namespace tl {

@@ -3,21 +3,23 @@
 #include <tvm/ffi/reflection/accessor.h>
 
 #include "find.h"
-#include "float_operations.h"
 #include "functor.h"
+#include "hidden_operations.h"
 
 namespace tl {
 namespace {
 
 /*! The value of `ask()`, or `unknown` where TVM makes a constant that its type does not hold, and
  * raises: it computes bounds in int64, such as those of `i // 21 * 23` for any int32 `i`, and takes
- * them for constants of the type. */
+ * them for constants of the type. Bounds do not tell these before: those of most products of a
+ * block's number leave int32, and TVM simplifies them without a constant. Of an expression that is
+ * well formed it refuses values alone; its own failures are no ValueError. */
 template <typename Ask, typename Answer>
 Answer Asked(Ask ask, const Answer& unknown) {
   try {
     return ask();
   } catch (const tvm::ffi::Error& error) {
-    if (error.message().find("exceeds range of") == std::string::npos) throw;
+    if (error.kind() != "ValueError") throw;
     return unknown;
   }
 }
@@ -46,12 +48,27 @@ bool MayLeaveType(Analyzer* analyzer, const Expr& e) {
   return HasNode<AddNode>(e, leaves) || HasNode<SubNode>(e, leaves) || HasNode<MulNode>(e, leaves);
 }
 
+/*! Inclusive bounds of an expression that TVM does not misread. */
+Analyzer::Bound BoundOfHidden(const ObjectRef& analyzer, const Expr& e) {
+  static const ffi::reflection::FieldGetter min("sym.ConstIntBound", "min_value");
+  static const ffi::reflection::FieldGetter max("sym.ConstIntBound", "max_value");
+  const ObjectRef bound = TL_GLOBAL("sym.AnalyzerConstIntBound")(analyzer, e).cast<ObjectRef>();
+  return {min(bound).cast<int64_t>(), max(bound).cast<int64_t>()};
+}
+
+/*! The expression without what TVM could misread, with what the analyzer knows. */
+Expr Hidden(const ObjectRef& analyzer, const Expr& e) {
+  const BoundOf bound_of = [&](const Expr& part) { return BoundOfHidden(analyzer, part); };
+  return HideOperations(
+      e, [&](const Expr&, const Expr& operation) { return MisleadsTvm(operation, bound_of); });
+}
+
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
   auto r = make_object<RangeNode>();
-  r->min = min;
-  r->extent = extent;
+  r->min = Hidden(self_, min);
+  r->extent = Hidden(self_, extent);
   TL_GLOBAL("sym.AnalyzerBind")(self_, v, Range(r), true);
 }
 
@@ -84,7 +101,7 @@ void Analyzer::BindValue(const BindNode* bind) {
 }
 
 void Analyzer::BindExpr(const Var& v, const Expr& value) {
-  TL_GLOBAL("sym.AnalyzerBind")(self_, v, value, true);
+  TL_GLOBAL("sym.AnalyzerBind")(self_, v, Hidden(self_, value), true);
 }
 
 void Analyzer::BindShapes(const PrimFunc& f) {
@@ -99,15 +116,15 @@ void Analyzer::BindShapes(const PrimFunc& f) {
 }
 
 Expr Analyzer::Simplify(const Expr& e) {
-  const Expr hidden = HideFloats(e);
+  const Expr hidden = Hidden(self_, e);
   const Expr simple = Asked(
       [&] { return TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 2).cast<Expr>(); }, hidden);
-  return hidden.same_as(e) ? simple : ShowFloats(simple);
+  return hidden.same_as(e) ? simple : ShowOperations(simple);
 }
 
 bool Analyzer::CanProve(const Expr& condition, int strength) {
   if (AsInt(condition)) return ToInt(condition) != 0;
-  const Expr hidden = HideFloats(condition);
+  const Expr hidden = Hidden(self_, condition);
   const auto ask = [&](int with) {
     return Asked(
         [&] { return TL_GLOBAL("sym.AnalyzerCanProve")(self_, hidden, with).cast<bool>(); }, false);
@@ -122,7 +139,7 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
   return Asked(
       [&] {
         const Function equal = TL_GLOBAL("sym.AnalyzerCanProveEqual");
-        return equal(self_, HideFloats(a), HideFloats(b)).cast<bool>();
+        return equal(self_, Hidden(self_, a), Hidden(self_, b)).cast<bool>();
       },
       false);
 }
@@ -130,19 +147,17 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
 Analyzer::Modular Analyzer::ModularSet(const Expr& e) {
   static const ffi::reflection::FieldGetter coeff("sym.ModularSet", "coeff");
   static const ffi::reflection::FieldGetter base("sym.ModularSet", "base");
-  ObjectRef set = TL_GLOBAL("sym.AnalyzerModularSet")(self_, e).cast<ObjectRef>();
+  ObjectRef set = TL_GLOBAL("sym.AnalyzerModularSet")(self_, Hidden(self_, e)).cast<ObjectRef>();
   return {coeff(set).cast<int64_t>(), base(set).cast<int64_t>()};
 }
 
 Analyzer::Bound Analyzer::ConstBound(const Expr& e) {
-  static const ffi::reflection::FieldGetter min("sym.ConstIntBound", "min_value");
-  static const ffi::reflection::FieldGetter max("sym.ConstIntBound", "max_value");
-  ObjectRef bound = TL_GLOBAL("sym.AnalyzerConstIntBound")(self_, e).cast<ObjectRef>();
-  return {min(bound).cast<int64_t>(), max(bound).cast<int64_t>()};
+  return BoundOfHidden(self_, Hidden(self_, e));
 }
 
 Function Analyzer::EnterConstraint(const Expr& condition) {
-  return TL_GLOBAL("sym.AnalyzerEnterConstraintContext")(self_, condition).cast<Function>();
+  return TL_GLOBAL("sym.AnalyzerEnterConstraintContext")(self_, Hidden(self_, condition))
+      .cast<Function>();
 }
 
 }  // namespace tl

@@ -266,10 +266,10 @@ def RenewThreadNumber() -> Pass:
 
 
 def Simplify() -> Pass:
-    """TVM's statement simplifier, the form that knows blocks, of everything but floats, which it
-    takes for real numbers (src/tvm/float_operations.h)."""
+    """TVM's statement simplifier, the form that knows blocks, of everything but the operations
+    that it takes for others, such as those of floats (src/tvm/hidden_operations.h)."""
     simplify = tvm.s_tir.transform.StmtSimplify()
-    hide, show = (get_function(f"transform.{name}")() for name in ("HideFloats", "ShowFloats"))
+    hide, show = (get_function(f"transform.{name}Operations")() for name in ("Hide", "Show"))
     return tvm.transform.Sequential([hide, simplify, show], name=simplify.info.name)
 
 

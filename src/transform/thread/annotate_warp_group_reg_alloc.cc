@@ -29,7 +29,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/launch_sized.h"
 #include "../../op/thread_range.h"
-#include "../../op/wgmma_accumulators.h"
+#include "../../op/wgmma_calls.h"
 #include "../../target/mma.h"
 #include "../../target/registers.h"
 #include "../../tvm/attrs.h"

@@ -12,19 +12,15 @@
  * Refuses nothing.
  */
 #include "../../op/intrinsics.h"
+#include "../../op/wgmma_calls.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
-#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 
 namespace tl {
 namespace {
-
-bool HasWgmmas(const Stmt& s) {
-  return HasNode<CallNode>(s, [](const CallNode* call) { return IsWgmma(call); });
-}
 
 bool GivesBack(const Stmt& s) {
   const auto* evaluate = s.as<EvaluateNode>();

@@ -6,6 +6,7 @@
 #include "../../op/intrinsics.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/hidden_operations.h"
 
 namespace tl {
 namespace {
@@ -126,9 +127,19 @@ bool Fits(const Bound& b, DLDataType t) {
   return b.min >= any.min && b.max <= any.max;
 }
 
+/*! A cast to a type that does not hold all values of the other one. */
 bool Narrows(const Expr& e) {
   const auto* op = e.as<CastNode>();
-  return op && (!IsInteger(op->value) || op->value->dtype().bits > e->dtype().bits);
+  return op && (!IsInteger(op->value) || !HoldsAll(e->dtype(), op->value->dtype()));
+}
+
+/*! Arithmetic in it wraps; that of int32 and int64 is of numbers without ends. */
+bool IsModulo(DLDataType t) { return t.code != kDLInt || t.bits < 32; }
+
+/*! Of uint64, which has numbers behind those of int64: this bound stands for all of them. */
+bool IsUnbounded(const Expr& e, const Bound& bound) {
+  return IsInteger(e) && e->dtype().code == kDLUInt && e->dtype().bits == 64 &&
+         bound.max == INT64_MAX;
 }
 
 /*! Bounds of an expression from those of its parts. */
@@ -148,7 +159,7 @@ class Evaluator {
       return it->second;
     }
     if (!IsInteger(e)) return {INT64_MIN, INT64_MAX};
-    if (!IsSigned(e) || Narrows(e)) return ValueOf(e);
+    if (IsModulo(e->dtype()) || Narrows(e)) return ValueOf(e);
     const std::optional<Bound> found = Arithmetic(e);
     if (!found) return AnyOf(e->dtype());
     exact &= Fits(*found, e->dtype());
@@ -156,11 +167,24 @@ class Evaluator {
   }
 
  private:
-  /*! What wraps: an unsigned integer, and a cast to a narrower type. */
+  /*! What wraps: an unsigned or a narrow integer, and a cast to a type that holds less. */
   Bound ValueOf(const Expr& e) const {
     Evaluator of_parts(known_, modular_);
-    const Bound any = AnyOf(e->dtype()), found = of_parts.Arithmetic(e).value_or(any);
+    const Bound any = AnyOf(e->dtype());
+    for (const Expr& part : UnboundedParts(e)) {
+      if (IsUnbounded(part, of_parts.Of(part))) return any;
+    }
+    const Bound found = of_parts.Arithmetic(e).value_or(any);
     return found.min < any.min || found.max > any.max ? any : found;
+  }
+
+  /*! Operands whose bound decides that of the result, if they have none. */
+  static std::vector<Expr> UnboundedParts(const Expr& e) {
+    if (const auto* op = e.as<CastNode>()) return {op->value};
+    if (const auto* op = e.as<FloorDivNode>()) return {op->a};
+    if (const auto* op = e.as<DivNode>()) return {op->a};
+    if (const auto* op = e.as<RShiftNode>()) return {op->a};
+    return {};
   }
 
   template <typename N, typename F>

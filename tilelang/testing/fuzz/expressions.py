@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tilelang.testing.fuzz.operations import INTS, wraps
 from tilelang.testing.fuzz.program import Cast, Expr, Load, Num, Op, Ref
 from tilelang.testing.fuzz.writer import LIMITS, Known, Writer, as_dtype, clamp, is_float, is_signed
 
@@ -112,8 +113,10 @@ class Expressions:
         return Bounded(Op(name, (small,)), 64 if name == "exp" else 16, False)
 
     def integer(self, x: Bounded) -> Bounded:
-        """What integers have: division, remainders, bits."""
+        """What integers have: division, remainders, bits, and types that do not hold a value."""
         w = self.writer
+        if w.chance(0.3):
+            return self.wrapped(x)
         name = w.pick(("floordiv", "mod", "bitand", "bitor", "bitxor", "shl", "shr"))
         if name in ("floordiv", "mod"):
             by = w.pick((2, 3, 5))
@@ -131,6 +134,30 @@ class Expressions:
         if top > self.limit:
             return x
         return Bounded(Op(name, (x.expr, y.expr)), top)
+
+    def wrapped(self, x: Bounded) -> Bounded:
+        """The value in other types, which may not hold it, and what is decided by it there."""
+        w = self.writer
+        value, dtype = x.expr, self.dtype
+        for _ in range(w.pick((1, 2, 2))):
+            dtype = w.pick(tuple(d for d in INTS if d not in ("bool", "uint64")))
+            value = Cast(dtype, value)
+            if wraps(dtype) and w.chance(0.7):
+                by = Cast(dtype, Num(w.pick((1, 3, 100, 127))))
+                value = Op(w.pick(("add", "sub", "sub", "mul")), (value, by))
+        form = w.pick(("remainder", "clamped", "compared"))
+        if form == "compared":
+            other = Cast(dtype, Num(w.pick((0, 1, 7, 127))))
+            less = Op(w.pick(("lt", "le", "eq")), w.pick(((value, other), (other, value))))
+            y = self.leaf(True)
+            return Bounded(Op("select", (less, x.expr, y.expr)), max(x.bound, y.bound))
+        if form == "remainder":
+            by = w.pick((3, 7, 8))
+            return Bounded(Cast(self.dtype, Op("mod", (value, Cast(dtype, Num(by))))), by - 1)
+        small = clamp(value, 5, dtype)
+        if is_signed(dtype) and not is_signed(self.dtype):
+            small = Op("max", (small, Num(0)))
+        return Bounded(Cast(self.dtype, small), 5)
 
     def condition(self, depth: int) -> Expr:
         """A condition that nothing rounded decides."""

@@ -88,12 +88,31 @@ def fit(dtype: str, value: np.ndarray, error: np.ndarray | float = 0.0) -> Value
     return Values(result, error, dtype)
 
 
+def wraps(dtype: str) -> bool:
+    """Whether sums, differences and products of a dtype are modulo a power of two: of unsigned
+    integers, and of those of less than 32 bits. Programs do not leave int32 and int64."""
+    return dtype in INTS and dtype not in ("bool", "int32", "int64", "uint64")
+
+
+def wrapped(dtype: str, value: np.ndarray) -> np.ndarray:
+    """Integers modulo a power of two.
+
+    Raises `Invalid` for uint64 that numpy's int64 does not hold.
+    """
+    low, high = INTS[dtype]
+    if dtype == "int64" or dtype == "uint64":
+        return fit(dtype, value).value
+    return (value - low) % (high - low + 1) + low
+
+
 def cast(dtype: str, x: Values) -> Values:
-    """``T.cast``: floats to integers towards zero."""
+    """``T.cast``: floats to integers towards zero, integers modulo a power of two."""
     if dtype == x.dtype:
         return dataclasses.replace(x, weak=False)
     if dtype == "bool":
         return Values((exact(x) != 0).astype(np.int64), 0.0, dtype)
+    if dtype in INTS and x.dtype in INTS and not x.weak:
+        return Values(wrapped(dtype, x.value), 0.0, dtype)
     if dtype in INTS:
         return fit(dtype, np.trunc(exact(x)).astype(np.int64))
     return fit(dtype, x.value.astype(np.float64), x.error)
@@ -261,6 +280,8 @@ def apply(name: str, operands: list[Values]) -> Values:
     if dtype in FLOATS and not operation.result:
         # Narrow types compute functions in float32, so that theirs are the roundings at the end.
         return fit(dtype, value, error)
+    if name in ("add", "sub", "mul") and wraps(dtype):
+        value = wrapped(dtype, value)
     result = fit(operation.result or dtype, value)
     weak = all(x.weak for x in operands)
     return dataclasses.replace(result, weak=weak)

@@ -16,6 +16,7 @@ from tilelang.testing.fuzz.coverage import FEATURES, features
 from tilelang.testing.fuzz.emit import emit
 from tilelang.testing.fuzz.generate import generate
 from tilelang.testing.fuzz.interpret import arguments, interpret
+from tilelang.testing.fuzz.operations import Values, apply, cast
 from tilelang.testing.fuzz.program import (
     Atomic,
     Buffer,
@@ -309,3 +310,18 @@ def test_a_run_counts():
     assert not said
     assert "1 programs and 1 twins" in report.text()
     assert "0  operation" in report.text()
+
+
+def test_integers_wrap_as_kernels_do():
+    def values(dtype, *numbers):
+        return Values(np.array(numbers), 0.0, dtype)
+
+    def found(result):
+        return result.dtype, result.value.tolist()
+
+    assert found(cast("uint8", values("int32", -1, 300))) == ("uint8", [255, 44])
+    assert found(cast("int32", values("uint32", 2**32 - 1))) == ("int32", [-1])
+    assert found(apply("sub", [values("uint16", 0), values("uint16", 7)])) == ("uint16", [65529])
+    assert found(apply("mul", [values("int8", 100), values("int8", 3)])) == ("int8", [44])
+    with pytest.raises(Invalid, match="int32 overflows"):
+        apply("add", [values("int32", 2**31 - 1), values("int32", 1)])

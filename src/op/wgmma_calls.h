@@ -1,5 +1,6 @@
-/*! Registers of the accumulators of a wgmma. */
+/*! Calls of MMAs of warp groups. */
 #pragma once
+#include "../tvm/find.h"
 #include "intrinsics.h"
 
 namespace tl {
@@ -10,6 +11,10 @@ inline int64_t AccumulatorRegisters(const CallNode* product) {
   // <m, n, k, type of A, of B, of C, ..>
   const bool packed = product->args[5].as_or_throw<StringImm>()->value == "half_t";
   return ToInt(product->args[1]) / (packed ? 4 : 2);
+}
+
+inline bool HasWgmmas(const Stmt& s) {
+  return HasNode<CallNode>(s, [](const CallNode* call) { return IsWgmma(call); });
 }
 
 }  // namespace tl

@@ -1,0 +1,233 @@
+#include "hidden_operations.h"
+
+#include <cmath>
+
+#include "functor.h"
+#include "registry.h"
+
+namespace tl {
+namespace {
+
+// clang-format off
+#define TL_FOR_EACH_HIDDEN_PAIR(X)                                       \
+  X(Add) X(Sub) X(Mul) X(Div) X(Mod) X(FloorDiv) X(FloorMod) X(LShift)   \
+  X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)
+// clang-format on
+
+bool IsIntegral(const DLDataType& t) {
+  return t.code == kDLInt || t.code == kDLUInt || t.code == kDLBool;
+}
+
+bool IsFloat(const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  return type && !IsIntegral(type->dtype) && type->dtype.code != kDLOpaqueHandle;
+}
+
+bool IsUnsigned(const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  return type && type->dtype.code == kDLUInt;
+}
+
+/*! The bits of a value of the type; the sign is none. */
+int Digits(const DLDataType& t) {
+  return t.code == kDLBool ? 1 : t.code == kDLInt ? t.bits - 1 : t.bits;
+}
+
+bool Holds(const DLDataType& type, const Analyzer::Bound& bound) {
+  if (bound.min > bound.max) return false;  // not reached: TVM may take it for anything
+  if (bound.min == INT64_MIN || bound.max == INT64_MAX) return false;
+  const int digits = Digits(type);
+  const int64_t most = digits >= 63 ? INT64_MAX : (int64_t{1} << digits) - 1;
+  return bound.max <= most && bound.min >= (type.code == kDLInt ? -most - 1 : 0);
+}
+
+/*! A sum, product or shift that wraps, where TVM takes integers for numbers without ends. */
+bool MayWrap(const Expr& e, const BoundOf& bound_of) {
+  const DLDataType type = e->dtype();
+  if (!IsIntegral(type) || type.code == kDLBool) return false;
+  const bool modulo = type.code == kDLUInt || type.bits < 32;
+  // There are no bounds of vectors.
+  return modulo && (type.lanes != 1 || !Holds(type, bound_of(e)));
+}
+
+bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
+  const auto *from_type = op->value->ty.as<PrimTypeNode>(), *to_type = op->ty.as<PrimTypeNode>();
+  if (!from_type || !to_type) return false;
+  const DLDataType from = from_type->dtype, to = to_type->dtype;
+  if (from.code == kDLOpaqueHandle || to.code == kDLOpaqueHandle) return false;
+  const auto held_by = [&](const DLDataType& type) {
+    return to.lanes == 1 && Holds(type, bound_of(op->value));
+  };
+  if (IsFloat(op->value)) return IsIntegral(to) || to.bits < from.bits;
+  if (!IsIntegral(to)) {
+    // Of the types of 16 bits float16 has the least range, 65504.
+    const DLDataType least{kDLInt, 16, 1};
+    return to.bits < 16 || (to.bits == 16 && !held_by(least));
+  }
+  return !HoldsAll(to, from) && !held_by(to);
+}
+
+/*! TVM subtracts unsigned constants for it, one of x < c, too: no side may become zero. */
+bool ComparisonMisleads(const Expr& a, const Expr& b, const BoundOf& bound_of) {
+  if (!IsUnsigned(a)) return false;
+  const auto stays = [&](const Expr& e) {
+    if (e->dtype().lanes != 1 || (!e.as<VarNode>() && !e.as<TensorLoadNode>())) return false;
+    const Analyzer::Bound bound = bound_of(e);
+    return bound.min < bound.max;
+  };
+  const auto is_positive = [](const Expr& e) { return AsInt(e).value_or(0) > 0; };
+  return !(is_positive(a) && stays(b)) && !(is_positive(b) && stays(a));
+}
+
+bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
+  const auto* type = divisor->ty.as<PrimTypeNode>();
+  if (!type || !IsIntegral(type->dtype) || type->dtype.lanes != 1) return false;
+  if (const std::optional<int64_t> constant = AsInt(divisor)) {
+    // Of the least integer there is no absolute value, which TVM asks for.
+    const bool least =
+        type->dtype.code == kDLInt && *constant == INT64_MIN >> (64 - type->dtype.bits);
+    return *constant == 0 || least;
+  }
+  const Analyzer::Bound bound = bound_of(divisor);
+  return bound.min > bound.max || (bound.min == 0 && bound.max == 0);
+}
+
+class Hider : public StmtExprMutator {
+ public:
+  explicit Hider(const Misleads& misleads) : misleads_(misleads) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+#define X(N)                                                          \
+  Expr Mutate_(const N##Node* op) override {                          \
+    const Expr e = Default<Expr>(op);                                 \
+    if (!IsFloat(op->a) && !misleads_(GetRef<Expr>(op), e)) return e; \
+    const auto* n = e.as<N##Node>();                                  \
+    return Hidden("tl.hidden." #N, {n->a, n->b}, n->ty, n->span);     \
+  }
+  TL_FOR_EACH_HIDDEN_PAIR(X)
+#undef X
+
+  Expr Mutate_(const CastNode* op) override {
+    const Expr e = Default<Expr>(op);
+    if (!misleads_(GetRef<Expr>(op), e)) return e;
+    const auto* n = e.as<CastNode>();
+    return Hidden("tl.hidden.Cast", {n->value}, n->ty, n->span);
+  }
+
+ private:
+  static Call Hidden(const char* op, const Array<Expr>& args, const Type& type, const Span& span) {
+    Call call = CallOp(op, args, type);
+    call.CopyOnWrite()->span = span;
+    return call;
+  }
+
+  const Misleads& misleads_;
+};
+
+/*! The constant of the type, as C converts integers to it. */
+Expr Wrapped(const ffi::BigInt& value, const DLDataType& type) {
+  if (type.code == kDLBool) return MakeInt(type, value != 0);
+  const ffi::BigInt count = ffi::BigInt(1) << int64_t{type.bits};
+  ffi::BigInt bits = value & (count - 1);
+  if (type.code == kDLInt && bits >= count / 2) bits -= count;
+  auto n = make_object<IntImmNode>();
+  n->ty = PrimTy(type);
+  n->value = bits;
+  return IntImm(n);
+}
+
+class Shower : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const CallNode* op) override {
+    const Expr e = Default<Expr>(op);
+    const auto* call = e.as<CallNode>();
+    const OpNode* callee = OpOf(call);
+    if (!callee) return e;
+    const std::string name = callee->name;
+    if (name == "tl.hidden.Cast") return Cast_(call);
+#define X(N)                              \
+  if (name == "tl.hidden." #N) {          \
+    auto n = make_object<N##Node>();      \
+    n->a = call->args[0];                 \
+    n->b = call->args[1];                 \
+    n->ty = call->ty;                     \
+    n->span = call->span;                 \
+    return Computed(Expr(n), n->a, n->b); \
+  }
+    TL_FOR_EACH_HIDDEN_PAIR(X)
+#undef X
+    return e;
+  }
+
+ private:
+  static Expr Cast_(const CallNode* call) {
+    const Expr& value = call->args[0];
+    const DLDataType to = call->ty.as<PrimTypeNode>()->dtype;
+    if (IsIntegral(to)) {
+      if (const auto* constant = value.as<IntImmNode>()) return Wrapped(constant->value, to);
+    }
+    auto n = make_object<CastNode>();
+    n->value = value;
+    n->ty = call->ty;
+    n->span = call->span;
+    return Expr(n);
+  }
+
+  static Expr Computed(const Expr& e, const Expr& a, const Expr& b) {
+    const auto *x = a.as<IntImmNode>(), *y = b.as<IntImmNode>();
+    if (!x || !y) return e;
+    const DLDataType type = e->dtype();
+    if (e.as<AddNode>()) return Wrapped(x->value + y->value, type);
+    if (e.as<SubNode>()) return Wrapped(x->value - y->value, type);
+    if (e.as<MulNode>()) return Wrapped(x->value * y->value, type);
+    if (e.as<LTNode>()) return MakeInt(type, x->value < y->value);
+    if (e.as<LENode>()) return MakeInt(type, x->value <= y->value);
+    if (e.as<GTNode>()) return MakeInt(type, x->value > y->value);
+    if (e.as<GENode>()) return MakeInt(type, x->value >= y->value);
+    return e;
+  }
+};
+
+Registration registration([] {
+#define X(N) RegisterOp("tl.hidden." #N, "tl.hidden." #N, CallEffect::kPure);
+  TL_FOR_EACH_HIDDEN_PAIR(X)
+  X(Cast)
+#undef X
+});
+
+}  // namespace
+
+bool HoldsAll(const DLDataType& type, const DLDataType& of) {
+  const bool sign = of.code != kDLInt || type.code == kDLInt;
+  return sign && Digits(type) >= Digits(of);
+}
+
+bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
+  if (const auto* op = e.as<CastNode>()) return CastMisleads(op, bound_of);
+  if (e.as<AddNode>() || e.as<MulNode>() || e.as<LShiftNode>()) return MayWrap(e, bound_of);
+  if (const auto* op = e.as<SubNode>()) return IsUnsigned(op->a) || MayWrap(e, bound_of);
+#define X(N) \
+  if (const auto* op = e.as<N##Node>()) return ComparisonMisleads(op->a, op->b, bound_of);
+  X(LT)
+  X(LE)
+  X(GT)
+  X(GE)
+#undef X
+#define X(N) \
+  if (const auto* op = e.as<N##Node>()) return DivisionMisleads(op->b, bound_of);
+  X(Div)
+  X(Mod)
+  X(FloorDiv)
+  X(FloorMod)
+#undef X
+      return false;
+}
+
+Stmt HideOperations(const Stmt& s, const Misleads& misleads) { return Hider(misleads).Mutate(s); }
+Expr HideOperations(const Expr& e, const Misleads& misleads) { return Hider(misleads).Mutate(e); }
+Stmt ShowOperations(const Stmt& s) { return Shower().Mutate(s); }
+Expr ShowOperations(const Expr& e) { return Shower().Mutate(e); }
+
+}  // namespace tl

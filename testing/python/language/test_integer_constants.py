@@ -1,0 +1,184 @@
+"""Values that the compiler knows are converted, subtracted and compared as C does it at run time:
+modulo 2^n, and where nothing reaches a division by zero, there is none."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+INTEGERS = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
+CONSTANTS = [-5, 300, -70000, 2**31 - 10, 2**32 + 7, -(2**40) - 1]
+
+
+def wrapped(value, dtype):
+    bits = int(dtype.lstrip("uint"))
+    value %= 2**bits
+    return value - 2**bits if dtype[0] == "i" and value >= 2 ** (bits - 1) else value
+
+
+def numbers(function, dtype, n, device):
+    out = torch.zeros(n, dtype=getattr(torch, dtype), device=device)
+    tilelang.compile(function)(out)
+    return out.tolist()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_casts_of_what_becomes_a_constant(dtype, device):
+    """Of one block the number is 0; steps of unrolled loops are constants, too."""
+
+    @T.prim_func
+    def main(out: T.Tensor((len(CONSTANTS) + 6,), dtype)):
+        with T.Kernel(1, threads=32) as bx:
+            for i, constant in enumerate(CONSTANTS):
+                out[i] = T.cast(T.cast(bx, "int64") + T.int64(constant), dtype)
+            for i in T.unroll(3):
+                out[len(CONSTANTS) + i] = T.cast(i * 1000 - 1500, dtype)
+            tile = T.alloc_fragment((32,), dtype)
+            T.fill(tile, bx - 6)
+            out[len(CONSTANTS) + 3] = tile[0]
+            number = T.alloc_var(dtype, init=bx - 7)
+            out[len(CONSTANTS) + 4] = number
+            number = bx + 1000
+            out[len(CONSTANTS) + 5] = number
+
+    values = [*CONSTANTS, -1500, -500, 500, -6, -7, 1000]
+    wanted = [wrapped(value, dtype) for value in values]
+    assert numbers(main, dtype, len(values), device) == wanted
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_differences_and_comparisons(dtype, device):
+    @T.prim_func
+    def main(out: T.Tensor((6,), dtype)):
+        with T.Kernel(1, threads=32) as bx:
+            zero = T.cast(bx, dtype)
+            seven = T.cast(7, dtype)
+            x = out[5]
+            out[0] = zero - seven
+            out[1] = T.cast(zero < seven, dtype)
+            out[2] = T.cast(zero - seven < seven, dtype)
+            out[3] = T.cast(x < x + T.cast(1, dtype), dtype)
+            out[4] = T.cast(x + T.cast(3, dtype) > x, dtype)
+
+    # A difference has its operands' type, also of 8 bits, where C would compute with int.
+    less = dtype[0] == "i"
+    assert numbers(main, dtype, 6, device) == [wrapped(-7, dtype), 1, less, 1, 1, 0]
+
+
+def test_a_remainder_of_a_narrow_value(device):
+    """int32(6 y + 2^32 + 2) is 6 y + 2, and that has another remainder by 6 than the sum."""
+
+    @T.prim_func
+    def main(out: T.Tensor((3,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.serial(3):
+                wide = T.cast(out[i], "int64") * 6 + 2**32 + 2
+                out[i] = T.cast(wide, "int32") % 6
+
+    assert numbers(main, "int32", 3, device) == [2, 2, 2]
+
+
+def test_casts_between_integers_and_floats(device):
+    @T.prim_func
+    def main(out: T.Tensor((5,), "float32")):
+        with T.Kernel(1, threads=32) as bx:
+            out[0] = T.cast(bx + 70000, "float16")
+            out[1] = T.cast(bx + 500, "float8_e4m3fn")
+            out[2] = T.cast(T.cast(bx - 3, "float32") * 100.0, "int8")
+            out[3] = T.cast(T.cast(bx - 3, "float32"), "uint8")
+            out[4] = T.cast(bx + 5, "bool")
+
+    assert numbers(main, "float32", 5, device) == [float("inf"), 448.0, -128.0, 0.0, 1.0]
+
+
+def test_what_is_not_reached(device):
+    @T.prim_func
+    def main(out: T.Tensor((4,), "uint32")):
+        with T.Kernel(1, threads=32) as bx:
+            out[0] = T.if_then_else(bx > 0, T.cast(bx - 1, "uint32"), T.cast(9, "uint32"))
+            out[1] = T.if_then_else(bx > 0, T.cast(7 // bx, "uint32"), T.cast(8, "uint32"))
+            if bx > 0:
+                out[2] = T.cast(7 % bx, "uint32")
+            for i in range(bx):
+                out[3] = T.cast(i, "uint32")
+            for i in range(0):
+                out[3] = T.cast(i, "uint32")
+
+    assert numbers(main, "uint32", 4, device) == [9, 8, 0, 0]
+
+
+N = 64
+WIDE = [2**32 - 1, 3, 2**31, 2**32 - 16, 15, 0, 2**31 + 5, 7] * (N // 8)
+NARROW = [250, 3, 128, 255, 15, 0, 127, 9] * (N // 8)
+
+
+def element(n):
+    return 1000 + n if 0 <= n < 16 else -1
+
+
+def test_bounds_of_what_wraps(device):
+    """Values that were taken for nonnegative, or for smaller than they are: an index of them was
+    that of another element, and a quotient that of the absolute value."""
+
+    @T.prim_func
+    def main(
+        U: T.Tensor((N,), "uint32"),
+        V: T.Tensor((N,), "uint8"),
+        table: T.Tensor((16,), "int32"),
+        out: T.Tensor((8, N), "int32"),
+    ):
+        with T.Kernel(1, threads=N) as bx:
+            tx = T.get_thread_binding()
+            signed = T.cast(U[tx], "int32")
+            positive = T.abs(bx + signed)
+            out[0, tx] = T.if_then_else(positive < 16 and positive >= 0, table[positive], -1)
+            largest = T.max(tx | signed, tx)
+            out[1, tx] = T.if_then_else(largest < 16 and largest >= 0, table[largest], -1)
+            out[2, tx] = (tx * tx) // T.if_then_else(signed == 0, 1, signed)
+            product = V[tx] * T.cast(3, "uint8")
+            out[3, tx] = T.if_then_else(product < T.cast(16, "uint8"), table[product], -1)
+            narrow = T.cast(V[tx], "int8")
+            total = narrow + T.cast(100, "int8")
+            out[4, tx] = T.if_then_else(total >= 0 and total < 16, table[total], -1)
+            wide = T.cast(T.cast(narrow, "uint64"), "int64") - bx
+            out[5, tx] = T.if_then_else(wide < 16 and wide >= 0, table[wide], -1)
+            half = T.cast(T.cast(narrow, "uint16"), "int32")
+            out[6, tx] = half // 2
+            out[7, tx] = tx % (-(2**31))
+
+    signed = [wrapped(u, "int32") for u in WIDE]
+    narrow = [wrapped(v, "int8") for v in NARROW]
+    lanes = range(N)
+    wanted = [
+        [element(wrapped(abs(s), "int32")) for s in signed],
+        [element(max(i | s, i)) for i, s in zip(lanes, signed, strict=True)],
+        [i * i // (s or 1) for i, s in zip(lanes, signed, strict=True)],
+        [element(v * 3 % 256) for v in NARROW],
+        [element(wrapped(n + 100, "int8")) for n in narrow],
+        [element(n) for n in narrow],
+        [n % 2**16 // 2 for n in narrow],
+        [i % -(2**31) for i in lanes],
+    ]
+    tensors = [
+        torch.tensor(WIDE, dtype=torch.uint32),
+        torch.tensor(NARROW, dtype=torch.uint8),
+        torch.arange(1000, 1016, dtype=torch.int32),
+        torch.zeros(8, N, dtype=torch.int32),
+    ]
+    tensors = [tensor.to(device) for tensor in tensors]
+    tilelang.compile(main)(*tensors)
+    assert tensors[-1].tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_casts_in_vectors(dtype, device):
+    """A vector of a loop's variable is a number and a step: neither was of the type."""
+
+    @T.prim_func
+    def main(out: T.Tensor((256,), dtype)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(256):
+                out[i] = T.cast(i * (-5) + 64, dtype)
+
+    assert numbers(main, dtype, 256, device) == [wrapped(i * -5 + 64, dtype) for i in range(256)]
