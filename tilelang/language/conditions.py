@@ -28,7 +28,12 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _contains(container: Any, value: Any) -> bool:
     """Return ``value in container``, unless Python would answer for a value that only the program
-    knows."""
+    knows. A buffer has no end for Python, which would ask for one element after the other."""
+    if isinstance(unwrap(container), ir.Expr | ir.TensorRegion):
+        raise TypeError(
+            f"`in` looks through a container while tracing, and found "
+            f"{describe(unwrap(container))}; wanted a Python sequence, set or dict"
+        )
     found = value in container
     if not found and isinstance(unwrap(value), ir.Expr) and is_scalar_expr(value):
         raise TypeError(
