@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.dtypes import dtype
@@ -67,6 +67,17 @@ def _refuse_call(program: tirx.PrimFunc, *arguments: Any) -> Any:
 
 # The class is TVM's; what its calls make, an ir.Call of the function, nothing here uses.
 tirx.PrimFunc.__call__ = _refuse_call
+
+
+def _refuse_iteration(value: ir.Expr) -> NoReturn:
+    """Say what `list(A)` or `f(*A)` wants: Python would ask for A[0], A[1], .. without end."""
+    raise TypeError(
+        f"Python cannot iterate over {describe(value)}; wanted `for i in T.serial(n)` and an "
+        "element of it each time"
+    )
+
+
+ir.Expr.__iter__ = _refuse_iteration
 
 
 def _trace(function: Any, local: Mapping[str, Any]) -> tirx.PrimFunc:

@@ -49,6 +49,11 @@ class OrderHooks:
                 (places if is_place(value) else values)[i] = value
         return [places.get(i, values.get(i)) for i in range(len(operands))]
 
+    def members(self, stars: Sequence[bool], *operands: Callable[[], Any]) -> list[Any]:
+        """Return the same of operands of which those with a star are sequences of several."""
+        values = zip(stars, self.in_order(*operands), strict=True)
+        return [member for star, value in values for member in (value if star else (value,))]
+
     def operate(self, name: str, left: Callable[[], Any], right: Callable[[], Any]) -> Any:
         """Return ``left op right``."""
         return binary(name, *self.in_order(left, right))

@@ -473,7 +473,11 @@ class _Rewriter(ast.NodeTransformer):
         right emits statements."""
         if not _calls_after_another(operands):
             return list(operands)
-        return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), _LOAD)]
+        if not any(isinstance(operand, ast.Starred) for operand in operands):
+            return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), _LOAD)]
+        stars = ast.Tuple([ast.Constant(isinstance(o, ast.Starred)) for o in operands], _LOAD)
+        values = [o.value if isinstance(o, ast.Starred) else o for o in operands]
+        return [ast.Starred(self.hook("members", stars, *map(self.thunk, values)), _LOAD)]
 
     def before(self, value: ast.expr, place: list[ast.expr]) -> list[ast.expr]:
         """Return a value and the place that it is assigned to, which is not read."""

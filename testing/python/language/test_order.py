@@ -128,3 +128,26 @@ def test_a_condition_may_bind_what_a_macro_computes(traced, define):
     assert traced("A[0, 0] = n > 1 and twice(n + 1) > 4", twice=twice) == (
         'x: T.let[T.int32] = n + 1\nA[0, 0] = T.Cast("float32", n > 1 and x * 2 > 4)\n'
     )
+
+
+def test_stars_among_indices(define):
+    """Each member of what a star unpacks is an index, also beside one that is computed."""
+    program = """
+        @T.macro
+        def flip(A, B, at):
+            for i in T.Parallel(4):
+                B[(*at, i)] = A[(*at, abs(i - 3))] + 1
+            T.copy(A[(*at, slice(0, 2))], B[(*at, slice(4, 6))])
+
+        @T.prim_func
+        def main(A: T.Tensor((2, 3, 4), T.int32), B: T.Tensor((2, 3, 6), T.int32)):
+            with T.Kernel(1, threads=32):
+                flip(A, B, (1, 2))
+                flip(A, B, [0, 1])
+        """
+    a, b = torch.arange(24, dtype=torch.int32).reshape(2, 3, 4), torch.zeros(2, 3, 6).int()
+    tilelang.compile(define(program)["main"], execution_backend="emulate")(a, b)
+    wanted = torch.zeros_like(b)
+    for at in ((1, 2), (0, 1)):
+        wanted[at] = torch.cat([a[at].flip(0) + 1, a[at][:2]])
+    assert torch.equal(b, wanted)
