@@ -159,16 +159,19 @@ def delta_rule(channels: bool) -> Program:
     if channels:
         program = own.kda
         sources = [
-            *(own.kda, own.shared_slot, own.decay_half, own.decay_rows, own.invert_blocks),
-            *(own.join_blocks, own.invert, own.prepare, own.step, own.store_columns),
+            *(own.kda, own.Slots.__init__, own.Rows.__init__, own.arrive, own.load_rows),
+            *(own.load_values, own.follow, own.decay_half, own.decay_rows, own.prepare),
+            *(own.update, own.step, own.store_columns),
+            *(rule.invert, rule.invert_blocks, rule.join_blocks),
         ]
     else:
         program = own.delta_rule_by_roles
         sources = [
             *(own.delta_rule_by_roles, own.schedule, own.Tiles.__init__, own.System.__init__),
-            *(own.arrive, own.load_rows, own.load_values, own.weigh, own.invert_blocks),
-            *(own.join_blocks, own.invert, own.corrections, own.prepare),
-            *(own.update, own.output, own.chain),
+            *(own.arrive, own.load_rows, own.load_values, own.multiply, own.weigh),
+            *(own.corrections, own.keep, own.prepare),
+            *(own.update, own.begin_output, own.end_output, own.chain),
+            *(rule.invert, rule.invert_blocks, rule.join_blocks),
         ]
     return Program(
         "KDA" if channels else "gated delta rule",

@@ -53,64 +53,69 @@ def check_chunk(chunk):
 
 
 @T.macro
-def invert_blocks(system, inverse):
-    # inverse = (1 + system)^-1 of each block on the diagonal of a strictly lower triangle, a column
-    # a thread: less each row times what the rows above have of it.
-    chunk = system.shape[0]
-    factors = T.alloc_shared((chunk, BLOCK), "float32")
-    column = T.alloc_fragment((chunk, BLOCK), "float32")
-    for i, j in T.Parallel(chunk, chunk):
-        if i // BLOCK == j // BLOCK:
-            factors[i, j % BLOCK] = system[i, j]
-    T.clear(inverse)
-    for j in T.Parallel(chunk):
-        for i in T.unroll(BLOCK):
-            column[j, i] = T.if_then_else(i == j % BLOCK, 1, 0)
-        for k in T.unroll(BLOCK - 1):
-            for i in T.unroll(k + 1, BLOCK):
-                column[j, i] -= factors[j // BLOCK * BLOCK + i, k] * column[j, k]
-        for i in T.unroll(BLOCK):
-            inverse[j // BLOCK * BLOCK + i, j] = column[j, i]
+def invert_blocks(blocks, inverse, at):
+    # inverse[at] = (1 + L)^-1 of the blocks L of 16 rows in `blocks`, a row a thread: it is 1 + Z
+    # where Z + Z L = -L, so a column of Z follows from those behind it.
+    chunk, tile = blocks.shape[0], (*at, slice(None), slice(None))
+    row = T.alloc_fragment((chunk, BLOCK), "float32")
+    T.clear(inverse[tile])
+    for i in T.Parallel(chunk):
+        for j in T.unroll(BLOCK):
+            row[i, j] = -blocks[i, j]
+        for n in T.unroll(BLOCK - 1):
+            for j in T.unroll(BLOCK - 1 - n):
+                row[i, j] -= row[i, BLOCK - 1 - n] * blocks[i // BLOCK * BLOCK + BLOCK - 1 - n, j]
+        for j in T.unroll(BLOCK):
+            place = (*at, i, i // BLOCK * BLOCK + j)
+            inverse[place] = row[i, j]
+        diagonal = (*at, i, i)
+        inverse[diagonal] = 1
 
 
 @T.macro
-def join_blocks(system, inverse, below, size):
+def join_blocks(system, inverse, at, size):
     # Of blocks on the diagonal make blocks of twice their size: [[A, 0], [B, C]] has the inverse
     # [[A', 0], [-C' B A', C']]. Numbers are of float16, whose mantissa is that of tf32.
-    chunk = system.shape[0]
+    chunk, tile = system.shape[-1], (*at, slice(None), slice(None))
     product = T.alloc_fragment((chunk, chunk), "float32")
-    factor = T.alloc_fragment((chunk, chunk), "float16")
+    factor, whole = [T.alloc_fragment((chunk, chunk), "float16") for _ in range(2)]
+    T.gemm(inverse[tile], system[tile], product, clear_accum=True)
     for i, j in T.Parallel(chunk, chunk):
-        below[i, j] = T.if_then_else(
-            i // size == j // size + 1 and j // size % 2 == 0, system[i, j], 0
+        factor[i, j] = T.if_then_else(
+            i // size == j // size + 1 and j // size % 2 == 0, -product[i, j], 0
         )
-    T.gemm(inverse, below, product, clear_accum=True)
-    T.copy(product, factor)
-    T.gemm(factor, inverse, product, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        product[i, j] = inverse[i, j] - product[i, j]
-    T.copy(product, inverse)
+    T.copy(inverse[tile], whole)
+    T.copy(whole, product)
+    T.gemm(factor, inverse[tile], product)
+    T.copy(product, inverse[tile])
 
 
 @T.macro
-def invert(system, inverse, below):
-    # Of the blocks of 16 rows on the diagonal, then of 32, then of 64, which is the largest chunk.
-    check_chunk(system.shape[0])
-    invert_blocks(system, inverse)
-    join_blocks(system, inverse, below, BLOCK)
-    if system.shape[0] > 2 * BLOCK:
-        join_blocks(system, inverse, below, 2 * BLOCK)
+def invert(system, blocks, numbers, inverse, at=()):
+    # inverse[at] = (1 + system)^-1 of a strictly lower triangle in registers: of the blocks of 16
+    # rows on the diagonal, which `blocks` is for, then of 32, then of 64, which is the largest
+    # chunk. Its numbers on the way are in numbers[at].
+    chunk, tile = system.shape[0], (*at, slice(None), slice(None))
+    check_chunk(chunk)
+    for i, j in T.Parallel(chunk, chunk):
+        if i // BLOCK == j // BLOCK:
+            blocks[i, j % BLOCK] = system[i, j]
+    T.copy(system, numbers[tile])
+    invert_blocks(blocks, inverse, at)
+    join_blocks(numbers, inverse, at, BLOCK)
+    if chunk > 2 * BLOCK:
+        join_blocks(numbers, inverse, at, 2 * BLOCK)
 
 
 @T.macro
 def solve_by_blocks(system, right, solved):
     chunk = system.shape[0]
     right_shared = T.alloc_shared(right.shape, "bfloat16")
-    inverse = T.alloc_shared((chunk, chunk), "float16")
-    below = T.alloc_shared((chunk, chunk), "float16")
+    blocks = T.alloc_shared((chunk, BLOCK), "float32")
+    inverse, numbers = [T.alloc_shared((chunk, chunk), "float16") for _ in range(2)]
     inverse_cast = T.alloc_fragment((chunk, chunk), "bfloat16")
     T.copy(right, right_shared)
-    invert(system, inverse, below)
+    invert(system, blocks, numbers, inverse)
     T.copy(inverse, inverse_cast)
     T.gemm(inverse_cast, right_shared, solved, clear_accum=True)
 
@@ -226,9 +231,8 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             gates = T.alloc_shared((2, chunk), "float32")
-            system_shared = T.alloc_shared((chunk, chunk), "float32")
-            inverse = T.alloc_shared((chunk, chunk), "float16")
-            below = T.alloc_shared((chunk, chunk), "float16")
+            blocks = T.alloc_shared((chunk, BLOCK), "float32")
+            inverse, numbers = [T.alloc_shared((chunk, chunk), "float16") for _ in range(2)]
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             rows = slice(n * chunk, (n + 1) * chunk)
@@ -245,8 +249,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             weigh(system, gates, 1)
             for i, j in T.Parallel(chunk, chunk):
                 system[i, j] *= gates[1, i]
-            T.copy(system, system_shared)
-            invert(system_shared, inverse, below)
+            invert(system, blocks, numbers, inverse)
             for i, j in T.Parallel(chunk, chunk):
                 inverse_cast[i, j] = inverse[i, j] * gates[1, j]
             T.copy(inverse_cast, Inverse[n, h, :, :])

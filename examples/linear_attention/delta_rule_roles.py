@@ -9,9 +9,10 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import itertools
+from functools import partial
 
 import torch
-from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, check
+from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, check, invert
 
 import tilelang
 import tilelang.language as T
@@ -23,8 +24,9 @@ CHUNK, COLUMNS = 64, 128
 # of its tiles are then those of the others, or a constant off, which saves registers.
 WARPS = {"prepare1": 4, "prepare0": 4, "chain": 8}
 REGISTERS = {"prepare1": 96, "prepare0": 96, "chain": 160}
-# Of queries and keys: two chunks are prepared while the states pass a third one.
-SLOTS = 3
+# Of queries and keys: two chunks are prepared while the states pass a third one, and the next one
+# is on its way.
+SLOTS = 4
 
 
 def schedule():
@@ -41,27 +43,27 @@ def schedule():
 
 class Tiles:
     """What TMA fills. At the mbarriers arrive all warps of the group that has asked for a tile, and
-    all warps of the chain when they do not need it any more."""
+    all warps of the chain when they do not need it any more. Values are free with W."""
 
     def __init__(self, d_key):
         self.q, self.k = [T.alloc_shared((SLOTS, CHUNK, d_key), "bfloat16") for _ in "qk"]
         self.v = T.alloc_shared((CHUNK, COLUMNS), "bfloat16")
         self.rows_full = T.alloc_barrier([4] * SLOTS)
         self.rows_free = T.alloc_barrier([WARPS["chain"]] * SLOTS)
-        self.values_full, self.values_free = [T.alloc_barrier(WARPS["chain"]) for _ in range(2)]
+        self.values_full = T.alloc_barrier(4)
 
 
 class System:
-    """What is prepared of a chunk, by each group in a slot of its own: W, negated, 64 columns of
-    keys a tile; inverse diag(beta); weights; exp(G)."""
+    """What is prepared of a chunk. W, negated, and inverse diag(beta) come late and go early, so
+    there is one slot for both groups; weights and exp(G) are by each group in a slot of its own."""
 
     def __init__(self, d_key):
-        self.w = [T.alloc_shared((2, CHUNK, 64), "bfloat16") for _ in range(d_key // 64)]
-        self.inverse, self.weights = [
-            T.alloc_shared((2, CHUNK, CHUNK), "bfloat16") for _ in range(2)
-        ]
+        self.w = T.alloc_shared((CHUNK, d_key), "bfloat16")
+        self.inverse = T.alloc_shared((CHUNK, CHUNK), "bfloat16")
+        self.weights = T.alloc_shared((2, CHUNK, CHUNK), "bfloat16")
         self.decays = T.alloc_shared((2, CHUNK), "float32")
         self.full = T.alloc_barrier([4] * 2)
+        self.solution_free = T.alloc_barrier(WARPS["chain"])
         self.free = T.alloc_barrier([WARPS["chain"]] * 2)
 
 
@@ -91,22 +93,25 @@ def load_rows(tensors, tiles, ahead, h, n):
 @T.macro
 def load_values(V, tiles, h, first, n):
     rows, columns = slice(n * CHUNK, (n + 1) * CHUNK), slice(first, first + COLUMNS)
-    T.mbarrier_wait_parity(tiles.values_free, n % 2 ^ 1)
     T.tma_copy(V[rows, h, columns], tiles.v, barrier=tiles.values_full)
     arrive(tiles.values_full)
 
 
 @T.macro
-def weigh(left, right, slot, gates, product, strictly=0):
-    """left right^T, times the decay from row j to row i where j is before i. What is above the
-    diagonal, where a decay may be infinite, is left out at the end, and not behind a branch."""
+def multiply(left, right, slot, product):
+    """Begin left right^T."""
     T.wgmma_gemm(
         *(left[slot, :, :], right[slot, :, :], product),
         transpose_B=True,
         policy=ROWS,
         clear_accum=True,
     )
-    T.wait_wgmma(0)
+
+
+@T.macro
+def weigh(gates, product, strictly=0):
+    """Times the decay from row j to row i where j is before i. What is above the diagonal, where a
+    decay may be infinite, is left out at the end, and not behind a branch."""
     for i, j in T.Parallel(CHUNK, CHUNK):
         product[i, j] *= T.exp2(gates[0, i] - gates[0, j])
     for i, j in T.Parallel(CHUNK, CHUNK):
@@ -114,155 +119,113 @@ def weigh(left, right, slot, gates, product, strictly=0):
 
 
 @T.macro
-def invert_blocks(factors, inverse):
-    """inverse = (1 + L)^-1 of the blocks L of 16 rows in `factors`, a row a thread: it is 1 + Z
-    where Z + Z L = -L, so a column of Z follows from those behind it."""
-    row = T.alloc_fragment((CHUNK, BLOCK), "float32")
-    T.clear(inverse)
-    for i in T.Parallel(CHUNK):
-        for j in T.unroll(BLOCK):
-            row[i, j] = -factors[i, j]
-        for n in T.unroll(BLOCK - 1):
-            for j in T.unroll(BLOCK - 1 - n):
-                row[i, j] -= row[i, BLOCK - 1 - n] * factors[i // BLOCK * BLOCK + BLOCK - 1 - n, j]
-        for j in T.unroll(BLOCK):
-            inverse[i, i // BLOCK * BLOCK + j] = row[i, j]
-        inverse[i, i] = 1
-
-
-@T.macro
-def join_blocks(system, inverse, size):
-    """Of blocks on the diagonal of `inverse` make blocks of twice their size: [[A, 0], [B, C]] has
-    the inverse [[A', 0], [-C' B A', C']]. Numbers are of float16, whose mantissa is that of tf32.
-    """
-    firsts = list(range(0, CHUNK, 2 * size))
-    products = [T.alloc_fragment((CHUNK, size), "float32") for _ in firsts]
-    factors, columns = [
-        [T.alloc_fragment((CHUNK, size), "float16") for _ in firsts] for _ in range(2)
-    ]
-    for n, first in enumerate(firsts):
-        here = slice(first, first + size)
-        T.wgmma_gemm(inverse, system[:, here], products[n], policy=ROWS, clear_accum=True)
-    T.wait_wgmma(0)
-    for n, first in enumerate(firsts):
-        here, below = slice(first, first + size), first // size + 1
-        for i, j in T.Parallel(CHUNK, size):
-            factors[n][i, j] = T.if_then_else(i // size == below, -products[n][i, j], 0)
-        T.copy(inverse[:, here], columns[n])
-        T.copy(columns[n], products[n])
-    for n, first in enumerate(firsts):
-        here = slice(first, first + size)
-        T.wgmma_gemm(factors[n], inverse[here, here], products[n], policy=ROWS)
-    T.wait_wgmma(0)
-    for n, first in enumerate(firsts):
-        T.copy(products[n], inverse[:, first : first + size])
-
-
-@T.macro
-def invert(product, system, factors, inverse):
-    """inverse = (1 + product)^-1; `system` and `factors` are for its numbers on the way."""
-    T.copy(product, system)
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        if i // BLOCK == j // BLOCK:
-            factors[i, j % BLOCK] = product[i, j]
-    invert_blocks(factors, inverse)
-    join_blocks(system, inverse, BLOCK)
-    join_blocks(system, inverse, 2 * BLOCK)
-
-
-@T.macro
-def corrections(inverse, gates, beta, k, slot, system, g):
-    """What updates follow from: inverse diag(beta), and W."""
+def corrections(inverse, gates, beta, system, left):
+    """What updates follow from: inverse diag(beta), and what W is the product of."""
     whole = T.alloc_fragment((CHUNK, CHUNK), "float16")
     scaled = T.alloc_fragment((CHUNK, CHUNK), "float32")
-    left = T.alloc_fragment((CHUNK, CHUNK), "bfloat16")
-    product = T.alloc_fragment((CHUNK, 64), "float32")
     T.copy(inverse, whole)
-    for i in T.Parallel(CHUNK):
-        system.decays[g, i] = T.exp2(gates[0, i])
     for i, j in T.Parallel(CHUNK, CHUNK):
         scaled[i, j] = whole[i, j] * beta[j]
-    T.copy(scaled, system.inverse[g, :, :])
     for i, j in T.Parallel(CHUNK, CHUNK):
         left[i, j] = -scaled[i, j] * T.exp2(gates[0, j])
-    for part, w in enumerate(system.w):
-        columns = slice(part * 64, (part + 1) * 64)
-        T.wgmma_gemm(left, k[slot, :, columns], product, policy=ROWS, clear_accum=True)
-        T.wait_wgmma(0)
-        T.copy(product, w[g, :, :])
+    T.copy(scaled, system.inverse)
 
 
 @T.macro
-def prepare(g, pairs, h, tensors, tiles, system):
+def keep(k, slot, gates):
+    """Keys, times what is left of their rows' updates behind the chunk."""
+    rows = T.alloc_fragment(k.shape[1:], "bfloat16")
+    T.copy(k[slot, :, :], rows)
+    for i, d in T.Parallel(*k.shape[1:]):
+        rows[i, d] *= T.cast(T.exp2(gates[0, CHUNK - 1] - gates[0, i]), "bfloat16")
+    T.copy(rows, k[slot, :, :])
+
+
+@T.macro
+def prepare(g, pairs, h, tensors, load_values, tiles, system):
     """What group g of those that prepare does: every other chunk."""
     q, k = tiles.q, tiles.k
     gates, ahead = T.alloc_shared((1, CHUNK), "float32"), T.alloc_shared((2, CHUNK), "float32")
     beta = T.alloc_shared((CHUNK,), "float32")
-    factors = T.alloc_shared((CHUNK, BLOCK), "float32")
+    blocks = T.alloc_shared((CHUNK, BLOCK), "float32")
     inverse, numbers = [T.alloc_shared((CHUNK, CHUNK), "float16") for _ in range(2)]
     product = T.alloc_fragment((CHUNK, CHUNK), "float32")
+    left = T.alloc_fragment((CHUNK, CHUNK), "bfloat16")
     if pairs > 0:
         load_rows(tensors, tiles, ahead, h, g)
     for pair in T.serial(pairs):
         n = 2 * pair + g
         slot = n % SLOTS
+        T.mbarrier_wait_parity(tiles.rows_full[slot], n // SLOTS % 2)
+        multiply(k, k, slot, product)
         T.ptx_wait_group(0)
         for i in T.Parallel(CHUNK):
             gates[0, i] = T.max(ahead[0, i] * LOG2_E, LEAST_GATE)
             beta[i] = ahead[1, i]
         T.cumsum(gates, dim=1)
-        T.mbarrier_wait_parity(tiles.rows_full[slot], n // SLOTS % 2)
-        weigh(k, k, slot, gates, product, 1)
+        T.wait_wgmma(0)
+        weigh(gates, product, 1)
         for i, j in T.Parallel(CHUNK, CHUNK):
             product[i, j] *= beta[i]
-        invert(product, numbers, factors, inverse)
+        invert(product, blocks, numbers, inverse)
+        # Beside what follows.
+        multiply(q, k, slot, product)
+        # All of this group's last chunk is done.
         T.mbarrier_wait_parity(system.free[g], pair % 2 ^ 1)
-        corrections(inverse, gates, beta, k, slot, system, g)
-        weigh(q, k, slot, gates, product)
-        T.copy(product, system.weights[g, :, :])
-        # What is left of a row's update behind the chunk.
-        for i, d in T.Parallel(*k.shape[1:]):
-            kept = T.exp2(gates[0, CHUNK - 1] - gates[0, i])
-            k[slot, i, d] *= T.cast(kept, "bfloat16")
-        T.fence_proxy_async()
-        arrive(system.full, g)
-        # Into the slot of the chunk before this one: who waited for the chain earlier would keep
-        # this chunk from it.
         if pair + 1 < pairs:
             load_rows(tensors, tiles, ahead, h, n + 2)
+        for i in T.Parallel(CHUNK):
+            system.decays[g, i] = T.exp2(gates[0, i])
+        T.wait_wgmma(0)
+        weigh(gates, product)
+        T.copy(product, system.weights[g, :, :])
+        # The chunk before has its updates. Of two phases that may be on their way, one waits for
+        # the next one: what is above has waited for the other.
+        T.mbarrier_wait_parity(system.solution_free, n % 2 ^ 1)
+        corrections(inverse, gates, beta, system, left)
+        for first in [*range(0, k.shape[2], 64)]:
+            columns = slice(first, first + 64)
+            T.wgmma_gemm(left, k[slot, :, columns], product, policy=ROWS, clear_accum=True)
+            if first == 0:
+                load_values(n)
+            T.wait_wgmma(0)
+            T.copy(product, system.w[:, columns])
+        keep(k, slot, gates)
+        T.fence_proxy_async()
+        arrive(system.full, g)
 
 
 @T.macro
-def update(before, v, system, g, product, updates):
+def update(before, v, system, product, updates):
     """inverse diag(beta) V - W S of a chunk, transposed, half of its rows at a time: that takes
     fewer registers."""
     for half, into in enumerate(updates):
         rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
         T.wgmma_gemm(
-            *(v, system.inverse[g, rows, :], product),
+            *(v, system.inverse[rows, :], product),
             transpose_A=True,
             transpose_B=True,
             policy=ROWS,
             clear_accum=True,
         )
-        for part, w in enumerate(system.w):
-            T.wgmma_gemm(before[part], w[g, rows, :], product, transpose_B=True, policy=ROWS)
+        T.wgmma_gemm(before, system.w[rows, :], product, transpose_B=True, policy=ROWS)
         T.wait_wgmma(0)
         T.copy(product, into)
 
 
 @T.macro
-def output(half, before, q, slot, system, g, product, updates):
-    """Results of half of the rows, transposed."""
+def begin_output(half, before, q, slot, product):
+    """Begin what results of half of the rows, transposed, have from the state before."""
     rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
-    for part, piece in enumerate(before):
-        T.wgmma_gemm(
-            *(piece, q[slot, rows, part * 64 : (part + 1) * 64], product),
-            transpose_B=True,
-            policy=ROWS,
-            clear_accum=part == 0,
-        )
-    T.wait_wgmma(0)
+    T.wgmma_gemm(
+        *(before, q[slot, rows, :], product), transpose_B=True, policy=ROWS, clear_accum=True
+    )
+
+
+@T.macro
+def end_output(half, system, g, product, updates):
+    """The same, and what they have from the updates."""
+    rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
     for d, i in T.Parallel(COLUMNS, CHUNK // 2):
         product[d, i] *= system.decays[g, half * CHUNK // 2 + i]
     for part, piece in enumerate(updates):
@@ -274,37 +237,36 @@ def output(half, before, q, slot, system, g, product, updates):
 
 
 @T.macro
-def chain(pairs, h, first, V, Out, tiles, system):
+def chain(pairs, h, first, Out, tiles, system):
     """The states from chunk to chunk, transposed, of the values from column `first` on."""
     q, k, v = tiles.q, tiles.k, tiles.v
-    d_key, length = k.shape[2], V.shape[0]
+    d_key, length = k.shape[2], Out.shape[0]
     state = T.alloc_fragment((COLUMNS, d_key), "float32")
-    before = [T.alloc_fragment((COLUMNS, 64), "bfloat16") for _ in range(d_key // 64)]
+    before = T.alloc_fragment((COLUMNS, d_key), "bfloat16")
     product = T.alloc_fragment((COLUMNS, CHUNK // 2), "float32")
     updates = [T.alloc_fragment((COLUMNS, CHUNK // 2), "bfloat16") for _ in range(2)]
     T.clear(state)
-    if pairs > 0:
-        load_values(V, tiles, h, first, 0)
     for n in T.serial(2 * pairs):
         slot, g = n % SLOTS, n % 2
-        for part, piece in enumerate(before):
-            for d, j in T.Parallel(COLUMNS, 64):
-                piece[d, j] = state[d, part * 64 + j]
+        T.copy(state, before)
         T.mbarrier_wait_parity(tiles.values_full, n % 2)
         T.mbarrier_wait_parity(tiles.rows_full[slot], n // SLOTS % 2)
         T.mbarrier_wait_parity(system.full[g], n // 2 % 2)
-        update(before, v, system, g, product, updates)
-        arrive(tiles.values_free)
+        update(before, v, system, product, updates)
+        arrive(system.solution_free)
+        # Beside the state's.
+        begin_output(0, before, q, slot, product)
         for d, j in T.Parallel(COLUMNS, d_key):
             state[d, j] *= system.decays[g, CHUNK - 1]
         for half, piece in enumerate(updates):
             rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
             T.wgmma_gemm(piece, k[slot, rows, :], state, policy=ROWS)
-        if n + 1 < 2 * pairs:
-            load_values(V, tiles, h, first, n + 1)
-        T.wait_wgmma(0)
+        T.wait_wgmma(2)
         for half in T.unroll(2, explicit=True):
-            output(half, before, q, slot, system, g, product, updates)
+            if half == 1:
+                begin_output(half, before, q, slot, product)
+                T.wait_wgmma(0)
+            end_output(half, system, g, product, updates)
             if half == 1:
                 arrive(system.free, g)
                 arrive(tiles.rows_free, slot)
@@ -338,11 +300,12 @@ def delta_rule_by_roles(heads, d_key=128, d_value=128):
             T.annotate_ws_schedule(schedule())
             tiles, system = Tiles(d_key), System(d_key)
             pairs = T.ceildiv(length, 2 * CHUNK)
+            values = partial(load_values, V, tiles, h, bx * COLUMNS)
             for g, role in enumerate(["prepare0", "prepare1"]):
                 with T.ws_role(role):
-                    prepare(g, pairs, h, (Q, K, Gate, Beta), tiles, system)
+                    prepare(g, pairs, h, (Q, K, Gate, Beta), values, tiles, system)
             with T.ws_role("chain"):
-                chain(pairs, h, bx * COLUMNS, V, Out, tiles, system)
+                chain(pairs, h, bx * COLUMNS, Out, tiles, system)
 
     return main
 

@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 from delta_rule import (
+    BLOCK,
     CHUNK,
     FAST_MATH,
     KEY,
@@ -83,9 +84,8 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             factor = T.alloc_shared((chunk, d_key), "bfloat16")
             beta = T.alloc_shared((chunk,), "float32")
             log_decay = T.alloc_shared((chunk, d_key), "float32")
-            system_shared = T.alloc_shared((chunk, chunk), "float32")
-            inverse = T.alloc_shared((chunk, chunk), "float16")
-            below = T.alloc_shared((chunk, chunk), "float16")
+            blocks = T.alloc_shared((chunk, BLOCK), "float32")
+            inverse, numbers = [T.alloc_shared((chunk, chunk), "float16") for _ in range(2)]
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             total = T.alloc_fragment((2, d_key), "float32")
@@ -122,8 +122,7 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             T.copy(beta, BetaRows[n, h, :])
             for i, j in T.Parallel(chunk, chunk):
                 system[i, j] = T.if_then_else(i > j, -beta[i] * system[i, j], 0)
-            T.copy(system, system_shared)
-            invert(system_shared, inverse, below)
+            invert(system, blocks, numbers, inverse)
             for i, j in T.Parallel(chunk, chunk):
                 inverse_cast[i, j] = inverse[i, j] * beta[j]
             T.copy(inverse_cast, Inverse[n, h, :, :])

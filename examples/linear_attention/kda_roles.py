@@ -7,13 +7,13 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 from functools import partial
-from types import SimpleNamespace
 
 import torch
-from delta_rule import BLOCK, CHUNK, FAST_MATH, LOG2_E, check, off_zero
+from delta_rule import BLOCK, CHUNK, FAST_MATH, LOG2_E, check, invert, off_zero
 
 import tilelang
 import tilelang.language as T
+from tilelang.layout import make_linear_layout
 
 # A group that goes from chunk to chunk has the transposed state, values by keys, as accumulators:
 # rounded, they are the next products' left operand as they are, so nothing of a step passes through
@@ -24,160 +24,161 @@ SLOTS = 2
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 ROWS = T.GemmWarpPolicy.FullRow
 # Registers of a thread of each kind.
-CHAIN, PREPARE = 168, 88
+CHAIN, PREPARE = 160, 96
 
 
 @T.macro
-def decay_half(side, slot, gate, total, channel):
+def decay_half(side, slots, s, raw, total, channel):
     # Two channels of half a chunk's rows, from the middle on: q E, -k E and k / E of them, where
-    # E = exp(G - G[middle]), and in `total` what the gates sum up to, in base 2.
-    half, unrolled = gate.shape[0] // 2, 8
-    key, decay = [T.alloc_local((2,), "float32") for _ in "kd"]
+    # E = exp(G - G[middle]), and in `total` what the gates sum up to, in base 2. What some rows
+    # have is loaded first: compilers keep a load behind the stores in front of it.
+    half, unrolled = raw.gate.shape[0] // 2, 8
+    gate = T.alloc_local((unrolled, 2), "float32")
+    key, query = [T.alloc_local((unrolled, 2), "bfloat16") for _ in "kq"]
+    decay, inverse = [T.alloc_local((2,), "float32") for _ in range(2)]
     for block in T.serial(half // unrolled):
         for i in T.unroll(unrolled):
             step = block * unrolled + i
             row = half + step if side == 1 else half - 1 - step
             for c in T.vectorized(2):
-                key[c] = slot.k[row, channel + c]
+                gate[i, c] = raw.gate[row, channel + c]
+            for c in T.vectorized(2):
+                key[i, c] = raw.k[row, channel + c]
+            for c in T.vectorized(2):
+                query[i, c] = raw.q[row, channel + c]
+        for i in T.unroll(unrolled):
+            step = block * unrolled + i
+            row = half + step if side == 1 else half - 1 - step
             if side == 1:
                 for c in T.vectorized(2):
-                    total[c] += gate[row, channel + c] * LOG2_E
+                    total[c] += gate[i, c] * LOG2_E
             for c in T.vectorized(2):
                 decay[c] = T.exp2(total[c] if side == 1 else -total[c])
+                inverse[c] = T.exp2(-total[c] if side == 1 else total[c])
             for c in T.vectorized(2):
-                slot.k_column[row, channel + c] = key[c] * T.exp2(
-                    -total[c] if side == 1 else total[c]
-                )
-                slot.q[row, channel + c] = slot.q[row, channel + c] * decay[c]
-                slot.k[row, channel + c] = -(key[c] * decay[c])
+                slots.k_column[s, row, channel + c] = key[i, c] * inverse[c]
+                slots.q[s, row, channel + c] = query[i, c] * decay[c]
+                slots.k[s, row, channel + c] = -(key[i, c] * decay[c])
             if side == 0:
                 for c in T.vectorized(2):
-                    total[c] += gate[row, channel + c] * LOG2_E
+                    total[c] += gate[i, c] * LOG2_E
 
 
 @T.macro
-def decay_rows(slot, gate, thread):
+def decay_rows(slots, s, raw, thread):
     # A thread has two channels of half a chunk. Its numbers of both halves are constants of a
     # program of its own, since swizzles would cost as much as the arithmetic.
-    pairs = gate.shape[1] // 2
+    pairs = raw.gate.shape[1] // 2
     total = T.alloc_local((2,), "float32")
     channel = thread % pairs * 2
     for c in T.unroll(2):
         total[c] = 0
     if thread < pairs:
-        decay_half(0, slot, gate, total, channel)
+        decay_half(0, slots, s, raw, total, channel)
         for c in T.vectorized(2):
-            slot.decay[0, channel + c] = T.exp2(total[c])
+            slots.decay[s, 0, channel + c] = T.exp2(total[c])
     elif thread < 2 * pairs:
-        decay_half(1, slot, gate, total, channel)
+        decay_half(1, slots, s, raw, total, channel)
         for c in T.vectorized(2):
-            slot.decay[1, channel + c] = T.exp2(total[c])
+            slots.decay[s, 1, channel + c] = T.exp2(total[c])
 
 
 @T.macro
-def invert_blocks(factors, inverse):
-    # As delta_rule.invert_blocks, of the blocks' columns in `factors`.
-    chunk = inverse.shape[0]
-    column = T.alloc_fragment((chunk, BLOCK), "float32")
-    T.clear(inverse)
-    for j in T.Parallel(chunk):
-        for i in T.unroll(BLOCK):
-            column[j, i] = T.if_then_else(i == j % BLOCK, 1, 0)
-        for k in T.unroll(BLOCK - 1):
-            for i in T.unroll(k + 1, BLOCK):
-                column[j, i] -= factors[k, j // BLOCK * BLOCK + i] * column[j, k]
-        for i in T.unroll(BLOCK):
-            inverse[j // BLOCK * BLOCK + i, j] = column[j, i]
-
-
-@T.macro
-def join_blocks(system, inverse, below, size):
-    # As delta_rule.join_blocks, of a system in registers; what is added is left in `product`.
-    chunk = system.shape[0]
-    product = T.alloc_fragment((chunk, chunk), "float32")
-    factor = T.alloc_fragment((chunk, chunk), "float16")
-    for i, j in T.Parallel(chunk, chunk):
-        below[i, j] = T.if_then_else(
-            i // size == j // size + 1 and j // size % 2 == 0, system[i, j], 0
-        )
-    T.gemm(inverse, below, product, policy=ROWS, clear_accum=True)
-    T.copy(product, factor)
-    T.gemm(factor, inverse, product, policy=ROWS, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        product[i, j] = inverse[i, j] - product[i, j]
-    T.copy(product, inverse)
-
-
-@T.macro
-def invert(system, slot):
-    # The inverse of 1 + system, whose columns take beta: first of blocks of 16 rows.
-    chunk = system.shape[0]
-    invert_blocks(slot.factors, slot.half)
-    join_blocks(system, slot.half, slot.below, BLOCK)
-    join_blocks(system, slot.half, slot.below, 2 * BLOCK)
-    for i, j in T.Parallel(chunk, chunk):
-        slot.inverse[i, j] = slot.half[i, j] * slot.beta[j]
-
-
-@T.macro
-def prepare(slot):
+def prepare(slots, s, blocks, beta, load_next):
     # Of rows that have their decays, the inverse of the system, the queries' weights and, in the
     # place of -k E, its product with the inverse.
-    chunk = slot.q.shape[0]
-    system = T.alloc_fragment((chunk, chunk), "float32")
-    system_half = T.alloc_fragment((chunk, chunk), "float16")
-    scores = T.alloc_fragment((chunk, chunk), "float32")
-    T.gemm(slot.k, slot.k_column, system, transpose_B=True, policy=ROWS, clear_accum=True)
+    chunk, d_key = slots.k.shape[1:]
+    columns = slots.k_column[s, :, :]
+    product = T.alloc_fragment((chunk, chunk), "float32")
+    whole = T.alloc_fragment((chunk, chunk), "float16")
+    left = T.alloc_fragment((chunk, chunk), "bfloat16")
+    T.wgmma_gemm(
+        *(slots.k[s, :, :], columns, product), transpose_B=True, policy=ROWS, clear_accum=True
+    )
+    # Beside the product.
+    load_next()
+    T.wait_wgmma(0)
     for i, j in T.Parallel(chunk, chunk):
-        system[i, j] = T.if_then_else(i > j, -slot.beta[i] * system[i, j], 0)
+        product[i, j] = T.if_then_else(i > j, -beta[i] * product[i, j], 0)
+    invert(product, blocks, slots.numbers, slots.half, (s,))
+    T.copy(slots.half[s, :, :], whole)
     for i, j in T.Parallel(chunk, chunk):
-        if i // BLOCK == j // BLOCK:
-            slot.factors[j % BLOCK, i] = system[i, j]
-    T.copy(system, system_half)
-    invert(system_half, slot)
-    T.gemm(slot.q, slot.k_column, scores, transpose_B=True, policy=ROWS, clear_accum=True)
+        left[i, j] = whole[i, j] * beta[j]
+    T.copy(left, slots.inverse[s, :, :])
+    for first in [*range(0, d_key, 64)]:
+        here = slice(first, first + 64)
+        T.wgmma_gemm(left, slots.k[s, :, here], product, policy=ROWS, clear_accum=True)
+        T.wait_wgmma(0)
+        T.copy(product, slots.k[s, :, here])
+    # The chains' products see what threads wrote.
+    T.fence_proxy_async()
+    arrive(slots.solved, s)
+    T.wgmma_gemm(
+        *(slots.q[s, :, :], columns, product), transpose_B=True, policy=ROWS, clear_accum=True
+    )
+    T.wait_wgmma(0)
     for i, j in T.Parallel(chunk, chunk):
-        slot.weights[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-    for first in [*range(0, slot.k.shape[1], 64)]:
-        columns = slice(first, first + 64)
-        T.gemm(slot.inverse, slot.k[:, columns], scores, policy=ROWS, clear_accum=True)
-        T.copy(scores, slot.k[:, columns])
+        product[i, j] = T.if_then_else(i >= j, product[i, j], 0)
+    T.copy(product, slots.weights[s, :, :])
+    T.fence_proxy_async()
+    arrive(slots.weighed, s)
 
 
 @T.macro
-def step(slot, v, state, store, empty, s):
-    # The state behind a chunk, then its results, transposed, half of the rows at a time, which
-    # takes fewer registers.
-    columns, chunk, half = v.shape[1], v.shape[0], v.shape[0] // 2
-    before = T.alloc_fragment(state.shape, "bfloat16")
-    updates = T.alloc_fragment((columns, chunk), "float32")
-    updates_cast = T.alloc_fragment((columns, chunk), "bfloat16")
-    out = T.alloc_fragment((columns, half), "float32")
-    for j, d in T.Parallel(*state.shape):
-        state[j, d] *= slot.decay[0, d]
-    T.copy(state, before)
-    T.gemm(
-        *(v, slot.inverse, updates),
-        transpose_A=True,
-        transpose_B=True,
-        policy=ROWS,
-        clear_accum=True,
-    )
-    T.gemm(before, slot.k, updates, transpose_B=True, policy=ROWS)
-    T.copy(updates, updates_cast)
-    T.gemm(updates_cast, slot.k_column, state, policy=ROWS)
-    # Products of which one waits for none take registers from those that follow.
-    T.wait_wgmma(0)
-    for first in [0, half]:
-        rows = slice(first, first + half)
-        T.gemm(before, slot.q[rows, :], out, transpose_B=True, policy=ROWS, clear_accum=True)
-        T.gemm(updates_cast, slot.weights[rows, :], out, transpose_B=True, policy=ROWS)
+def update(v, before, slots, s, product, updates):
+    # Updates of a chunk, transposed, half of its rows at a time: that takes fewer registers.
+    half = v.shape[0] // 2
+    for part, into in enumerate(updates):
+        rows = slice(part * half, (part + 1) * half)
+        T.wgmma_gemm(
+            *(v, slots.inverse[s, rows, :], product),
+            transpose_A=True,
+            transpose_B=True,
+            policy=ROWS,
+            clear_accum=True,
+        )
+        T.wgmma_gemm(before, slots.k[s, rows, :], product, transpose_B=True, policy=ROWS)
         T.wait_wgmma(0)
-        if first > 0:
+        T.copy(product, into)
+
+
+@T.macro
+def step(slots, n, v, state, load_next, store, empty):
+    # The state behind a chunk and its results, transposed, half of the rows at a time.
+    s, columns, half = n % SLOTS, v.shape[1], v.shape[0] // 2
+    before = T.alloc_fragment(state.shape, "bfloat16")
+    product = T.alloc_fragment((columns, half), "float32")
+    updates = [T.alloc_fragment((columns, half), "bfloat16") for _ in range(2)]
+    for j, d in T.Parallel(*state.shape):
+        state[j, d] *= slots.decay[s, 0, d]
+    T.copy(state, before)
+    update(v, before, slots, s, product, updates)
+    for part in [0, 1]:
+        rows = slice(part * half, (part + 1) * half)
+        T.wgmma_gemm(
+            *(before, slots.q[s, rows, :], product),
+            transpose_B=True,
+            policy=ROWS,
+            clear_accum=True,
+        )
+        if part == 0:
+            # Beside the first results.
+            for piece, first in zip(updates, [0, half], strict=True):
+                k_column = slots.k_column[s, first : first + half, :]
+                T.wgmma_gemm(piece, k_column, state, policy=ROWS)
+            load_next()
+            T.mbarrier_wait_parity(slots.weighed[s], n // SLOTS % 2)
+        for piece, first in zip(updates, [0, half], strict=True):
+            weights = slots.weights[s, rows, first : first + half]
+            T.wgmma_gemm(piece, weights, product, transpose_B=True, policy=ROWS)
+        if part == 1:
+            # Beside the last results.
             for j, d in T.Parallel(*state.shape):
-                state[j, d] *= slot.decay[1, d]
-            T.mbarrier_arrive(empty[s])
-        store(first, out)
+                state[j, d] *= slots.decay[s, 1, d]
+        T.wait_wgmma(0)
+        if part == 1:
+            arrive(empty, s)
+        store(part * half, product)
 
 
 @T.macro
@@ -186,25 +187,66 @@ def store_columns(tensor, h, begin, column, first, tile):
         tensor[begin + first + i, h, column + j] = tile[j, i]
 
 
-def shared_slot(chunk, d_key, groups):
-    """What a chunk has in shared memory: rows, which take their decays in place, and what is made
-    of them."""
-    q, k, k_column = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(3)]
-    inverse = T.alloc_shared((chunk, chunk), "bfloat16")
-    return SimpleNamespace(
-        q=q,
-        k=k,
-        k_column=k_column,
-        v=[T.alloc_shared((chunk, COLUMNS), "bfloat16") for _ in range(groups)],
-        inverse=inverse,
-        # Not in use when `inverse` is written.
-        below=T.view(inverse, (chunk, chunk), "float16"),
-        half=T.alloc_shared((chunk, chunk), "float16"),
-        weights=T.alloc_shared((chunk, chunk), "bfloat16"),
-        factors=T.alloc_shared((BLOCK, chunk), "float32"),
-        decay=T.alloc_shared((2, d_key), "float32"),
-        beta=T.alloc_shared((chunk,), "float32"),
-    )
+@T.macro
+def arrive(barriers, slot=0):
+    """Each warp once, when all its lanes have come here."""
+    T.sync_warp()
+    if T.get_lane_idx() == 0:
+        T.mbarrier_arrive(barriers[slot])
+
+
+class Slots:
+    """What chunks have in shared memory: rows that have their decays, and what is made of them."""
+
+    def __init__(self, chunk, d_key):
+        rows, system = (SLOTS, chunk, d_key), (SLOTS, chunk, chunk)
+        self.q, self.k, self.k_column = [T.alloc_shared(rows, "bfloat16") for _ in range(3)]
+        self.numbers, self.half = [T.alloc_shared(system, "float16") for _ in range(2)]
+        # Written when the numbers on the way to them are not in use any more. Compilers know less
+        # of what a view's stores touch: one barrier for each.
+        self.inverse, self.weights = [
+            T.view(numbers, system, "bfloat16") for numbers in (self.numbers, self.half)
+        ]
+        self.decay = T.alloc_shared((SLOTS, 2, d_key), "float32")
+        # What updates follow from is there; what results follow from is, too.
+        self.solved, self.weighed = [T.alloc_barrier([4] * SLOTS) for _ in range(2)]
+
+
+class Rows:
+    """Keys, queries and gates of the next chunk as they come."""
+
+    def __init__(self, chunk, d_key):
+        self.k, self.q = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "kq"]
+        self.gate = T.alloc_shared((chunk, d_key), "float32")
+        # Only threads read them: whole rows, by one instruction of TMA each.
+        T.annotate_layout({t: make_linear_layout(t) for t in (self.k, self.q, self.gate)})
+        self.full = T.alloc_barrier([4] * SLOTS)
+
+
+@T.macro
+def load_rows(tensors, raw, h, n, chunks):
+    """Ask for what chunk n has, if there is one."""
+    if n < chunks:
+        rows = slice(n * raw.k.shape[0], (n + 1) * raw.k.shape[0])
+        for tensor, tile in zip(tensors, (raw.k, raw.q, raw.gate), strict=True):
+            T.tma_copy(tensor[rows, h, :], tile, barrier=raw.full[n % SLOTS])
+        arrive(raw.full, n % SLOTS)
+
+
+@T.macro
+def follow(load, free, g, n, chunks):
+    """The next chunk's values, when all warps have used these."""
+    arrive(free, g)
+    if n + 1 < chunks:
+        load(n + 1)
+
+
+@T.macro
+def load_values(V, v, full, free, g, h, first, n):
+    chunk, columns = v.shape
+    T.mbarrier_wait_parity(free[g], n % 2 ^ 1)
+    T.tma_copy(V[n * chunk : (n + 1) * chunk, h, first : first + columns], v, barrier=full[g])
+    arrive(full, g)
 
 
 def check_sizes(chunk, d_key, d_value):
@@ -239,73 +281,50 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(d_value // columns, heads, threads=128 * (groups + SLOTS)) as (bx, h):
             chunks = T.ceildiv(length, chunk)
-            slots = [shared_slot(chunk, d_key, groups) for _ in range(SLOTS)]
-            gate = T.alloc_shared((chunk, d_key), "float32")
-            # Gates are there; rows are; values are; all is made; the slot may be filled.
-            gates_full, rows_full, values_full = [T.alloc_barrier([1] * SLOTS) for _ in range(3)]
-            made, empty = T.alloc_barrier([128] * SLOTS), T.alloc_barrier([128 * groups] * SLOTS)
+            slots, raw = Slots(chunk, d_key), Rows(chunk, d_key)
+            values = [T.alloc_shared((chunk, COLUMNS), "bfloat16") for _ in range(groups)]
+            values_full, values_free = [T.alloc_barrier([4] * groups) for _ in range(2)]
+            empty = T.alloc_barrier([4 * groups] * SLOTS)
             thread = T.get_thread_binding() % 128
+            for s in [*range(SLOTS)]:
+                with T.ws(groups + s):
+                    T.set_max_nreg(PREPARE, False)
+                    blocks = T.alloc_shared((chunk, BLOCK), "float32")
+                    beta, ahead = [T.alloc_shared((chunk,), "float32") for _ in range(2)]
+                    if s == 0:
+                        load_rows((K, Q, Gate), raw, h, 0, chunks)
+                    T.async_copy(Beta[s * chunk : (s + 1) * chunk, h], ahead)
+                    for turn in T.serial(T.ceildiv(chunks - s, SLOTS)):
+                        n = turn * SLOTS + s
+                        T.mbarrier_wait_parity(empty[s], turn % 2 ^ 1)
+                        T.ptx_wait_group(0)
+                        for i in T.Parallel(chunk):
+                            beta[i] = off_zero(ahead[i])
+                        T.async_copy(Beta[(n + SLOTS) * chunk : (n + SLOTS + 1) * chunk, h], ahead)
+                        T.mbarrier_wait_parity(raw.full[s], turn % 2)
+                        decay_rows(slots, s, raw, thread)
+                        # In front of the arrival below, which tells others of what threads wrote.
+                        T.fence_proxy_async()
+                        T.sync_threads(1 + s, 128)
+                        following = partial(load_rows, (K, Q, Gate), raw, h, n + 1, chunks)
+                        prepare(slots, s, blocks, beta, following)
+                    T.ptx_wait_group(0)
             for g in [*range(groups)]:
                 with T.ws(g):
                     T.set_max_nreg(CHAIN, True)
                     state = T.alloc_fragment((COLUMNS, d_key), "float32")
                     first = bx * columns + g * COLUMNS
+                    load = partial(load_values, V, values[g], values_full, values_free, g, h, first)
                     T.clear(state)
-                    for turn in T.serial(T.ceildiv(chunks, SLOTS)):
-                        for s in [*range(SLOTS)]:
-                            n = turn * SLOTS + s
-                            if n < chunks:
-                                slot = slots[s]
-                                T.mbarrier_wait_parity(values_full[s], turn % 2)
-                                T.mbarrier_wait_parity(made[s], turn % 2)
-                                store = partial(store_columns, Out, h, n * chunk, first)
-                                step(slot, slot.v[g], state, store, empty, s)
-            for s in [*range(SLOTS)]:
-                with T.ws(groups + s):
-                    T.set_max_nreg(PREPARE, False)
-                    slot = slots[s]
-                    if s == 0 and chunks > 0:
-                        T.tma_copy(Gate[0:chunk, h, :], gate, barrier=gates_full[0])
-                        T.sync_warp()
-                        if thread == 0:
-                            T.mbarrier_arrive(gates_full[0])
-                    for turn in T.serial(T.ceildiv(chunks - s, SLOTS)):
-                        n = turn * SLOTS + s
-                        rows = slice(n * chunk, (n + 1) * chunk)
-                        T.mbarrier_wait_parity(empty[s], turn % 2 ^ 1)
-                        T.tma_copy(K[rows, h, :], slot.k, barrier=rows_full[s])
-                        T.tma_copy(Q[rows, h, :], slot.q, barrier=rows_full[s])
-                        for g in [*range(groups)]:
-                            first = bx * columns + g * COLUMNS
-                            T.tma_copy(
-                                V[rows, h, first : first + COLUMNS],
-                                slot.v[g],
-                                barrier=values_full[s],
-                            )
-                        # Whoever copies tells the barriers first how many bytes come.
-                        T.sync_warp()
-                        if thread == 0:
-                            T.mbarrier_arrive(rows_full[s])
-                            T.mbarrier_arrive(values_full[s])
-                        for i in T.Parallel(chunk):
-                            slot.beta[i] = off_zero(Beta[n * chunk + i, h])
-                        T.mbarrier_wait_parity(gates_full[s], turn % 2)
-                        T.mbarrier_wait_parity(rows_full[s], turn % 2)
-                        decay_rows(slot, gate, thread)
-                        if n + 1 < chunks:
-                            T.sync_threads(1 + s, 128)
-                            T.tma_copy(
-                                Gate[(n + 1) * chunk : (n + 2) * chunk, h, :],
-                                gate,
-                                barrier=gates_full[(s + 1) % SLOTS],
-                            )
-                            T.sync_warp()
-                            if thread == 0:
-                                T.mbarrier_arrive(gates_full[(s + 1) % SLOTS])
-                        prepare(slot)
-                        # The chains' products and the next loads see what threads wrote.
-                        T.fence_proxy_async()
-                        T.mbarrier_arrive(made[s])
+                    if chunks > 0:
+                        load(0)
+                    for n in T.serial(chunks):
+                        s = n % SLOTS
+                        T.mbarrier_wait_parity(values_full[g], n % 2)
+                        T.mbarrier_wait_parity(slots.solved[s], n // SLOTS % 2)
+                        following = partial(follow, load, values_free, g, n, chunks)
+                        store = partial(store_columns, Out, h, n * chunk, first)
+                        step(slots, n, values[g], state, following, store, empty)
 
     return main
 
