@@ -16,8 +16,8 @@ import tilelang.language as T
 # Heads of a block, which go from chunk to chunk beside each other.
 HEADS = 3
 GROUPS = tuple(f"head{g}" for g in range(HEADS))
-# Versions of tiles. Each of B is for the second half of a step: the next one comes in the first.
-DEPTHS = {"c": 2, "b": 1, "scores": 2, **dict.fromkeys(GROUPS, 2)}
+# Versions of tiles. Scores are read early in a step, so that the next ones come in time.
+DEPTHS = {"c": 2, "b": 2, "scores": 1, **dict.fromkeys(GROUPS, 2)}
 ROWS = T.GemmWarpPolicy.FullRow
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
@@ -62,35 +62,23 @@ def load(tensors, tiles, first, n):
     X, B, C, Decays, Scores = tensors
     rows = slice(n * CHUNK, (n + 1) * CHUNK)
     fill("c", [(C[rows, :], tiles.c)])
-    fill("scores", [(Scores[rows, :], tiles.scores)])
     for g, name in enumerate(GROUPS):
         h = first + g
         fill(name, [(Decays[n, h, :, :], tiles.decays[g]), (X[rows, h, :], tiles.x[g])])
     fill("b", [(B[rows, :], tiles.b)])
+    fill("scores", [(Scores[rows, :], tiles.scores)])
 
 
 @T.macro
 def step(g, tiles, own, fragments, target):
-    """A chunk of a head, as `scan_rows` in chunk_scan.py."""
+    """A chunk of a head, as `scan_rows` in chunk_scan.py. Both products that the state is in begin
+    first, and the weights are made beside them."""
     (scaled, y_shared, state_shared), (state, y, weights) = own, fragments
     x, decays = tiles.x[g], tiles.decays[g]
     d_state, width = state.shape
-    # Threads write `y_shared` behind the next barrier.
-    T.tma_store_wait(0)
     in_c = T.consumer_wait("c")
     T.wgmma_gemm(tiles.c[in_c, :, :], state_shared, y, policy=ROWS, clear_accum=True)
     mine = T.consumer_wait(GROUPS[g])
-    in_scores = T.consumer_wait("scores")
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        # Where j > i the exponent has no bound, and the score is zero.
-        decay = T.exp2(T.min(decays[mine, 0, i] - decays[mine, 1, j], 100))
-        weights[i, j] = tiles.scores[in_scores, i, j] * decay
-    T.consumer_release("scores")
-    T.wait_wgmma(0)
-    T.consumer_release("c")
-    for i, p in T.Parallel(CHUNK, width):
-        y[i, p] *= T.exp2(decays[mine, 0, i])
-    T.wgmma_gemm(weights, x[mine, :, :], y, policy=ROWS)
     total = decays[mine, 0, CHUNK - 1]
     for i, p in T.Parallel(CHUNK, width):
         scaled[i, p] = x[mine, i, p] * T.exp2(total - decays[mine, 1, i])
@@ -98,13 +86,27 @@ def step(g, tiles, own, fragments, target):
         state[s, p] *= T.exp2(total)
     in_b = T.consumer_wait("b")
     T.wgmma_gemm(tiles.b[in_b, :, :], scaled, state, transpose_A=True, policy=ROWS)
+    in_scores = T.consumer_wait("scores")
+    for i, j in T.Parallel(CHUNK, CHUNK):
+        # Where j > i the exponent has no bound, and the score is zero.
+        decay = T.exp2(T.min(decays[mine, 0, i] - decays[mine, 1, j], 100))
+        weights[i, j] = tiles.scores[in_scores, i, j] * decay
+    T.consumer_release("scores")
     T.wait_wgmma(1)
+    T.consumer_release("c")
+    for i, p in T.Parallel(CHUNK, width):
+        y[i, p] *= T.exp2(decays[mine, 0, i])
+    T.wgmma_gemm(weights, x[mine, :, :], y, policy=ROWS)
+    T.wait_wgmma(1)
+    T.consumer_release("b")
+    T.tma_store_wait(0)
+    # No warp's product reads `state_shared` any more, and no store `y_shared`.
+    T.sync_threads(8 + g, 128)
+    T.copy(state, state_shared)
+    T.wait_wgmma(0)
     T.consumer_release(GROUPS[g])
     T.copy(y, y_shared)
     T.tma_copy(y_shared, target)
-    T.wait_wgmma(0)
-    T.consumer_release("b")
-    T.copy(state, state_shared)
 
 
 @T.macro

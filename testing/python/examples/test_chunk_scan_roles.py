@@ -89,4 +89,4 @@ def test_registers(example, monkeypatch):
     program = example.chunk_scan_by_roles(640, 132)
     (usage,) = tilelang.compile(program, execution_backend="emulate").resource_usage.values()
     assert usage.advisories == ()
-    assert usage.spill_stores <= 64
+    assert usage.spill_stores <= 96
