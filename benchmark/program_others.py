@@ -24,6 +24,8 @@ import tilelang
 
 def chunk_scan() -> Program:
     own, heads, d_state, width = example("chunk_scan"), 640, 128, 64
+    roles = example("chunk_scan_roles")
+    blocks = roles.processors()
 
     def case(kernels, device, length):
         x = normal(length, heads, width, device=device)
@@ -32,11 +34,12 @@ def chunk_scan() -> Program:
         y, last = torch.empty_like(x), nothing(heads, d_state, width, device=device)
         decays = nothing(-(-length // own.CHUNK), heads, 2, own.CHUNK, device=device)
         scores = nothing(length, own.CHUNK, device=device, dtype=x.dtype)
+        counts = torch.zeros(blocks + 1, roles.HEADS, device=device, dtype=torch.int32)
 
         def ours():
             kernels[0](dt, a, decays)
             kernels[1](b, c, scores)
-            kernels[2](x, b, c, decays, scores, y, last)
+            kernels[2](x, b, c, decays, scores, y, last, counts)
             return [y, last]
 
         return Case(ours, lambda: own.reference(x, dt, a, b, c))
@@ -48,11 +51,15 @@ def chunk_scan() -> Program:
 
     return Program(
         "Mamba-2 chunk scan",
-        [own.chunk_decays, own.chunk_scores, own.scan_rows, own.chunk_scan],
+        [
+            *(own.chunk_decays, own.chunk_scores, roles.schedule, roles.Tiles.__init__),
+            *(roles.fill, roles.load, roles.step, roles.hand_over, roles.take_over, roles.part_of),
+            *(roles.scan, roles.chunk_scan_by_roles),
+        ],
         [
             compiled(own.chunk_decays, heads),
             compiled(own.chunk_scores, d_state=d_state),
-            compiled(own.chunk_scan, heads, d_state=d_state, width=width),
+            compiled(roles.chunk_scan_by_roles, heads, blocks, d_state=d_state, width=width),
         ],
         case,
         {"length": 139},

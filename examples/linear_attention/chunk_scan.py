@@ -158,14 +158,21 @@ def chunk_scan(heads, chunk=CHUNK, d_state=STATE, width=WIDTH):
     return main
 
 
-def forward(x, dt, a, b, c, chunk=CHUNK, **options):
-    """Y and the last state."""
+def prepare(x, dt, a, b, c, chunk=CHUNK, **options):
+    """Decays and scores of all chunks, and room for Y and for the last state: zeros, the one behind
+    an empty sequence."""
     (length, heads, width), d_state = x.shape, b.shape[1]
     decays = torch.empty(-(-length // chunk), heads, 2, chunk, device=x.device)
     scores = torch.empty(length, chunk, device=x.device, dtype=x.dtype)
-    y, last = torch.empty_like(x), torch.empty(heads, d_state, width, device=x.device)
     tilelang.compile(chunk_decays(heads, chunk), **options)(dt, a, decays)
     tilelang.compile(chunk_scores(chunk, d_state), **options)(b, c, scores)
+    return decays, scores, torch.empty_like(x), torch.zeros(heads, d_state, width, device=x.device)
+
+
+def forward(x, dt, a, b, c, chunk=CHUNK, **options):
+    """Y and the last state."""
+    (_, heads, width), d_state = x.shape, b.shape[1]
+    decays, scores, y, last = prepare(x, dt, a, b, c, chunk, **options)
     kernel = tilelang.compile(chunk_scan(heads, chunk, d_state, width), **options)
     kernel(x, b, c, decays, scores, y, last)
     return y, last
@@ -195,25 +202,29 @@ def reference(x, dt, a, b, c):
     return torch.stack(out), state
 
 
-def relative_error(length, heads, d_state, device="cpu"):
+def relative_error(form, length, heads, d_state, device="cpu"):
     """The larger of ||ours - reference|| / ||reference|| of Y and of the state."""
     torch.manual_seed(0)
     tensors = inputs(length, heads, d_state, device=device)
     return max(
         float((found.double() - wanted).norm() / wanted.norm())
-        for found, wanted in zip(forward(*tensors), reference(*tensors), strict=True)
+        for found, wanted in zip(form(*tensors), reference(*tensors), strict=True)
     )
+
+
+def check(form, description=__doc__, state=STATE, heads=1):
+    """A form at the sizes of the command line; `state` and `heads` are those without a GPU."""
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--length", type=int, default=4096 if gpu else 140)
+    parser.add_argument("--heads", type=int, default=80 if gpu else heads)
+    parser.add_argument("--state", type=int, default=128 if gpu else state)
+    arguments = parser.parse_args()
+    sizes = arguments.length, arguments.heads, arguments.state
+    error = relative_error(form, *sizes, "cuda" if gpu else "cpu")
+    assert error < 5e-3, f"relative error {error:.1e}, wanted under 5e-3"
+    print(f"length {arguments.length}, {arguments.heads} heads: relative error {error:.1e}")
 
 
 if __name__ == "__main__":
-    gpu = torch.cuda.is_available()
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=4096 if gpu else 140)
-    parser.add_argument("--heads", type=int, default=80 if gpu else 1)
-    parser.add_argument("--state", type=int, default=128 if gpu else STATE)
-    arguments = parser.parse_args()
-    error = relative_error(
-        arguments.length, arguments.heads, arguments.state, "cuda" if gpu else "cpu"
-    )
-    assert error < 5e-3, f"relative error {error:.1e}, wanted under 5e-3"
-    print(f"length {arguments.length}, {arguments.heads} heads: relative error {error:.1e}")
+    check(forward)

@@ -32,6 +32,7 @@ RUNS = {
     "block_sparse_gemm": ("--size 130 72 136", 1),
     "chunk_scan": ("--length 70", 1),
     "chunk_scan_backward": ("--length 70", 1),
+    "chunk_scan_roles": ("--length 70", 1),
     "convolution": ("--image 1 5 6 32", 3),
     "convolution_any_shape": ("--image 1 5 6 17", 3),
     "cross_entropy": ("--size 5 1003 1288", 2),

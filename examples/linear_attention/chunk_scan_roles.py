@@ -1,0 +1,240 @@
+"""The chunk scan of Mamba-2 (chunk_scan.py) by a schedule of roles, for Hopper: a group of warps
+loads, and three groups go from chunk to chunk with a head each. They share the tiles of B, of C and
+of the scores. All blocks have equal shares of all chunks, one block for each multiprocessor. Where
+a share ends inside of a sequence, the block stores the state in `Last`, and the next block goes on
+with it. Check it against float64.
+
+Runs on the GPU if there is one, else in the emulator, which needs none.
+"""
+
+import torch
+from chunk_scan import CHUNK, FAST_MATH, check, prepare
+
+import tilelang
+import tilelang.language as T
+
+# Heads of a block, which go from chunk to chunk beside each other.
+HEADS = 3
+GROUPS = tuple(f"head{g}" for g in range(HEADS))
+# Versions of tiles. Scores are read early in a step, so that the next ones come in time.
+DEPTHS = {"c": 2, "b": 2, "scores": 1, **dict.fromkeys(GROUPS, 2)}
+ROWS = T.GemmWarpPolicy.FullRow
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def schedule():
+    roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24)}
+    for g, name in enumerate(GROUPS, 1):
+        roles[name] = T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=160)
+    return T.WSSchedule(
+        num_warps=4 * HEADS + 4,
+        roles=roles,
+        pipelines={name: T.WSPipeline(depth) for name, depth in DEPTHS.items()},
+    )
+
+
+class Tiles:
+    """What the heads share, and what each has of its own, in as many versions as its pipeline."""
+
+    def __init__(self, d_state, width):
+        def versions(pipeline, *shape, dtype="float16"):
+            return T.alloc_shared((DEPTHS[pipeline], *shape), dtype)
+
+        self.c, self.b = [versions(name, CHUNK, d_state) for name in "cb"]
+        self.scores = versions("scores", CHUNK, CHUNK)
+        self.x = [versions(name, CHUNK, width) for name in GROUPS]
+        self.decays = [versions(name, 2, CHUNK, dtype="float32") for name in GROUPS]
+
+
+@T.macro
+def fill(pipeline, parts):
+    """Ask TMA for the next version of some tiles."""
+    version = T.producer_acquire(pipeline)
+    for source, tile in parts:
+        rest = (slice(None),) * (len(tile.shape) - 1)
+        T.tma_copy(source, tile[(version, *rest)], barrier=T.producer_barrier(pipeline, version))
+    T.producer_commit(pipeline)
+
+
+@T.macro
+def load(tensors, tiles, first, n):
+    """Ask for what the heads from `first` on take of chunk n, in the order in which they do."""
+    X, B, C, Decays, Scores = tensors
+    rows = slice(n * CHUNK, (n + 1) * CHUNK)
+    fill("c", [(C[rows, :], tiles.c)])
+    for g, name in enumerate(GROUPS):
+        h = first + g
+        fill(name, [(Decays[n, h, :, :], tiles.decays[g]), (X[rows, h, :], tiles.x[g])])
+    fill("b", [(B[rows, :], tiles.b)])
+    fill("scores", [(Scores[rows, :], tiles.scores)])
+
+
+@T.macro
+def step(g, tiles, own, fragments, target):
+    """A chunk of a head, as `scan_rows` in chunk_scan.py. Both products that the state is in begin
+    first, and the weights are made beside them."""
+    (scaled, y_shared, state_shared), (state, y, weights) = own, fragments
+    x, decays = tiles.x[g], tiles.decays[g]
+    d_state, width = state.shape
+    in_c = T.consumer_wait("c")
+    T.wgmma_gemm(tiles.c[in_c, :, :], state_shared, y, policy=ROWS, clear_accum=True)
+    mine = T.consumer_wait(GROUPS[g])
+    total = decays[mine, 0, CHUNK - 1]
+    for i, p in T.Parallel(CHUNK, width):
+        scaled[i, p] = x[mine, i, p] * T.exp2(total - decays[mine, 1, i])
+    for s, p in T.Parallel(d_state, width):
+        state[s, p] *= T.exp2(total)
+    in_b = T.consumer_wait("b")
+    T.wgmma_gemm(tiles.b[in_b, :, :], scaled, state, transpose_A=True, policy=ROWS)
+    in_scores = T.consumer_wait("scores")
+    for i, j in T.Parallel(CHUNK, CHUNK):
+        # Where j > i the exponent has no bound, and the score is zero.
+        decay = T.exp2(T.min(decays[mine, 0, i] - decays[mine, 1, j], 100))
+        weights[i, j] = tiles.scores[in_scores, i, j] * decay
+    T.consumer_release("scores")
+    T.wait_wgmma(1)
+    T.consumer_release("c")
+    for i, p in T.Parallel(CHUNK, width):
+        y[i, p] *= T.exp2(decays[mine, 0, i])
+    T.wgmma_gemm(weights, x[mine, :, :], y, policy=ROWS)
+    T.wait_wgmma(1)
+    T.consumer_release("b")
+    T.tma_store_wait(0)
+    # No warp's product reads `state_shared` any more, and no store `y_shared`.
+    T.sync_threads(8 + g, 128)
+    T.copy(state, state_shared)
+    T.wait_wgmma(0)
+    T.consumer_release(GROUPS[g])
+    T.copy(y, y_shared)
+    T.tma_copy(y_shared, target)
+
+
+@T.macro
+def hand_over(counts, block, g):
+    """Say that the warps of a group have stored the state."""
+    T.sync_warp()
+    if T.get_lane_idx() == 0:
+        T.atomic_add(counts[block, g], 1, memory_order="release")
+
+
+@T.macro
+def take_over(counts, block, g):
+    """Wait for the four warps that store the state. The last one that waits clears the count, for
+    the next launch."""
+    if T.get_lane_idx() == 0:
+        while T.atomic_load(counts[block, g], "acquire") < 4:
+            pass
+        if T.atomic_add(counts[block, g], 1, return_prev=True) == 7:
+            T.atomic_store(counts[block, g], 0, memory_order="relaxed")
+    T.sync_warp()
+
+
+def part_of(share, k):
+    """Of the k-th part of a block's share: its group of heads, the first chunk, and the one behind
+    the last."""
+    begin, end, chunks = share
+    group = T.ceildiv(end, chunks) - 1 - k
+    before = group * chunks
+    return group, T.max(begin - before, 0), T.min(end - before, chunks)
+
+
+@T.macro
+def scan(g, share, parts, block, tiles, Y, Last, Counts):
+    """What a group does: a head of each group of heads in the block's share."""
+    heads, d_state, width = Last.shape
+    scaled, y_shared = [T.alloc_shared((CHUNK, width), "float16") for _ in "xy"]
+    state_shared = T.alloc_shared((d_state, width), "float16")
+    state = T.alloc_fragment((d_state, width), "float32")
+    y = T.alloc_fragment((CHUNK, width), "float32")
+    weights = T.alloc_fragment((CHUNK, CHUNK), "float16")
+    for k in T.serial(parts):
+        group, first, end = part_of(share, k)
+        h = group * HEADS + g
+        T.clear(state)
+        if first > 0 and h < heads:
+            take_over(Counts, block, g)
+            T.copy(Last[h, :, :], state)
+        T.copy(state, state_shared)
+        for n in T.serial(first, end):
+            target = Y[n * CHUNK : (n + 1) * CHUNK, h, :]
+            step(g, tiles, (scaled, y_shared, state_shared), (state, y, weights), target)
+        if h < heads:
+            T.copy(state, Last[h, :, :])
+            if end < share[2]:
+                hand_over(Counts, block + 1, g)
+    T.tma_store_wait(0)
+
+
+def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
+    """The chunk scan of chunk_scan.py, of the same tensors, by at most `blocks` blocks. Counts are
+    zero in front of a launch and behind it. An empty sequence leaves `Last` as it is. A block waits
+    for nothing but the block in front of it, and not before it has done what the block behind it
+    waits for."""
+    if d_state not in (64, 128) or width != 64:
+        raise ValueError(
+            f"found states of {d_state} by {width}, wanted 64 or 128 by 64; chunk_scan.forward "
+            "takes others"
+        )
+    if heads < 1 or blocks < 1:
+        raise ValueError(f"found {heads} heads and {blocks} blocks, wanted at least one of each")
+    length, chunks = T.dynamic("length, chunks")
+    groups = -(-heads // HEADS)
+    blocks = min(blocks, groups)
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((length, heads, width), "float16"),
+        B: T.Tensor((length, d_state), "float16"),
+        C: T.Tensor((length, d_state), "float16"),
+        Decays: T.Tensor((chunks, heads, 2, CHUNK), "float32"),
+        Scores: T.Tensor((length, CHUNK), "float16"),
+        Y: T.Tensor((length, heads, width), "float16"),
+        Last: T.Tensor((heads, d_state, width), "float32"),
+        Counts: T.Tensor((blocks + 1, HEADS), "int32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        # None for an empty sequence.
+        grid = T.min(blocks, groups * chunks)
+        with T.Kernel(grid, threads=128 * (HEADS + 1)) as block:
+            T.annotate_ws_schedule(schedule())
+            tiles = Tiles(d_state, width)
+            # At least a sequence: a state is handed over once at most.
+            size = T.max(T.ceildiv(groups * chunks, blocks), chunks)
+            begin = block * size
+            end = T.min(begin + size, groups * chunks)
+            # A sequence that goes on in the next block comes first, one that another block has
+            # begun comes last.
+            parts = T.max(T.ceildiv(end, chunks) - begin // chunks, 0)
+            share = begin, end, chunks
+            with T.ws_role("load"):
+                for k in T.serial(parts):
+                    group, first, behind = part_of(share, k)
+                    for n in T.serial(first, behind):
+                        load((X, B, C, Decays, Scores), tiles, group * HEADS, n)
+            for g, name in enumerate(GROUPS):
+                with T.ws_role(name):
+                    scan(g, share, parts, block, tiles, Y, Last, Counts)
+
+    return main
+
+
+def processors():
+    """Multiprocessors of the GPU; a few blocks where there is none."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_properties().multi_processor_count
+    return 2
+
+
+def by_roles(x, dt, a, b, c, blocks=None):
+    """As chunk_scan.forward; chunks have 64 rows. Without `blocks`, one for each multiprocessor."""
+    (_, heads, width), d_state = x.shape, b.shape[1]
+    blocks = min(processors() if blocks is None else blocks, -(-heads // HEADS))
+    kernel = tilelang.compile(chunk_scan_by_roles(heads, blocks, d_state, width), target=HOPPER)
+    decays, scores, y, last = prepare(x, dt, a, b, c)
+    counts = torch.zeros(blocks + 1, HEADS, dtype=torch.int32, device=x.device)
+    kernel(x, b, c, decays, scores, y, last, counts)
+    return y, last
+
+
+if __name__ == "__main__":
+    check(by_roles, __doc__, state=64, heads=4)
