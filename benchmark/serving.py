@@ -175,7 +175,9 @@ def masked_gemm(fp8: bool) -> Program:
     own = example("grouped_gemm_masked")
     program = own.masked_matmul_fp8 if fp8 else own.masked_matmul
     # A group has 64 rows in the mean.
-    tile = {"block_M": 64, "threads": 128, "num_stages": 5 if fp8 else 8}
+    tile = {"block_M": 64, "threads": 128, "num_stages": 8}
+    if fp8:
+        tile = {"block_M": 64, "threads": 256, "num_stages": 4, "width": 256, "parts": 1}
 
     def case(kernels, device, rows, groups, most, N, K):
         tensors = own.inputs(spread(rows, groups), most, N, K, fp8, device)

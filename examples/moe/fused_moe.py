@@ -32,6 +32,9 @@ def route(X, Router, Chosen, Weights, Counts, k):
         first = T.alloc_fragment((rows,), T.float32)
         total = T.alloc_fragment((rows,), T.float32)
         values = T.alloc_shared((rows, k), T.float32)
+        # Additions to few places of the memory are made one after the other.
+        counts = T.alloc_shared((experts,), T.int32)
+        T.clear(counts)
         T.clear(scores)
         for n in T.Pipelined(T.ceildiv(hidden, step), num_stages=4):
             T.copy(X[bx * rows, n * step], x)
@@ -41,7 +44,8 @@ def route(X, Router, Chosen, Weights, Counts, k):
         for n in T.serial(k):
             T.reduce_max(scores, best, dim=1)
             for i, e in T.Parallel(rows, experts):
-                index[i, e] = T.if_then_else(scores[i, e] == best[i], e, experts)
+                # One that is there, where all are NaN.
+                index[i, e] = T.if_then_else(scores[i, e] == best[i], e, experts - 1)
             T.reduce_min(index, which, dim=1)
             for i, e in T.Parallel(rows, experts):
                 if e == which[i]:
@@ -52,10 +56,12 @@ def route(X, Router, Chosen, Weights, Counts, k):
                 values[i, n] = T.exp2((best[i] - first[i]) * LOG2_E)
                 if bx * rows + i < tokens:
                     Chosen[bx * rows + i, n] = which[i]
-                    T.atomic_add(Counts[0, which[i]], 1)
+                    T.atomic_add(counts[which[i]], 1)
         for i, n in T.Parallel(rows, k):
             if bx * rows + i < tokens:
                 Weights[bx * rows + i, n] = values[i, n] / total[i]
+        for e in T.Parallel(experts):
+            T.atomic_add(Counts[0, e], counts[e])
 
 
 @T.macro

@@ -29,6 +29,18 @@ def test_rows_behind_the_counts_are_in_no_result(example, device, counts, most, 
     assert error < (1e-2 if fp8 else torch.finfo(torch.bfloat16).eps)
 
 
+def test_warp_groups_share_columns(example, device):
+    tile = {"block_M": 64, "threads": 256, "width": 256, "parts": 1, "num_stages": 2}
+    source = example.masked_matmul_fp8(3, 132, 400, 144, **tile).get_kernel_source()
+    assert "wgmma_ss<64, 128, 32," in source
+    assert example.relative_error((70, 0, 5), 132, 400, 144, True, device, **tile) < 1e-2
+
+
+def test_tiles_begin_with_a_scale(example):
+    with pytest.raises(ValueError, match=r"found tiles of 1 \* 192 columns and scales for 128"):
+        example.masked_matmul_fp8(3, 64, 136, 144, width=192, parts=1)
+
+
 @FP8
 def test_a_compiled_kernel_takes_other_counts(example, device, fp8):
     a, b, *scales, _ = example.inputs((64, 64, 64), 64, 136, 144, fp8, device)
