@@ -373,9 +373,10 @@ def sampling() -> Program:
         "top-k and top-p sampling",
         [
             *(own.ordered, own.number_of, own.weight_of, own.threshold),
-            *(own.load, own.find_maxima, own.measure_maxima, own.list_parts, own.list_logits),
-            *(own.by_comparison, own.sort_by_place, own.sum_larger),
-            *(own.by_passes, own.measure_row, own.weigh, own.sum_up, own.draw, own.top_k_top_p),
+            *(own.load, own.find_lowest, own.list_tile, own.take, own.bin_of, own.trim),
+            *(own.by_comparison, own.sort_by_value, own.sum_of, own.keep_likely, own.draw_listed),
+            *(own.by_passes, own.measure_row, own.weigh, own.weigh_tile, own.sum_up, own.draw),
+            own.top_k_top_p,
         ],
         [
             lambda batch, vocabulary: own.top_k_top_p(
@@ -624,7 +625,7 @@ def indexer_top_k() -> Program:
         "rows chosen by the indexer",
         [
             *(own.ordered, own.find_digit, own.by_passes, own.load, own.count_digits),
-            *(own.list_tile, own.find_kth, own.choose, own.top_k),
+            *(own.list_tile, own.find_in_list, own.choose_near, own.choose, own.top_k),
         ],
         [lambda queries, length, k: own.top_k(k)],
         case,

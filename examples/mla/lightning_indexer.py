@@ -15,6 +15,7 @@ import tilelang.language as T
 
 LANES = 32
 DIGITS = 2048
+NEAR = 64  # keys that are compared with each other
 HIGH = T.uint32(2**16)
 
 
@@ -216,27 +217,54 @@ def list_tile(Scores, query, seen, first, guarded, least, keys, state):
 
 
 @T.macro
-def find_kth(kept, size, k, least, counts, found, above: T.Ref, wanted: T.Ref):
-    """`above` becomes how far the k-th largest key of a list is above `least`, or at least
-    DIGITS * (DIGITS - 1) if it is not near; `wanted` how many of that key are to be chosen."""
+def find_in_list(kept, size, k, least, above, counts, found):
+    """`find_digit` of how far the keys of a list are above `least`, divided by DIGITS; or of the
+    remainders of those whose quotient is `above`."""
     threads, each = counts.shape
     block = 4 * threads
-    wanted = k
-    above = T.uint32(0)
-    for upper in (True, False):
-        T.clear(counts)
-        for step in T.serial(T.ceildiv(size, block)):
-            for j in T.Parallel(block, coalesced_width=1):
-                n = step * block + j
-                if n < size:
-                    key = T.cast(kept[n] >> T.uint64(32), T.uint32) - least
-                    if upper or key // T.uint32(DIGITS) == above:
-                        value = key // T.uint32(DIGITS) if upper else key % T.uint32(DIGITS)
-                        digit = T.cast(T.min(value, T.uint32(DIGITS - 1)), T.int32)
-                        T.atomic_add(counts[digit // each, digit % each], 1)
-        find_digit(counts, wanted, found)
-        above = above * T.uint32(DIGITS) + T.cast(found[0], T.uint32)
-        wanted = found[1]
+    T.clear(counts)
+    for step in T.serial(T.ceildiv(size, block)):
+        for j in T.Parallel(block, coalesced_width=1):
+            n = step * block + j
+            if n < size:
+                key = T.cast(kept[n] >> T.uint64(32), T.uint32) - least
+                if above is None or key // T.uint32(DIGITS) == above:
+                    value = key // T.uint32(DIGITS) if above is None else key % T.uint32(DIGITS)
+                    digit = T.cast(T.min(value, T.uint32(DIGITS - 1)), T.int32)
+                    T.atomic_add(counts[digit // each, digit % each], 1)
+    find_digit(counts, k, found)
+
+
+@T.macro
+def choose_near(state, size, least, digit, wanted, query, Chosen):
+    """What of a list has a larger digit than its k-th key, and the `wanted` largest of those that
+    have the same `digit`, up to `NEAR`, which are compared with each other."""
+    kept, number, _, ends = state
+    k, (threads,) = Chosen.shape[1], number.shape
+    rows = T.alloc_shared((k,), T.int32)
+    near = T.alloc_shared((NEAR,), T.uint64)
+    T.clear(ends)
+    for step in T.serial(T.ceildiv(size, threads)):
+        for i in T.Parallel(threads):
+            if step * threads + i < size:
+                both = kept[step * threads + i]
+                own = (T.cast(both >> T.uint64(32), T.uint32) - least) // T.uint32(DIGITS)
+                if own > digit:
+                    place = T.atomic_add(ends[0], T.uint32(1), return_prev=True)
+                    T.atomic_store(rows[place], T.cast(both, T.int32), memory_order="relaxed")
+                elif own == digit:
+                    place = T.atomic_add(ends[1], T.uint32(1), return_prev=True)
+                    T.atomic_store(near[place], both, memory_order="relaxed")
+    for i in T.Parallel(NEAR):
+        if i < T.cast(ends[1], T.int32):
+            rank = T.alloc_var(T.int32, init=0)
+            for n in T.serial(T.cast(ends[1], T.int32)):
+                if near[n] > near[i]:
+                    rank += 1
+            if rank < wanted:
+                rows[k - wanted + rank] = T.cast(near[i], T.int32)
+    # In vectors.
+    T.copy(rows, Chosen[query, 0])
 
 
 @T.macro
@@ -274,14 +302,15 @@ def choose(state, size, kth, wanted, query, Chosen):
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=256, loads=3, listed=4096):
+def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. A sample of the scores tells a number that at least k reach,
     by its upper 11 bits; one pass lists those that do, up to `listed`. If they turn out to be too
-    few or too many, all scores tell that number. In the list, the k-th largest score is found by
-    how many have each value of 11 bits, and of the next ones; all that are larger are chosen then,
-    and as many equal ones as are missing. Where there are too many for the list, a digit of 8 bits
-    at a time is found by a pass over the row."""
+    few or too many, all scores tell that number. How many keys of the list have each value of 11
+    bits tells those of the k-th one: what has more is chosen, and what has the same is compared
+    with each other, or, if there is much of it, counted by the next 11 bits. Where there are too
+    many for the list, a digit of 8 bits at a time is found by a pass over the row. The sample has
+    `sampled` vectors of each thread, a tile of the pass `loads`."""
     queries, length = T.dynamic("queries, length")
     block = 4 * threads
     tile = loads * block
@@ -295,6 +324,7 @@ def top_k(k, threads=256, loads=3, listed=4096):
             # 48 registers: what a tile loads is in flight together, and five blocks have room.
             T.annotate_min_blocks_per_sm(1280 // threads)
             keys = T.alloc_fragment((loads, warps, width), T.uint32)
+            sample = T.alloc_fragment((sampled, warps, width), T.uint32)
             counts = T.alloc_shared((threads, each), T.int32)
             found = T.alloc_shared((3,), T.int32)
             # Of each a key in the upper half, its row in the lower one; a thread that finds no room
@@ -312,19 +342,22 @@ def top_k(k, threads=256, loads=3, listed=4096):
             else:
                 done = T.alloc_var(T.bool, init=False)
                 kth = T.alloc_var(T.uint32, init=T.uint32(0))
+                least = T.alloc_var(T.uint32, init=T.uint32(0))
                 wanted = T.alloc_var(T.int32, init=0)
+                near = T.alloc_var(T.int32, init=0)
                 size = T.alloc_var(T.int32, init=0)
                 tries = T.alloc_var(T.int32, init=T.if_then_else(seen > tile, 0, 1))
                 while not done and tries < 2:
                     # Of a sample, so many more that the number is hardly ever too large.
-                    share = T.cast(k, T.float32) * tile / T.cast(seen, T.float32)
-                    likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, tile)
+                    part = sampled * block
+                    share = T.cast(k, T.float32) * part / T.cast(seen, T.float32)
+                    likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, part)
                     wanted = T.if_then_else(tries == 0, likely, k)
-                    quads = T.if_then_else(tries == 0, seen // (4 * loads * warps), LANES)
-                    steps = T.if_then_else(tries == 0, 1, T.ceildiv(seen, tile))
-                    count_digits(Scores, query, seen, steps, quads, keys, counts)
+                    quads = T.if_then_else(tries == 0, seen // (4 * sampled * warps), LANES)
+                    steps = T.if_then_else(tries == 0, 1, T.ceildiv(seen, part))
+                    count_digits(Scores, query, seen, steps, quads, sample, counts)
                     find_digit(counts, wanted, found)
-                    least = T.alloc_var(T.uint32, init=T.cast(found[0], T.uint32) << T.uint32(21))
+                    least = T.cast(found[0], T.uint32) << T.uint32(21)
                     T.clear(ends)
                     for step in T.serial(seen // tile):
                         list_tile(Scores, query, seen, step * tile, False, least, keys, state)
@@ -333,12 +366,18 @@ def top_k(k, threads=256, loads=3, listed=4096):
                     size = T.cast(ends[0], T.int32)
                     # The least digit is that of NaN alone, and of what is not seen.
                     if least > 0 and size >= k and size <= listed:
-                        find_kth(kept, size, k, least, counts, found, kth, wanted)
-                        done = kth < T.uint32(DIGITS * (DIGITS - 1))
-                        kth = kth + least
+                        find_in_list(kept, size, k, least, None, counts, found)
+                        done = found[0] < DIGITS - 1
+                        kth = T.cast(found[0], T.uint32)
+                        near = found[2]
+                        wanted = found[1]
                     tries = tries + 1
-                if done:
-                    choose(state, size, kth, wanted, query, Chosen)
+                if done and near > NEAR:
+                    find_in_list(kept, size, wanted, least, kth, counts, found)
+                    kth = kth * T.uint32(DIGITS) + T.cast(found[0], T.uint32) + least
+                    choose(state, size, kth, found[1], query, Chosen)
+                elif done:
+                    choose_near(state, size, least, kth, wanted, query, Chosen)
                 else:
                     by_passes(Scores, Chosen, query, seen, block)
 

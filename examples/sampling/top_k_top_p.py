@@ -1,29 +1,29 @@
 """Sampling of the next token from the k most likely ones, and of these from the fewest that have a
-probability of p together. One pass over a row finds the largest logit of each of its parts, some
-thousand. A number that at least k of these reach bounds the k largest logits from below: the parts
-that reach it are read once more, and list what does, a few hundred logits, which are compared with
-each other. If there are more (a large k, many equals), thresholds are found by bisection of the
-logits' bits, into four parts at a time, each with a pass over the row. Check it against float64.
+probability of p together. A sample of the row tells a number that at least k logits reach, as good
+as certainly, and few more. One pass, through a ring of bulk copies, lists those that do, some
+hundred. Bins of these leave little more than k, which are sorted by comparison with each other. If
+the list has fewer than k, or no room (a large k, many equals), thresholds are found by bisection of
+the logits' bits, into four parts at a time, each with a pass over the row. Check it against
+float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
-import itertools
 
 import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.layout import make_fully_replicated_layout_fragment
 
 LOG2_E = 1.44269504
 PIVOTS = 3  # of a pass over the row
-LIST_PIVOTS = 7
 LANES = 32
 VECTOR = 4
 LINE = VECTOR * LANES  # the part of a row that a warp loads at once
-PARTS = 8  # threads that share a sum over a list
+PARTS = 4  # threads that share what a logit is compared with
+BINS = 512  # of a list
+GROUP = 2  # threads that share a part of the sample
 SMALL = {"threads": 32, "loads": 1, "ranked": 64}  # for a few hundred tokens
 LOWEST = 0x007FFFFF  # the key of -inf
 
@@ -85,11 +85,11 @@ def tiles_of(Logits, logits):
 
 
 @T.macro
-def load(Logits, row, tile, logits):
-    """A tile of a row, and what is below all logits behind the row's end."""
+def load(Logits, row, first, logits):
+    """A tile of a row from `first` on, and what is below all logits behind the row's end."""
     (loads, block), vocabulary = logits.shape, Logits.shape[1]
     for u, j in T.Parallel(loads, block):
-        at = (tile * loads + u) * block + j
+        at = first + u * block + j
         logits[u, j] = T.if_then_else(at < vocabulary, Logits[row, at], -T.infinity(T.float32))
 
 
@@ -102,7 +102,7 @@ def measure_row(source, by_weight, state):
     T.clear(weight)
     T.clear(number)
     for tile in T.serial(tiles_of(Logits, logits)):
-        load(Logits, row, tile, logits)
+        load(Logits, row, tile * loads * block, logits)
         for u in T.unroll(loads, explicit=True):
             for p, j in T.Parallel(PIVOTS, block):
                 if logits[u, j] >= pivots[p] and (tile * loads + u) * block + j < vocabulary:
@@ -115,42 +115,38 @@ def measure_row(source, by_weight, state):
 
 
 @T.macro
-def measure_maxima(source, by_weight, state):
-    """The same of parts' largest logits: their number alone."""
-    values, number = source
-    pivots, _, numbers = state
-    T.clear(number)
-    for c in T.unroll(values.shape[0], explicit=True):
-        for p, j in T.Parallel(*number.shape):
-            number[p, j] += T.cast(values[c, j] >= pivots[p], T.float32)
-    T.reduce_sum(number, numbers, dim=1)
-
-
-@T.macro
-def weigh(Logits, row, low, logits, of_lines):
-    """Of each line the largest logit, and the weights beside it of the logits from `low` on."""
+def weigh_tile(logits, low, first, apart, vocabulary, of_lines):
+    """Of each line of a tile the largest logit, and the weights beside it of those from `low` on.
+    The tile is what of the row is at `first`, and every `apart` logits behind it."""
     tops, weights, _ = of_lines
-    (loads, block), vocabulary = logits.shape, Logits.shape[1]
+    loads, block = logits.shape
     warps = block // LINE
     tile_tops = T.alloc_fragment((loads, warps), T.float32)
     tile_weights = T.alloc_fragment((loads, warps), T.float32)
     in_lines = T.reshape(logits, (loads, warps, LINE))
+    # Within a warp, so that none waits for another one before the next tile.
+    T.reduce_max(in_lines, tile_tops, dim=2)
+    for u, w, i in T.Parallel(loads, warps, LINE):
+        inside = first + u * apart + w * LINE + i < vocabulary
+        in_lines[u, w, i] = T.if_then_else(
+            inside and in_lines[u, w, i] >= low,
+            weight_of(in_lines[u, w, i], tile_tops[u, w]),
+            0,
+        )
+    T.reduce_sum(in_lines, tile_weights, dim=2)
+    for u, w in T.Parallel(loads, warps):
+        line = (first + u * apart) // LINE + w
+        tops[line // LANES, line % LANES] = tile_tops[u, w]
+        weights[line // LANES, line % LANES] = tile_weights[u, w]
+
+
+@T.macro
+def weigh(Logits, row, low, logits, of_lines):
+    """`weigh_tile` of a row."""
+    loads, block = logits.shape
     for tile in T.serial(tiles_of(Logits, logits)):
-        load(Logits, row, tile, logits)
-        # Within a warp, so that none waits for another one before the next tile.
-        T.reduce_max(in_lines, tile_tops, dim=2)
-        for u, w, i in T.Parallel(loads, warps, LINE):
-            inside = ((tile * loads + u) * warps + w) * LINE + i < vocabulary
-            in_lines[u, w, i] = T.if_then_else(
-                inside and in_lines[u, w, i] >= low,
-                weight_of(in_lines[u, w, i], tile_tops[u, w]),
-                0,
-            )
-        T.reduce_sum(in_lines, tile_weights, dim=2)
-        for u, w in T.Parallel(loads, warps):
-            line = (tile * loads + u) * warps + w
-            tops[line // LANES, line % LANES] = tile_tops[u, w]
-            weights[line // LANES, line % LANES] = tile_weights[u, w]
+        load(Logits, row, tile * loads * block, logits)
+        weigh_tile(logits, low, tile * loads * block, block, Logits.shape[1], of_lines)
 
 
 @T.macro
@@ -218,25 +214,17 @@ def draw(Logits, row, low, uniform, of_lines, top, until, Token):
 
 
 @T.macro
-def by_passes(Logits, row, k, p, uniform, Token, logits, state):
-    """Any row."""
-    (loads, block), vocabulary = logits.shape, Logits.shape[1]
-    # Of 32 lines, each a warp's part of a block.
-    groups = -(-tiles_of(Logits, logits) * loads * (block // LINE) // LANES)
+def by_passes(Logits, row, weighed, k, p, uniform, Token, logits, of_lines, state):
+    """Any row, whose lines may have been `weighed`."""
+    block, vocabulary, groups = logits.shape[1], Logits.shape[1], of_lines[0].shape[0]
     weight = T.alloc_fragment((PIVOTS, block), T.float32)
     number = T.alloc_fragment((PIVOTS, block), T.float32)
-    line_tops = T.alloc_shared((groups, LANES), T.float32)
-    line_weights = T.alloc_shared((groups, LANES), T.float32)
-    line_own = T.alloc_shared((groups, LANES), T.float32)
-    T.clear(line_own)
-    of_lines = (line_tops, line_weights, line_own)
     top = T.alloc_shared((1,), T.float32)
     until = T.alloc_shared((groups,), T.float32)
-    T.fill(line_tops, -T.infinity(T.float32))
-    T.clear(line_weights)
 
     low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
-    weigh(Logits, row, number_of(low), logits, of_lines)
+    if not weighed:
+        weigh(Logits, row, number_of(low), logits, of_lines)
     sum_up(of_lines, top, until)
     high = ordered(top[0]) + T.uint32(1)
     source = (Logits, row, top[0], logits, weight, number)
@@ -254,174 +242,259 @@ def by_passes(Logits, row, k, p, uniform, Token, logits, state):
 
 
 @T.macro
-def sort_by_place(listed, size, ordered_list, number, rank):
-    """Put a list in the order of the vocabulary, so that sums do not depend on the order in which
-    threads found the logits."""
-    values, places = listed
+def find_lowest(sample, wanted, lowest: T.Ref):
+    """`lowest` becomes a number that at least `wanted` of the sample reach, and few more: the
+    `wanted`-th largest of the largest ones of its parts."""
+    block = sample.shape[1]
+    groups = block // VECTOR // GROUP
+    of_block = T.alloc_fragment((block,), T.float32)
+    own = T.alloc_fragment((groups,), T.float32)
+    maxima = T.alloc_shared((groups,), T.float32)
+    number = T.alloc_fragment((groups, GROUP), T.float32)
+    larger = T.alloc_fragment((groups,), T.float32)
+    smallest = T.alloc_shared((1,), T.float32)
+    T.reduce_max(sample, of_block, dim=0)
+    T.reduce_max(T.reshape(of_block, (groups, block // groups)), own, dim=1)
+    T.copy(own, maxima)
+    T.clear(number)
+    for n in T.serial(groups // (GROUP * VECTOR)):
+        for v in T.unroll(VECTOR, explicit=True):
+            for g, part in T.Parallel(groups, GROUP):
+                other = (n * GROUP + part) * VECTOR + v
+                # 0 or 1, which one instruction gives, and another one adds.
+                number[g, part] += T.cast(maxima[other] > maxima[g], T.float32)
+    T.reduce_sum(number, larger, dim=1)
+    for g in T.Parallel(groups):
+        own[g] = T.if_then_else(larger[g] < wanted, maxima[g], T.infinity(T.float32))
+    T.reduce_min(own, smallest, dim=0)
+    # -inf is also what stands behind the end of the row.
+    lowest = T.max(smallest[0], lowest)
+
+
+@T.macro
+def list_tile(logits, first, apart, lowest, found, listed):
+    """Append the logits of a tile from `lowest` on, and their places. What the list has no room for
+    is counted alone."""
+    values, places, extremes = listed
+    loads, block = logits.shape
+    for u, j in T.Parallel(loads, block):
+        if logits[u, j] >= lowest:
+            at = T.atomic_add(found[0], 1, return_prev=True)
+            T.atomic_max(extremes[0], ordered(logits[u, j]))
+            T.atomic_max(extremes[1], ~ordered(logits[u, j]))
+            if at < values.shape[0]:
+                # Places in the list differ, so that stores need no order: no barriers.
+                T.atomic_store(values[at], logits[u, j], memory_order="relaxed")
+                T.atomic_store(places[at], first + u * apart + j, memory_order="relaxed")
+
+
+@T.macro
+def take(logits, first, apart, vocabulary, lists, lowest, found, listed, of_lines):
+    """A tile of a row: list what reaches `lowest`, or weigh its lines."""
+    if lists:
+        list_tile(logits, first, apart, lowest, found, listed)
+    else:
+        weigh_tile(logits, number_of(T.uint32(LOWEST)), first, apart, vocabulary, of_lines)
+
+
+@T.macro
+def bin_of(value, top, scale):
+    """Of larger numbers a smaller one; those that are far away are in the last one."""
+    distance = (top - value) * scale
+    return T.cast(T.if_then_else(distance < BINS - 1, distance, T.float32(BINS - 1)), T.int32)
+
+
+@T.macro
+def trim(listed, size, k, counts, trimmed, ends):
+    """Of a list the `k` largest logits, and those that have the bin of the last of them. Each warp
+    finds that bin for itself. `ends[0]`: how many they are."""
+    values, places, extremes = listed
+    value, place = trimmed
+    (threads,) = counts[1].shape
+    number, own, until = counts
+    each = BINS // LANES  # bins of a lane
+    last = T.alloc_fragment((threads,), T.int32)
+    top, least = number_of(extremes[0]), number_of(~extremes[1])
+    scale = T.if_then_else(top > least, T.min((BINS - 1) / (top - least), 1e30), T.float32(0))
+    for j in T.Parallel(values.shape[0], coalesced_width=1):
+        if j < size:
+            bin = bin_of(values[j], top, scale)
+            T.atomic_add(number[bin % each, bin // each], 1)
+    T.clear(own)
+    for b in T.unroll(each, explicit=True):
+        for i in T.Parallel(threads):
+            own[i] += number[b, i % LANES]
+    T.copy(own, until)
+    for distance in (1, 2, 4, 8, 16):
+        for i in T.Parallel(threads):
+            before = T.shfl_up(until[i], distance)
+            until[i] += T.if_then_else(i % LANES >= distance, before, 0)
+    for i in T.Parallel(threads):
+        last[i] = 0
+        if until[i] - own[i] < k and k <= until[i]:
+            before = T.alloc_var(T.int32, init=until[i] - own[i])
+            bin = T.alloc_var(T.int32, init=0)
+            while before + number[bin, i % LANES] < k:
+                before += number[bin, i % LANES]
+                bin += 1
+            last[i] = i % LANES * each + bin
+    for i in T.Parallel(threads):
+        last[i] = T.warp_reduce_max(last[i])
+    for step in T.unroll(values.shape[0] // threads, explicit=True):
+        for i in T.Parallel(threads):
+            j = step * threads + i
+            if j < size:
+                own_bin = bin_of(values[j], top, scale)
+                if own_bin <= last[i]:
+                    at = T.atomic_add(ends[0], 1, return_prev=True)
+                    if at < value.shape[0]:
+                        # Places in the list differ: no barriers.
+                        T.atomic_store(value[at], values[j], memory_order="relaxed")
+                        T.atomic_store(place[at], places[j], memory_order="relaxed")
+
+
+@T.macro
+def sort_by_value(trimmed, size, ordered_list, larger, equal, number, rank):
+    """Put a list in the order of its logits, the largest first. `larger`: how many are larger.
+    Equal ones are in any order. All threads compare some logits at a time, each with a part of the
+    list."""
+    values, places = trimmed
     value, place = ordered_list
     apiece = rank.shape[0]
-    T.fill(value, -T.infinity(T.float32))
     for step in T.serial(T.ceildiv(size, apiece)):
         T.clear(number)
         for n in T.serial(T.ceildiv(size, PARTS * VECTOR)):
             for v in T.unroll(VECTOR, explicit=True):
                 for i, part in T.Parallel(apiece, PARTS):
                     other = (n * PARTS + part) * VECTOR + v
-                    # The sign of a difference, which is shifted and added by one instruction.
-                    distance = places[other] - places[step * apiece + i]
-                    number[i, part] += T.cast(T.cast(distance, T.uint32) >> T.uint32(31), T.int32)
+                    # 0 or 1, which one instruction gives, and another one adds.
+                    is_larger = values[other] > values[step * apiece + i]
+                    number[i, part] += T.cast(is_larger, T.float32)
         T.reduce_sum(number, rank, dim=1)
         for i in T.Parallel(apiece):
             if step * apiece + i < size:
-                value[rank[i]] = values[step * apiece + i]
-                place[rank[i]] = places[step * apiece + i]
+                first = T.cast(rank[i], T.int32)
+                at = first + T.atomic_add(equal[first], 1, return_prev=True)
+                value[at] = values[step * apiece + i]
+                place[at] = places[step * apiece + i]
+                larger[at] = first
 
 
 @T.macro
-def sum_larger(value, weight, size, k, larger, number, rank, above, sum_above):
-    """`larger` of each of the `k` largest logits: the sum of the weights of larger ones."""
-    apiece = rank.shape[0]
-    for step in T.serial(T.ceildiv(size, apiece)):
-        T.clear(number)
-        T.clear(above)
-        for n in T.serial(T.ceildiv(size, PARTS * VECTOR)):
+def sum_of(sums, n):
+    """The first `n` weights together."""
+    within, of_lines = sums
+    last = T.max(n - 1, 0)
+    before = T.if_then_else(last < LANES, 0, of_lines[T.max(last // LANES - 1, 0)])
+    return T.if_then_else(n > 0, before + within[last // LANES, last % LANES], 0)
+
+
+@T.macro
+def keep_likely(value, larger, size, k, p, weight, sums, ends):
+    """`weight` of the logits that may be drawn, which are the first `ends[2]`, and 0 of others."""
+    ranked = value.shape[0]
+    for j in T.Parallel(ranked, coalesced_width=1):
+        weight[j] = 0
+        if j < size:
+            weight[j] = weight_of(value[j], value[0])
+            if larger[j] < k and (j + 1 == size or larger[T.min(j + 1, size - 1)] >= k):
+                ends[1] = j + 1
+        sums[0][j // LANES, j % LANES] = weight[j]
+    T.cumsum(sums[0], dim=1)
+    for i in T.Parallel(ranked // LANES):
+        sums[1][i] = sums[0][i, LANES - 1]
+    T.cumsum(sums[1], dim=0)
+    # All weights together are all of them, however sums are rounded.
+    some = T.max(p * sum_of(sums, ends[1]), 1e-30)
+    enough = T.if_then_else(p < 1, some, T.max_value(T.float32))
+    for j in T.Parallel(ranked, coalesced_width=1):
+        kept = T.alloc_var(T.bool, init=False)
+        if j < ends[1]:
+            kept = sum_of(sums, larger[j]) < enough
+        if kept:
+            behind = T.min(j + 1, ends[1] - 1)
+            if behind == j or not sum_of(sums, larger[behind]) < enough:
+                T.atomic_max(ends[2], j + 1)
+        else:
+            weight[j] = 0
+
+
+@T.macro
+def draw_listed(place, weight, size, target, threads, Token, row):
+    """The token: the first one, in the order of the vocabulary, at which the sum of weights exceeds
+    the target, or the last one that adds to it. A sum is a thread's, in the order of the list, in
+    which equal ones are next to each other: their order does not change it."""
+    total = T.alloc_fragment((threads,), T.float32)
+    exceeds = T.alloc_fragment((threads,), T.int32)
+    adds = T.alloc_fragment((threads,), T.int32)
+    first = T.alloc_shared((1,), T.int32)
+    last = T.alloc_shared((1,), T.int32)
+    T.fill(exceeds, T.max_value(T.int32))
+    T.clear(adds)
+    for step in T.serial(T.ceildiv(size, threads)):
+        T.clear(total)
+        for n in T.serial(T.ceildiv(size, VECTOR)):
             for v in T.unroll(VECTOR, explicit=True):
-                for i, part in T.Parallel(apiece, PARTS):
-                    other = (n * PARTS + part) * VECTOR + v
-                    # 0 or 1, which one instruction gives, and another one adds; all weights are
-                    # loaded, in vectors.
-                    is_larger = T.cast(value[other] > value[step * apiece + i], T.float32)
-                    number[i, part] += is_larger
-                    above[i, part] += is_larger * weight[other]
-        T.reduce_sum(number, rank, dim=1)
-        T.reduce_sum(above, sum_above, dim=1)
-        for i in T.Parallel(apiece):
-            if step * apiece + i < size and rank[i] < k:
-                larger[step * apiece + i] = sum_above[i]
+                for i in T.Parallel(threads):
+                    other = n * VECTOR + v
+                    before = place[other] <= place[step * threads + i]
+                    total[i] += T.if_then_else(before, weight[other], 0)
+        for i in T.Parallel(threads):
+            j = step * threads + i
+            if j < size and weight[j] > 0:
+                adds[i] = T.max(adds[i], place[j])
+                if total[i] > target:
+                    exceeds[i] = T.min(exceeds[i], place[j])
+    T.reduce_min(exceeds, first, dim=0)
+    T.reduce_max(adds, last, dim=0)
+    Token[row] = T.min(first[0], last[0])
 
 
 @T.macro
-def by_comparison(listed, size, apiece, top, k, p, uniform, row, Token):
-    """Of a list of logits that has the `k` largest and those equal to the last of them. All threads
-    compare `apiece` logits at a time, each with a part of the list."""
-    (ranked,) = listed[0].shape
-    lines = ranked // LANES
+def by_comparison(trimmed, size, k, p, uniform, threads, ends, row, Token):
+    """Of a list of logits that has the `k` largest and those equal to the last of them."""
+    (ranked,) = trimmed[0].shape
+    apiece = threads // PARTS
     value = T.alloc_shared((ranked,), T.float32)
     place = T.alloc_shared((ranked,), T.int32)
     weight = T.alloc_shared((ranked,), T.float32)
-    larger = T.alloc_shared((ranked,), T.float32)
-    prefix = T.alloc_shared((lines, LANES), T.float32)
-    line_sums = T.alloc_shared((lines,), T.float32)
-    first = T.alloc_shared((2,), T.int32)
-    number = T.alloc_fragment((apiece, PARTS), T.int32)
-    rank = T.alloc_fragment((apiece,), T.int32)
-    larger_ones = T.alloc_fragment((apiece, PARTS), T.float32)
-    value_rank = T.alloc_fragment((apiece,), T.float32)
-    above = T.alloc_fragment((apiece, PARTS), T.float32)
-    sum_above = T.alloc_fragment((apiece,), T.float32)
-    total = T.alloc_shared((1,), T.float32)
-    of_all = T.alloc_fragment((ranked,), T.float32)
-
-    sort_by_place(listed, size, (value, place), number, rank)
-    for j in T.Parallel(ranked, coalesced_width=1):
-        weight[j] = T.if_then_else(j < size, weight_of(value[j], top), 0)
-        larger[j] = T.infinity(T.float32)
-    sum_larger(value, weight, size, k, larger, larger_ones, value_rank, above, sum_above)
-    for j in T.Parallel(ranked, coalesced_width=1):
-        of_all[j] = T.if_then_else(larger[j] < T.infinity(T.float32), weight[j], 0)
-    T.reduce_sum(of_all, total, dim=0)
-    # All weights together are all of them, however sums are rounded.
-    enough = T.if_then_else(p < 1, T.max(p * total[0], 1e-30), T.max_value(T.float32))
-    for j in T.Parallel(ranked, coalesced_width=1):
-        weight[j] = T.if_then_else(larger[j] < enough, weight[j], 0)
-        prefix[j // LANES, j % LANES] = weight[j]
-    T.cumsum(prefix, dim=1)
-    for i in T.Parallel(lines):
-        line_sums[i] = prefix[i, LANES - 1]
-    T.cumsum(line_sums, dim=0)
-    for i in T.Parallel(2):
-        first[i] = T.if_then_else(i == 0, ranked, 0)
-    # The first one that exceeds the target, or the last one that adds to the sum.
-    for j in T.Parallel(ranked, coalesced_width=1):
-        if weight[j] > 0:
-            before = T.if_then_else(j < LANES, 0, line_sums[T.max(j // LANES - 1, 0)])
-            T.atomic_max(first[1], j)
-            if before + prefix[j // LANES, j % LANES] > uniform * line_sums[lines - 1]:
-                T.atomic_min(first[0], j)
-    Token[row] = place[T.min(first[0], first[1])]
-
-
-@T.macro
-def find_maxima(Logits, row, logits, of_tile, maxima):
-    """The largest logit of each part of a row. A part is what a thread has of a tile."""
-    tiles, threads = maxima.shape
-    for tile in T.unroll(tiles, explicit=True):
-        load(Logits, row, tile, logits)
-        T.reduce_max(logits, of_tile, dim=0)
-        for i in T.Parallel(threads):
-            maxima[tile, i] = T.max(
-                T.max(of_tile[i * VECTOR], of_tile[i * VECTOR + 1]),
-                T.max(of_tile[i * VECTOR + 2], of_tile[i * VECTOR + 3]),
-            )
-
-
-@T.macro
-def list_parts(maxima, lowest, loads, parts, found):
-    """`parts`, in any order: the first vectors of those whose maximum is `lowest` or more."""
-    tiles, threads = maxima.shape
-    for tile, i in T.Parallel(tiles, threads):
-        if maxima[tile, i] >= lowest:
-            at = T.atomic_add(found[0], 1, return_prev=True)
-            parts[at] = tile * loads * threads + i
-
-
-@T.macro
-def list_logits(Logits, row, lowest, parts, found, logits, vectors, listing, listed):
-    """List the logits from `lowest` on, which are in `parts`: `loads` vectors each, read once
-    more. `vectors`: the number of each, `listing`: how many logits a thread lists, and then the
-    place of its next one. What the list has no room for is counted alone."""
-    values, places = listed
-    (loads, block), (threads,), vocabulary = logits.shape, listing.shape, Logits.shape[1]
-    behind = -(-vocabulary // VECTOR)
-    for step in T.serial(T.ceildiv(found[0], threads)):
-        for u, i in T.Parallel(loads, threads):
-            n = (step * loads + u) * (threads // loads) + i // loads
-            vectors[u, i] = T.if_then_else(n < found[0], parts[n] + i % loads * threads, behind)
-        for u, j in T.Parallel(loads, block):
-            vector = T.max(vectors[u, j // VECTOR], 0)
-            at = vector * VECTOR + j % VECTOR
-            # In vectors, if the row has no part of one.
-            inside = at < vocabulary if vocabulary % VECTOR else vector < vocabulary // VECTOR
-            logits[u, j] = T.if_then_else(inside, Logits[row, at], -T.infinity(T.float32))
-        T.clear(listing)
-        for u, v in itertools.product(range(loads), range(VECTOR)):
-            for i in T.Parallel(threads):
-                if logits[u, i * VECTOR + v] >= lowest:
-                    listing[i] += 1
-        for i in T.Parallel(threads):
-            listing[i] = T.atomic_add(found[1], listing[i], return_prev=True)
-        for u, v in itertools.product(range(loads), range(VECTOR)):
-            for i in T.Parallel(threads):
-                if logits[u, i * VECTOR + v] >= lowest and listing[i] < values.shape[0]:
-                    # Places differ, so that stores need no order: no barriers.
-                    logit, at = logits[u, i * VECTOR + v], vectors[u, i] * VECTOR + v
-                    T.atomic_store(values[listing[i]], logit, memory_order="relaxed")
-                    T.atomic_store(places[listing[i]], at, memory_order="relaxed")
-                    listing[i] += 1
+    larger = T.alloc_shared((ranked,), T.int32)
+    equal = T.alloc_shared((ranked,), T.int32)
+    sums = tuple(
+        T.alloc_shared(n, T.float32) for n in ((ranked // LANES, LANES), (ranked // LANES,))
+    )
+    number = T.alloc_fragment((apiece, PARTS), T.float32)
+    rank = T.alloc_fragment((apiece,), T.float32)
+    T.clear(equal)
+    T.fill(place, T.max_value(T.int32))  # where the list has ended, behind all others
+    sort_by_value(trimmed, size, (value, place), larger, equal, number, rank)
+    keep_likely(value, larger, size, k, p, weight, sums, ends)
+    target = uniform * sum_of(sums, ends[2])
+    draw_listed(place, weight, ends[2], target, threads, Token, row)
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
+def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=4, wide=3):
     """A token for each row of Logits (batch, vocabulary) in float32. It is one of the K[row]
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
-    Uniform[row], 0 to 1, times all of it. A thread has `loads` vectors of a row in flight, a tile;
-    up to `ranked` logits are listed."""
+    Uniform[row], 0 to 1, times all of it. A tile is a vector of each thread; `pieces` of a row's
+    tiles are the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of
+    shared memory, less for GPUs that have less. Up to `ranked` logits are compared. Where a row is
+    read by passes, a thread has `loads` vectors in flight."""
     batch = T.dynamic("batch")
     block = VECTOR * threads
-    tiles = -(-vocabulary // (loads * block))
-    apiece = min(4 * threads // PARTS, ranked)  # logits that all threads compare with others
+    room = 2 * ranked  # of the first list
+    whole = vocabulary // block
+    pieces = max(min(pieces, whole // 4), min(whole, 1))
+    apart = whole // max(pieces, 1)
+    wide = min(wide, max(apart - 1, 1))  # tiles that a stage has
+    apart = 1 + (apart - 1) // wide * wide
+    steps = (whole - pieces) // wide
+    left = whole - pieces - steps * wide
+    lines = -(-vocabulary // (loads * block)) * loads * (block // LINE)  # of a warp's vectors each
+    groups = -(-lines // LANES)
 
     @T.prim_func
     def main(
@@ -432,6 +505,10 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
         Token: T.Tensor((batch,), T.int32),
     ):
         with T.Kernel(batch, threads=threads) as row:
+            sample = T.alloc_fragment((max(pieces, 1), block), T.float32)
+            rest = T.alloc_fragment((left + 1, block), T.float32)
+            ring = T.alloc_shared((wide * block,), T.float32)
+            tile = T.alloc_fragment((wide, block), T.float32)
             logits = T.alloc_fragment((loads, block), T.float32)
             pivots = T.alloc_fragment((PIVOTS,), T.float32)
             # Shared: what decides about loops is the same in all threads. Numbers are floats, exact
@@ -439,54 +516,60 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024):
             weights = T.alloc_shared((PIVOTS,), T.float32)
             numbers = T.alloc_shared((PIVOTS,), T.float32)
             state = (pivots, weights, numbers)
-            # The same for the parts.
-            list_pivots = T.alloc_fragment((LIST_PIVOTS,), T.float32)
-            list_state = (list_pivots, None, T.alloc_shared((LIST_PIVOTS,), T.float32))
-            # Each thread compares with all of them.
-            T.annotate_layout(
-                {list_pivots: make_fully_replicated_layout_fragment(list_pivots, threads)}
+            found = T.alloc_shared((1,), T.int32)
+            # Logits, their places, and keys of the largest and, inverted, of the least one.
+            listed = (
+                *(T.alloc_shared((room,), T.float32), T.alloc_shared((room,), T.int32)),
+                T.alloc_shared((2,), T.uint32),
             )
-            number = T.alloc_fragment((LIST_PIVOTS, threads), T.float32)
-            maxima = T.alloc_fragment((tiles, threads), T.float32)
-            of_tile = T.alloc_fragment((block,), T.float32)
-            of_thread = T.alloc_fragment((threads,), T.float32)
-            smallest = T.alloc_shared((1,), T.float32)
-            largest = T.alloc_shared((1,), T.float32)
-            parts = T.alloc_shared((tiles * threads,), T.int32)
-            found = T.alloc_shared((2,), T.int32)
-            vectors = T.alloc_fragment((loads, threads), T.int32)
-            listing = T.alloc_fragment((threads,), T.int32)
-            values = T.alloc_shared((ranked,), T.float32)
-            places = T.alloc_shared((ranked,), T.int32)
+            of_lines = tuple(T.alloc_shared((groups, LANES), T.float32) for _ in range(3))
 
             # Loaded together.
             k, p, uniform = T.min(K[row], vocabulary), P[row], Uniform[row]
+            lists = k <= ranked // 2
+            lowest = T.alloc_var(T.float32, init=-T.max_value(T.float32))
+            T.clear(found)
+            trimmed = (T.alloc_shared((ranked,), T.float32), T.alloc_shared((ranked,), T.int32))
+            counts = (
+                T.alloc_shared((BINS // LANES, LANES), T.int32),
+                *(T.alloc_fragment((threads,), T.int32) for _ in range(2)),
+            )
+            ends = T.alloc_shared((3,), T.int32)
+            T.clear(listed[2])
+            T.clear(counts[0])
+            T.clear(ends)
+            T.fill(trimmed[0], -T.infinity(T.float32))
+            T.fill(of_lines[0], -T.infinity(T.float32))
+            for weights_of in of_lines[1:]:
+                T.clear(weights_of)
+            # What is no whole tile, and the sample.
+            load(Logits, row, (whole - left) * block, rest)
+            if pieces:
+                for s, j in T.Parallel(pieces, block):
+                    sample[s, j] = Logits[row, s * apart * block + j]
+                # So many more than the sample's share that hardly ever too few reach the number.
+                share = T.cast(k, T.float32) * (pieces * block / vocabulary)
+                wanted = share + 4 * T.sqrt(share) + 1
+                if lists and wanted <= block // VECTOR // GROUP:
+                    find_lowest(sample, wanted, lowest)
+            way = (vocabulary, lists, lowest, found, listed, of_lines)
+            take(rest, (whole - left) * block, block, *way)
+            if pieces:
+                take(sample, 0, apart * block, *way)
+            if steps:
+                for n in T.Pipelined(steps, num_stages=stages):
+                    first = (n * wide + T.min(n // max((apart - 1) // wide, 1) + 1, pieces)) * block
+                    T.copy(Logits[row, first], ring)
+                    T.copy(T.reshape(ring, (wide, block)), tile)
+                    take(tile, first, block, *way)
             done = T.alloc_var(T.bool, init=False)
-            if k <= ranked // 2:
-                find_maxima(Logits, row, logits, of_tile, maxima)
-                T.reduce_max(maxima, of_thread, dim=0)
-                T.reduce_min(of_thread, smallest, dim=0)
-                T.reduce_max(of_thread, largest, dim=0)
-                # At least k maxima reach it, and no more than half more, unless there are equals.
-                floor = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
-                if k <= threads:
-                    floor = ordered(smallest[0])
-                high = ordered(largest[0]) + T.uint32(1)
-                found_in = (maxima, number)
-                threshold(measure_maxima, found_in, k, False, floor, high, k + k // 2, list_state)
-                for i in T.Parallel(2):
-                    found[i] = 0
-                T.fill(places, vocabulary)  # where the list has ended, behind all others
-                # -inf is also what stands behind the end of the row.
-                lowest = T.max(number_of(floor), -T.max_value(T.float32))
-                list_parts(maxima, lowest, loads, parts, found)
-                listed = (values, places)
-                list_logits(Logits, row, lowest, parts, found, logits, vectors, listing, listed)
-                if found[1] >= k and found[1] <= ranked:
-                    by_comparison(listed, found[1], apiece, largest[0], k, p, uniform, row, Token)
+            if lists and found[0] >= k and found[0] <= room:
+                trim(listed, found[0], k, counts, trimmed, ends)
+                if ends[0] <= ranked:
+                    by_comparison(trimmed, ends[0], k, p, uniform, threads, ends, row, Token)
                     done = True
             if not done:
-                by_passes(Logits, row, k, p, uniform, Token, logits, state)
+                by_passes(Logits, row, not lists, k, p, uniform, Token, logits, of_lines, state)
 
     return main
 

@@ -263,6 +263,16 @@ bool LiesDense(const TileRegion& shared, const BoxTable& table, const std::vecto
   return table.AllDense(starts, box);
 }
 
+/*! Whether a range ends within an extent. Asked without casts, too: they hide that a block's number
+ * is below an extent that a call brings. */
+bool EndsInside(const Range& range, const Expr& shape, Analyzer* analyzer) {
+  const auto wide = [](const Expr& e) { return CastTo(kInt64, e); };
+  if (analyzer->CanProve(wide(shape) >= wide(range->min) + wide(range->extent))) return true;
+  const Expr min = range->min, extent = range->extent;
+  return min->dtype() == shape->dtype() && extent->dtype() == shape->dtype() &&
+         analyzer->CanProve(shape - extent >= min);
+}
+
 /*! The region is inside of the tensor and one piece of its memory, at a multiple of 16 bytes. */
 bool IsOnePiece(const TileRegion& global, int64_t bytes, Analyzer* analyzer) {
   const BufferTypeNode* type = BufferOf(global.buffer);
@@ -277,7 +287,7 @@ bool IsOnePiece(const TileRegion& global, int64_t bytes, Analyzer* analyzer) {
     if (!analyzer->CanProveEqual(StrideOf(type, d), dense)) return false;
     whole = whole && IsConst(global.ranges[d]->min, 0) && analyzer->CanProveEqual(extent, shape);
     const bool inside = whole || (analyzer->CanProve(min >= MakeInt(kInt64, 0)) &&
-                                  analyzer->CanProve(shape >= min + extent));
+                                  EndsInside(global.ranges[d], type->shape[d], analyzer));
     if (!inside) return false;
     start = start + min * dense;
     dense = dense * shape;

@@ -26,6 +26,11 @@ ROWS = {
     "the first one alone": (lambda x: x.round(), 10 * TOKENS, 0.0),
     "equals without a share of the weight": (lambda x: 0 * x, TOKENS, 0.0),
     "far below zero": (lambda x: x - 1e6, 9, 0.9),
+    # All others are alike, seen from it.
+    "one far above": (lambda x: torch.where(ANY == 40, 1e30, x), 9, 1.0),
+    # The sample is what the row begins with, and every so many tiles.
+    "the sample has the largest": (lambda x: torch.where(ANY < 30, x + 100, x), 12, 0.9),
+    "the sample has none of them": (lambda x: torch.where(ANY < 256, x - 100, x), 12, 0.9),
 }
 
 
@@ -79,3 +84,9 @@ def test_what_has_no_probabilities_has_a_token(run, device):
     token = run(logits, k, some, some)
     assert token[0] == 5
     assert ((token >= 0) & (token < TOKENS)).all()
+
+
+@pytest.mark.parametrize("tokens", [5, 100, 128, 131, 512, 1021])
+def test_rows_of_any_length(example, device, tokens):
+    """Of less than a tile, of tiles alone, and of a pipeline's with and without a rest."""
+    assert example.distance(4 if tokens > 5 else 1, tokens, device, **example.SMALL) < 1e-5
