@@ -18,9 +18,29 @@ NO_KEY = -(2.0**100)
 
 
 @T.macro
-def combine(partial, log_sums, Sinks, Output, dependent):
+def share_of(Lengths, y, z, batch, splits):
+    """What a block has to do: sequence, number of the share, tiles of a share, and keys. Of lengths
+    the tiles are left open."""
+    if len(Lengths.shape) == 1:
+        return y, z, None, Lengths[y]
+    b, s = Lengths[y, 0], Lengths[y, 1]
+    T.assume(b >= 0 and b < batch and s >= 0 and s < splits)
+    return b, s, Lengths[y, 2], Lengths[y, 3]
+
+
+@T.macro
+def mark_absent(log_sums, b, first_head, per_group, block_H, shares):
+    """Results from number `shares` on, which no block has, count for nothing."""
+    for s, i in T.Parallel(log_sums.shape[2], block_H):
+        if i < per_group and s >= shares:
+            log_sums[b, first_head + i, s] = NO_KEY
+
+
+@T.macro
+def combine(partial, log_sums, Sinks, Output, dependent, listed=False):
     """Output (batch, heads, dim) from the results of splits, weighted by their sums. Each thread
-    loads all of its channel at a time, and finds the weights by itself: it waits for no other."""
+    loads all of its channel at a time, and finds the weights by itself: it waits for no other. If
+    shares are `listed`, there is nothing in memory for those without keys."""
     batch, heads, splits, dim = partial.shape
     with T.Kernel(heads, batch, threads=dim) as (h, b):
         # Registers for all loads: fewer blocks at a time than would fit are fast enough.
@@ -40,6 +60,8 @@ def combine(partial, log_sums, Sinks, Output, dependent):
             for d in T.Parallel(dim):
                 top[d] = T.max(top[d], Sinks[h] * LOG2_E)
         for s, d in T.Parallel(splits, dim):
+            if listed:
+                values[s, d] = T.if_then_else(weights[s, d] > NO_KEY, values[s, d], 0)
             weights[s, d] = T.exp2(weights[s, d] - top[d])
             values[s, d] *= weights[s, d]
         T.reduce_sum(weights, total, dim=0)
@@ -69,6 +91,7 @@ def gqa_decode(
     least=1,
     min_blocks=2,
     dependent=False,
+    listed=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
@@ -82,10 +105,15 @@ def gqa_decode(
     to do as those of long ones; then their results are combined by a second kernel, which, if it is
     `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to share a
     multiprocessor.
+
+    If `listed`, `Lengths` is what `list_shares` makes of them for the same `splits`, `least`,
+    `block_N` and `window`: then no block starts that has no keys, and the longest start first. It
+    is the same for all layers of a model.
     """
     if heads % key_heads:
         raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
+    blocks = T.dynamic("blocks")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
     block_H = block_H or -(-per_group // 8) * 8
     if block_H < per_group:
@@ -111,15 +139,16 @@ def gqa_decode(
         K: T.Tensor(cached, dtype),
         V: T.Tensor(cached, dtype),
         Table: T.Tensor((batch, most), T.int32),
-        Lengths: T.Tensor((batch,), T.int32),
+        Lengths: T.Tensor((blocks, 4) if listed else (batch,), T.int32),
         Sinks: T.Tensor((heads,), T.float32),
     ):
         Output = T.empty((batch, heads, dim), dtype)
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        # The shares that short sequences do not have come last.
-        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
+        # Of lengths, the shares that short sequences do not have come last.
+        grid = (key_heads, blocks, 1) if listed else (key_heads, batch, splits)
+        with T.Kernel(*grid, threads=threads) as (g, y, z):
             # One loads while the other one waits for its products.
             T.annotate_min_blocks_per_sm(min_blocks)
             if page:
@@ -140,12 +169,12 @@ def gqa_decode(
             row_sum = T.alloc_fragment((block_H,), T.float32)
             too_old = T.alloc_fragment((1,), T.int32)
 
-            length = Lengths[b]
+            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
             # Lengths, and what is computed of them, fit 32 bits.
             T.assume(length >= 0 and length < 2**30)
             begin = T.max(length - window, 0) if window else 0
             tiles = T.ceildiv(length, block_N) - begin // block_N
-            share = T.max(T.ceildiv(tiles, splits), least)
+            share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
             start = begin // block_N + s * share
             count = T.max(T.min(share, tiles - s * share), 0)
 
@@ -212,8 +241,11 @@ def gqa_decode(
                         log_sums[b, g * per_group + i, s] = T.if_then_else(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
+                if listed and s == 0:
+                    shares = T.max(T.ceildiv(tiles, share), 1)
+                    mark_absent(log_sums, b, g * per_group, per_group, block_H, shares)
         if splits > 1:
-            combine(partial, log_sums, Sinks if sinks else None, Output, dependent)
+            combine(partial, log_sums, Sinks if sinks else None, Output, dependent, listed)
         return Output
 
     return main
@@ -234,6 +266,23 @@ def shares_for(lengths, key_heads, waves=1, blocks=264, block_N=64):
         least += 1
     splits = -(-max(tiles) // least)
     return splits, least if splits > 1 else 1
+
+
+def list_shares(lengths, splits=1, least=1, block_N=64, window=None, device="cpu"):
+    """The shares that have keys, and of sequences without keys one: (shares, 4) of sequence, number
+    of the share, tiles of each of the sequence's shares, and its length. Those with the most tiles
+    come first."""
+    shares = []
+    for b, length in enumerate(lengths):
+        begin = max(length - window, 0) // block_N if window else 0
+        tiles = -(-length // block_N) - begin
+        share = max(-(-tiles // splits), least)
+        shares += [
+            (min(share, tiles - s * share), (b, s, share, length))
+            for s in range(max(-(-tiles // share), 1))
+        ]
+    shares.sort(key=lambda share: -share[0])
+    return torch.tensor([share for _, share in shares], dtype=torch.int32, device=device)
 
 
 def inputs(lengths, heads, key_heads, dim, page=None, dtype=T.float16, device="cpu"):
@@ -282,6 +331,10 @@ def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **optio
     kernel = gqa_decode(heads, key_heads, dim, splits, **options)
     sinks = tensors[5] if options.get("sinks") else None
     wanted = reference(*tensors[:5], sinks, page, options.get("window"))
+    if options.get("listed"):
+        cut = {name: options[name] for name in ("least", "block_N", "window") if name in options}
+        shares = list_shares(lengths, splits, **cut, device=device)
+        tensors = (*tensors[:4], shares, tensors[5])
     return float((kernel(*tensors).double() - wanted).norm() / wanted.norm())
 
 

@@ -9,7 +9,16 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from gqa_decode import LOG2_E, NO_KEY, combine, reference, splits_for
+from gqa_decode import (
+    LOG2_E,
+    NO_KEY,
+    combine,
+    list_shares,
+    mark_absent,
+    reference,
+    share_of,
+    splits_for,
+)
 
 import tilelang
 import tilelang.language as T
@@ -44,6 +53,7 @@ def gqa_decode_fp8(
     least=1,
     min_blocks=2,
     dependent=False,
+    listed=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
@@ -51,10 +61,11 @@ def gqa_decode_fp8(
     first of the products' block_H columns, by default the least multiple of 8. `splits` blocks
     share the keys of a head, `least` tiles each or more; a second kernel combines their results,
     which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
-    `min_blocks` are to share a multiprocessor."""
+    `min_blocks` are to share a multiprocessor. If `listed`, `Lengths` is what `list_shares` makes
+    of them for the same `splits`, `least` and `block_N`."""
     if heads % key_heads:
         raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
-    batch, longest = T.dynamic("batch, longest")
+    batch, longest, blocks = T.dynamic("batch, longest, blocks")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
     block_H = block_H or -(-per_group // 8) * 8
     if block_H < per_group:
@@ -67,14 +78,15 @@ def gqa_decode_fp8(
         V: T.Tensor(cached, T.float8_e4m3fn),
         scale_K: T.Tensor((key_heads,), T.float32),
         scale_V: T.Tensor((key_heads,), T.float32),
-        Lengths: T.Tensor((batch,), T.int32),
+        Lengths: T.Tensor((blocks, 4) if listed else (batch,), T.int32),
     ):
         Output = T.empty((batch, heads, dim), T.float16)
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        # The shares that short sequences do not have come last.
-        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
+        # Of lengths, the shares that short sequences do not have come last.
+        grid = (key_heads, blocks, 1) if listed else (key_heads, batch, splits)
+        with T.Kernel(*grid, threads=threads) as (g, y, z):
             # One widens while the other one waits for its products or loads.
             T.annotate_min_blocks_per_sm(min_blocks)
             Q_shared = T.alloc_shared((block_H, dim), T.float16)
@@ -95,11 +107,12 @@ def gqa_decode_fp8(
             rescale = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
 
-            length, scale = Lengths[b], scale_K[g] * (LOG2_E / dim**0.5)
+            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
+            scale = scale_K[g] * (LOG2_E / dim**0.5)
             # Lengths, and what is computed of them, fit 32 bits.
             T.assume(length >= 0 and length < 2**30)
             tiles = T.ceildiv(length, block_N)
-            share = T.max(T.ceildiv(tiles, splits), least)
+            share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
             start = s * share
             count = T.max(T.min(share, tiles - start), 0)
             for i, d in T.Parallel(block_H, dim):
@@ -154,8 +167,11 @@ def gqa_decode_fp8(
                         log_sums[b, g * per_group + i, s] = T.if_then_else(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
+                if listed and s == 0:
+                    shares = T.max(T.ceildiv(tiles, share), 1)
+                    mark_absent(log_sums, b, g * per_group, per_group, block_H, shares)
         if splits > 1:
-            combine(partial, log_sums, None, Output, dependent)
+            combine(partial, log_sums, None, Output, dependent, listed)
         return Output
 
     return main
@@ -181,6 +197,9 @@ def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **tile)
     torch.manual_seed(0)
     tensors = inputs(lengths, heads, key_heads, dim, device)
     wanted = reference_fp8(*tensors)
+    if tile.get("listed"):
+        cut = {name: tile[name] for name in ("least", "block_N") if name in tile}
+        tensors = (*tensors[:5], list_shares(lengths, splits, **cut, device=device))
     found = gqa_decode_fp8(heads, key_heads, dim, splits, **tile)(*tensors)
     return float((found.double() - wanted).norm() / wanted.norm())
 

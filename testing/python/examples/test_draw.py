@@ -117,7 +117,7 @@ def test_decoding_prefers_more_blocks_a_multiprocessor(draw, monkeypatch):
 def test_a_small_shape_is_right(draw, monkeypatch, device, family):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     row = draw.row_of(family, 1, 0, 1, small=True)
-    draw.checked(row, row.kernel(row.config), row.inputs(device))
+    draw.checked(row, row.kernel(row.config), row.inputs(device), row.config)
 
 
 @pytest.mark.parametrize("family", ["rows", "quantised"])
