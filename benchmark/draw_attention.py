@@ -225,6 +225,9 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
                 config |= {"min_blocks": blocks, "num_stages": stages}
                 config["dependent"] = splits > 1 and arch.sm >= 90
                 config["listed"] = listed
+                # A share's first tile has a stage of its own, which its other tiles do not use.
+                few = math.ceil(math.ceil(max(lengths) / block_N) / splits) <= 2 * stages
+                config["early"] = not listed and few and stages > 2
                 found += [] if config in found or stages < 2 else [config]
     return found
 
@@ -238,7 +241,7 @@ def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, resu
     clocks = longer * max(STEP_CLOCKS[element], ISSUE_CLOCKS[element] * room)
     step = max(clocks, copies * COPY_CLOCKS) / speeds.clock
     bandwidth = BANDWIDTH_SHARE * speeds.bandwidth
-    begin = BEGIN_CLOCKS / speeds.clock
+    begin = (BEGIN_CLOCKS - (LATENCY_CLOCKS if config["early"] else 0)) / speeds.clock
 
     def tile_seconds(blocks):
         return together(step, blocks * tile_bytes / bandwidth)

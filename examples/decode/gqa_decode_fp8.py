@@ -7,6 +7,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from types import SimpleNamespace
 
 import torch
 from gqa_decode import (
@@ -39,6 +40,35 @@ def place_of_row(d, dim):
     return d % 64 // 16 * (16 * tiles) + d % 8 * (2 * tiles) + d // 64 * 2 + d % 16 // 8
 
 
+@T.macro
+def step(own, K_tile, V_tile, first, length, scale, masked):
+    """What a block does with a tile of keys from `first` on. Where it is `masked`, it may have keys
+    behind the last one."""
+    block_N, block_H = own.scores.shape
+    dim = own.out.shape[0]
+    T.copy(K_tile, own.K_bytes)
+    for j, d in T.Parallel(block_N, dim):
+        own.K_local[j, d] = own.K_bytes[j, place_of_channel(d)]
+    T.gemm(own.K_local, own.Q, own.scores, transpose_B=True, clear_accum=True)
+    if masked:
+        for j, i in T.Parallel(block_N, block_H):
+            own.scores[j, i] = T.if_then_else(first + j < length, own.scores[j, i], NO_KEY)
+    T.copy(own.row_max, own.row_max_before)
+    T.reduce_max(own.scores, own.row_max, dim=0, clear=False)
+    for i in T.Parallel(block_H):
+        own.rescale[i] = T.exp2((own.row_max_before[i] - own.row_max[i]) * scale)
+    for j, i in T.Parallel(block_N, block_H):
+        own.scores[j, i] = T.exp2(own.scores[j, i] * scale - own.row_max[i] * scale)
+        own.sums[j, i] = own.sums[j, i] * own.rescale[i] + own.scores[j, i]
+    T.copy(own.scores, own.weights)
+    for d, i in T.Parallel(dim, block_H):
+        own.out[d, i] = own.out[d, i] * own.rescale[i]
+    T.copy(V_tile, own.V_wide)
+    for d, j in T.Parallel(dim, block_N):
+        own.V_local[d, j] = own.V_wide[j, place_of_row(d, dim)]
+    T.gemm(own.V_local, own.weights, own.out)
+
+
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def gqa_decode_fp8(
@@ -54,6 +84,7 @@ def gqa_decode_fp8(
     min_blocks=2,
     dependent=False,
     listed=False,
+    early=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
@@ -62,7 +93,12 @@ def gqa_decode_fp8(
     share the keys of a head, `least` tiles each or more; a second kernel combines their results,
     which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
     `min_blocks` are to share a multiprocessor. If `listed`, `Lengths` is what `list_shares` makes
-    of them for the same `splits`, `least` and `block_N`."""
+    of them for the same `splits`, `least` and `block_N`. `early` is that of `gqa_decode`."""
+    if early and (listed or num_stages < 2):
+        raise ValueError(
+            f"found early with listed={listed}, num_stages={num_stages}, wanted no list, and two "
+            "stages or more; leave early out"
+        )
     if heads % key_heads:
         raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
     batch, longest, blocks = T.dynamic("batch, longest, blocks")
@@ -92,20 +128,29 @@ def gqa_decode_fp8(
             Q_shared = T.alloc_shared((block_H, dim), T.float16)
             K_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
             V_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
-            K_bytes = T.alloc_fragment((block_N, dim), T.float8_e4m3fn)
-            # Widened in pairs of neighbours, before rows and columns change places.
-            V_wide = T.alloc_fragment((block_N, dim), T.float16)
-            K_local = T.alloc_fragment((block_N, dim), T.float16)
-            V_local = T.alloc_fragment((dim, block_N), T.float16)
-            scores = T.alloc_fragment((block_N, block_H), T.float32)
-            weights = T.alloc_shared((block_N, block_H), T.float16)
+            if early:
+                K_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+                V_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
             out = T.alloc_fragment((dim, block_H), T.float32)
             # A sum for each key of a tile: they are added up once, at the end.
             sums = T.alloc_fragment((block_N, block_H), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
-            row_max_before = T.alloc_fragment((block_H,), T.float32)
-            rescale = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
+            own = SimpleNamespace(
+                Q=Q_shared,
+                K_bytes=T.alloc_fragment((block_N, dim), T.float8_e4m3fn),
+                # Widened in pairs of neighbours, before rows and columns change places.
+                V_wide=T.alloc_fragment((block_N, dim), T.float16),
+                K_local=T.alloc_fragment((block_N, dim), T.float16),
+                V_local=T.alloc_fragment((dim, block_N), T.float16),
+                scores=T.alloc_fragment((block_N, block_H), T.float32),
+                weights=T.alloc_shared((block_N, block_H), T.float16),
+                out=out,
+                sums=sums,
+                row_max=row_max,
+                row_max_before=T.alloc_fragment((block_H,), T.float32),
+                rescale=T.alloc_fragment((block_H,), T.float32),
+            )
 
             b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
             scale = scale_K[g] * (LOG2_E / dim**0.5)
@@ -114,40 +159,37 @@ def gqa_decode_fp8(
             tiles = T.ceildiv(length, block_N)
             share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
             start = s * share
-            count = T.max(T.min(share, tiles - start), 0)
+            if early:
+                # Tiles in turns: the first one is known before the length is.
+                count = T.max(T.ceildiv(tiles - s, splits) - 1, 0)
+            else:
+                count = T.max(T.min(share, tiles - start), 0)
             for i, d in T.Parallel(block_H, dim):
                 place = place_of_channel(d)
                 Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, place], 0)
             T.clear(out)
             T.clear(sums)
             T.fill(row_max, NO_KEY)
-            for t in T.Pipelined(count, num_stages=num_stages):
+            if early:
+                T.copy(K[b, s * block_N : (s + 1) * block_N, g, :], K_first)
+                T.copy(V[b, s * block_N : (s + 1) * block_N, g, :], V_first)
+                behind = (s + 1) * block_N > length
+                step(own, K_first, V_first, s * block_N, length, scale, behind)
+            for t in T.Pipelined(count, num_stages=num_stages - 1 if early else num_stages):
                 # From the last keys on, so that the mask stands in front of the loop.
-                first = (start + count - 1 - t) * block_N
+                tile = s + (t + 1) * splits if early else start + count - 1 - t
+                first = tile * block_N
                 T.copy(K[b, first : first + block_N, g, :], K_shared)
                 T.copy(V[b, first : first + block_N, g, :], V_shared)
-                T.copy(K_shared, K_bytes)
-                for j, d in T.Parallel(block_N, dim):
-                    K_local[j, d] = K_bytes[j, place_of_channel(d)]
-                T.gemm(K_local, Q_shared, scores, transpose_B=True, clear_accum=True)
-                if t == 0:
-                    for j, i in T.Parallel(block_N, block_H):
-                        scores[j, i] = T.if_then_else(first + j < length, scores[j, i], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=0, clear=False)
-                for i in T.Parallel(block_H):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for j, i in T.Parallel(block_N, block_H):
-                    scores[j, i] = T.exp2(scores[j, i] * scale - row_max[i] * scale)
-                    sums[j, i] = sums[j, i] * rescale[i] + scores[j, i]
-                T.copy(scores, weights)
-                for d, i in T.Parallel(dim, block_H):
-                    out[d, i] = out[d, i] * rescale[i]
-                T.copy(V_shared, V_wide)
-                for d, j in T.Parallel(dim, block_N):
-                    V_local[d, j] = V_wide[j, place_of_row(d, dim)]
-                T.gemm(V_local, weights, out)
+                masked = first + block_N > length if early else t == 0
+                step(own, K_shared, V_shared, first, length, scale, masked)
             T.reduce_sum(sums, row_sum, dim=0)
+            if early:
+                # Scores of a share without keys count for nothing, and its values may be any.
+                for i in T.Parallel(block_H):
+                    row_sum[i] = T.if_then_else(row_max[i] > NO_KEY, row_sum[i], 0)
+                for d, i in T.Parallel(dim, block_H):
+                    out[d, i] = T.if_then_else(row_max[i] > NO_KEY, out[d, i], 0)
             if splits == 1:
                 for d, i in T.Parallel(dim, block_H):
                     if i < per_group:

@@ -44,6 +44,10 @@ def unwritten_memory_is_nan():
         pytest.param(1, {"listed": True, "sinks": True}, id="sequences of a list"),
         pytest.param(2, {"least": 2, "page": 64, "listed": True, "sinks": True}, id="pages"),
         pytest.param(2, {"window": 70, "listed": True}, id="windows of a list"),
+        # Of the first sequence a block has two tiles, of the others some have none.
+        pytest.param(2, {"early": True, "dependent": True}, id="first tiles early"),
+        pytest.param(1, {"early": True, "page": 16, "sinks": True}, id="early, small pages"),
+        pytest.param(3, {"early": True, "page": 128}, id="early, large pages"),
         # Of the first and the third sequence two blocks have work, of the others one or none.
         pytest.param(2, {"least": 2, "page": 64}, id="tiles of two pages"),
         pytest.param(5, {"sinks": True}, id="more blocks than tiles"),
@@ -61,6 +65,7 @@ def test_blocks_share_keys(example, monkeypatch, device, splits, options):
         (1, {}),
         (2, {"least": 2, "block_N": 128, "dependent": True}),
         (3, {"dependent": True, "listed": True}),
+        (2, {"dependent": True, "early": True}),
     ],
 )
 def test_blocks_share_keys_of_8_bits(example, monkeypatch, device, splits, options):
@@ -101,3 +106,24 @@ def test_a_list_has_each_tile_once_and_long_shares_first(example, splits, least,
     assert counts == sorted(counts, reverse=True)
     # A sequence without keys has a share, which writes its result.
     assert sorted({b for b, *_ in listed.tolist()}) == list(range(len(lengths)))
+
+
+@pytest.mark.parametrize("options", [{"window": 70}, {"listed": True}, {"num_stages": 1}])
+def test_a_first_tile_is_early_of_lengths_and_stages(example, options):
+    with pytest.raises(ValueError, match="leave early out"):
+        example["gqa_decode"].gqa_decode(4, 1, 64, 2, early=True, **options)
+    if "window" not in options:
+        with pytest.raises(ValueError, match="leave early out"):
+            example["gqa_decode_fp8"].gqa_decode_fp8(4, 1, 64, 2, early=True, **options)
+
+
+def test_values_behind_an_early_share_may_be_anything(example, monkeypatch, device):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    own = example["gqa_decode"]
+    tensors = own.inputs([256, 1, 0], 4, 1, 64, device=device)
+    wanted = own.reference(*tensors[:5], None)
+    # Behind the tile of a sequence's last key.
+    for x in tensors[1:3]:
+        x[1, 64:] = float("nan")
+    kernel = own.gqa_decode(4, 1, 64, 4, early=True)
+    assert (kernel(*tensors).double() - wanted).norm() / wanted.norm() < 1e-3
