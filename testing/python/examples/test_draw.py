@@ -97,6 +97,7 @@ def test_decoding_counts_the_blocks_that_are_left_over(draw, monkeypatch):
 
     def seconds(sequences, splits, least):
         config = {"splits": splits, "least": least, "block_N": 64, "min_blocks": 2}
+        config |= {"listed": False, "early": False}
         return draw.draw_attention.decode_seconds(config, [6400] * sequences, 1, 2.0**13, 1, 2, 0.0)
 
     # 132 multiprocessors have room for two blocks each.
