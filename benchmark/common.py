@@ -40,6 +40,7 @@ class Row:
     not take ours' first operand and has a padded one, `padded_baseline` pads it in each call: it is
     called with ours' inputs and the baseline's. Where its result has longer rows than ours,
     `contiguous_baseline` does that where it has to, and copies the result to rows as ours has them.
+    Where inputs depend on the configuration, `for_config` makes them of the others and of it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Row:
     wanted: float = 1.0
     configs: list[dict[str, Any]] = field(default_factory=list)
     call: Callable[..., Any] = lambda kernel, *inputs: kernel(*inputs)
+    for_config: Callable[[list[Any], Mapping[str, Any]], list[Any]] = lambda inputs, config: inputs
     unit: str = "TFLOP/s"
 
     def kernel(self, config: Mapping[str, Any]) -> Any:

@@ -119,10 +119,10 @@ def poisoned():
         torch.use_deterministic_algorithms(False)
 
 
-def checked(row, kernel, inputs):
+def checked(row, kernel, inputs, config):
     """The relative error of a call. Raises ValueError above the bound."""
     with poisoned():
-        result = row.call(kernel, *inputs)
+        result = row.call(kernel, *row.for_config(inputs, config))
     error, bound = row.error(inputs, result)
     if not error < bound:
         raise ValueError(f"relative error {error:.1e}, wanted under {bound:.1e}")
@@ -147,11 +147,12 @@ def measure(family, seed, index, top, numbers, limit, device="cuda", small=False
     for number in numbers:
         kernel = row.kernel(row.configs[number])
         try:
-            errors.append(checked(row, kernel, inputs))
+            errors.append(checked(row, kernel, inputs, row.configs[number]))
         except ValueError as error:
             wrong[number] = words(error)
             continue
-        functions[number] = functools.partial(row.call, kernel, *inputs)
+        given = row.for_config(inputs, row.configs[number])
+        functions[number] = functools.partial(row.call, kernel, *given)
     found = {"error": max(errors, default=None), "wrong": wrong}
     if row.baseline:
         others = row.baseline_inputs(device) if row.baseline_inputs else inputs
@@ -355,7 +356,7 @@ def emulate(families, seed, count):
     for family in families:
         for index in range(count):
             row = row_of(family, seed, index, 1, small=True)
-            error = checked(row, row.kernel(row.config), row.inputs("cpu"))
+            error = checked(row, row.kernel(row.config), row.inputs("cpu"), row.config)
             print(f"{family:<20}{row.name}: relative error {error:.1e}", flush=True)
 
 

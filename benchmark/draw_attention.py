@@ -208,6 +208,8 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
     """Shares of half a wave to three waves of blocks, in tiles of 64 keys, or of 128 of few bytes;
     two to four blocks on a multiprocessor, with as many tiles as there is room for."""
     own, arch, found = example("gqa_decode"), auto_infer_current_arch(), []
+    # Else all shares have keys, and the length is there before a row of a list and the queries.
+    listed = len(set(lengths)) > 1
     columns = -(-heads // key_heads // 8) * 8
     for block_N in (64, 128) if dim == 64 else (64,):
         # The first one counts where the model sees no difference: more blocks, which are faster.
@@ -222,6 +224,10 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
                 config = {"splits": splits, "least": least, "block_N": block_N}
                 config |= {"min_blocks": blocks, "num_stages": stages}
                 config["dependent"] = splits > 1 and arch.sm >= 90
+                config["listed"] = listed
+                # A share's first tile has a stage of its own, which its other tiles do not use.
+                few = math.ceil(math.ceil(max(lengths) / block_N) / splits) <= 2 * stages
+                config["early"] = not listed and few and stages > 2
                 found += [] if config in found or stages < 2 else [config]
     return found
 
@@ -235,7 +241,7 @@ def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, resu
     clocks = longer * max(STEP_CLOCKS[element], ISSUE_CLOCKS[element] * room)
     step = max(clocks, copies * COPY_CLOCKS) / speeds.clock
     bandwidth = BANDWIDTH_SHARE * speeds.bandwidth
-    begin = BEGIN_CLOCKS / speeds.clock
+    begin = (BEGIN_CLOCKS - (LATENCY_CLOCKS if config["early"] else 0)) / speeds.clock
 
     def tile_seconds(blocks):
         return together(step, blocks * tile_bytes / bandwidth)
@@ -247,8 +253,10 @@ def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, resu
         of_each.append([min(share, tiles - begun) for begun in range(0, tiles, share)])
     by_turns = itertools.zip_longest(*of_each, fillvalue=0)
     shares = [tiles for turn in by_turns for tiles in turn for _ in range(key_heads) if tiles]
+    if config["listed"]:
+        shares.sort(reverse=True)
     slots = min(room * speeds.sms, len(shares))
-    empty = len(lengths) * splits * key_heads - len(shares)
+    empty = 0 if config["listed"] else len(lengths) * splits * key_heads - len(shares)
     begin_tiles = begin / tile_seconds(slots)
     # Each block in turn where one has ended, in tiles.
     ends = [0.5 * begin_tiles * empty / slots] * slots
@@ -302,6 +310,14 @@ def decode(shape, top):
         wanted = own.reference(q[ends], k, v, table[ends], counts[ends], None, page)
         return norm_error(result[ends], wanted), torch.finfo(dtype.as_torch()).eps
 
+    def for_config(given, config):
+        if not config["listed"]:
+            return given
+        cut = {name: config[name] for name in ("splits", "least", "block_N")}
+        place = 5 if narrow else 4
+        listed = own.list_shares(lengths, **cut, device=given[place].device)
+        return [*given[:place], listed, *given[place + 1 :]]
+
     named = {name: value for name, value in shape.items() if name not in ("lengths", "even")}
     return Row(
         name=f"{name_of(named)} {'equal' if shape['even'] else f'mean={total // len(lengths)}'}",
@@ -312,6 +328,7 @@ def decode(shape, top):
         inputs=inputs,
         error=error,
         work=moved,
+        for_config=for_config,
         unit="GB/s",
     )
 

@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from types import SimpleNamespace
 
 import torch
 
@@ -18,37 +19,90 @@ NO_KEY = -(2.0**100)
 
 
 @T.macro
-def combine(partial, log_sums, Sinks, Output, dependent):
+def share_of(Lengths, y, z, batch, splits):
+    """What a block has to do: sequence, number of the share, tiles of a share, and keys. Of lengths
+    the tiles are left open."""
+    if len(Lengths.shape) == 1:
+        return y, z, None, Lengths[y]
+    b, s = Lengths[y, 0], Lengths[y, 1]
+    T.assume(b >= 0 and b < batch and s >= 0 and s < splits)
+    return b, s, Lengths[y, 2], Lengths[y, 3]
+
+
+@T.macro
+def mark_absent(log_sums, b, first_head, per_group, block_H, shares):
+    """Results from number `shares` on, which no block has, count for nothing."""
+    for s, i in T.Parallel(log_sums.shape[2], block_H):
+        if i < per_group and s >= shares:
+            log_sums[b, first_head + i, s] = NO_KEY
+
+
+@T.macro
+def combine(partial, log_sums, Sinks, Output, dependent, listed=False):
     """Output (batch, heads, dim) from the results of splits, weighted by their sums. Each thread
-    loads all of its channel at a time, and finds the weights by itself: it waits for no other."""
+    loads all of its channels at a time, and finds the weights by itself: it waits for no other. If
+    shares are `listed`, there is nothing in memory for those without keys."""
     batch, heads, splits, dim = partial.shape
-    with T.Kernel(heads, batch, threads=dim) as (h, b):
+    # Of few splits a thread has registers for four channels, which are one load.
+    rows = 4 if splits <= 8 and heads % 4 == 0 else 1
+    with T.Kernel(heads // rows, batch, threads=dim) as (hs, b):
         # Registers for all loads: fewer blocks at a time than would fit are fast enough.
         T.annotate_min_blocks_per_sm(4)
         if dependent:
             T.pdl_sync()
-        values = T.alloc_fragment((splits, dim), T.float32)
-        weights = T.alloc_fragment((splits, dim), T.float32)
-        top = T.alloc_fragment((dim,), T.float32)
-        total = T.alloc_fragment((dim,), T.float32)
-        out = T.alloc_fragment((dim,), T.float32)
-        for s, d in T.Parallel(splits, dim):
-            values[s, d] = partial[b, h, s, d]
-            weights[s, d] = log_sums[b, h, s]
+        values = T.alloc_fragment((splits, rows, dim), T.float32)
+        weights = T.alloc_fragment((splits, rows, dim), T.float32)
+        top = T.alloc_fragment((rows, dim), T.float32)
+        total = T.alloc_fragment((rows, dim), T.float32)
+        out = T.alloc_fragment((rows, dim), T.float32)
+        for s, h, d in T.Parallel(splits, rows, dim):
+            values[s, h, d] = partial[b, hs * rows + h, s, d]
+            weights[s, h, d] = log_sums[b, hs * rows + h, s]
         T.reduce_max(weights, top, dim=0)
         if Sinks is not None:
-            for d in T.Parallel(dim):
-                top[d] = T.max(top[d], Sinks[h] * LOG2_E)
-        for s, d in T.Parallel(splits, dim):
-            weights[s, d] = T.exp2(weights[s, d] - top[d])
-            values[s, d] *= weights[s, d]
+            for h, d in T.Parallel(rows, dim):
+                top[h, d] = T.max(top[h, d], Sinks[hs * rows + h] * LOG2_E)
+        for s, h, d in T.Parallel(splits, rows, dim):
+            if listed:
+                values[s, h, d] = T.if_then_else(weights[s, h, d] > NO_KEY, values[s, h, d], 0)
+            weights[s, h, d] = T.exp2(weights[s, h, d] - top[h, d])
+            values[s, h, d] *= weights[s, h, d]
         T.reduce_sum(weights, total, dim=0)
         if Sinks is not None:
-            for d in T.Parallel(dim):
-                total[d] += T.exp2(Sinks[h] * LOG2_E - top[d])
+            for h, d in T.Parallel(rows, dim):
+                total[h, d] += T.exp2(Sinks[hs * rows + h] * LOG2_E - top[h, d])
         T.reduce_sum(values, out, dim=0)
-        for d in T.Parallel(dim):
-            Output[b, h, d] = out[d] / total[d]
+        for h, d in T.Parallel(rows, dim):
+            Output[b, hs * rows + h, d] = out[h, d] / total[h, d]
+
+
+@T.macro
+def step(own, K_tile, V_tile, first, length, begin, scale, masked):
+    """What a block does with a tile of keys from `first` on. Where it is `masked`, it may have keys
+    behind the last one; with a window it may have keys in front of `begin`."""
+    block_N, block_H = own.scores.shape
+    dim = own.out.shape[0]
+    T.gemm(K_tile, own.Q, own.scores, transpose_B=True, clear_accum=True)
+    if masked:
+        for j, i in T.Parallel(block_N, block_H):
+            own.scores[j, i] = T.if_then_else(first + j < length, own.scores[j, i], NO_KEY)
+    if own.too_old is not None:
+        for i in T.Parallel(1):
+            own.too_old[i] = begin - first
+        if own.too_old[0] > 0:
+            for j, i in T.Parallel(block_N, block_H):
+                own.scores[j, i] = T.if_then_else(j >= own.too_old[0], own.scores[j, i], NO_KEY)
+    T.copy(own.row_max, own.row_max_before)
+    T.reduce_max(own.scores, own.row_max, dim=0, clear=False)
+    for i in T.Parallel(block_H):
+        own.rescale[i] = T.exp2((own.row_max_before[i] - own.row_max[i]) * scale)
+    for j, i in T.Parallel(block_N, block_H):
+        own.scores[j, i] = T.exp2(own.scores[j, i] * scale - own.row_max[i] * scale)
+        own.sums[j, i] = own.sums[j, i] * own.rescale[i] + own.scores[j, i]
+    T.copy(own.scores, own.weights)
+    for d, i in T.Parallel(dim, block_H):
+        own.out[d, i] = own.out[d, i] * own.rescale[i]
+    T.gemm(V_tile, own.weights, own.out, transpose_A=True)
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -69,6 +123,8 @@ def gqa_decode(
     least=1,
     min_blocks=2,
     dependent=False,
+    listed=False,
+    early=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim), a token of each sequence, after
     `Lengths` (batch,) keys. K and V are (batch, longest, key_heads, dim), or with `page` (pages,
@@ -82,10 +138,24 @@ def gqa_decode(
     to do as those of long ones; then their results are combined by a second kernel, which, if it is
     `dependent`, is launched while the first one ends (from sm_90 on). `min_blocks` are to share a
     multiprocessor.
+
+    If `listed`, `Lengths` is what `list_shares` makes of them for the same `splits`, `least`,
+    `block_N` and `window`: then no block starts that has no keys, and the longest start first. It
+    is the same for all layers of a model.
+
+    If `early`, which takes no window and no list, shares have tiles in turns, so that the first one
+    is loaded beside the sequence's length; blocks without keys load one, too. It has one of the
+    `num_stages`, of which there are two or more. It pays where all shares have a few tiles.
     """
     if heads % key_heads:
         raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    if early and (window or listed or num_stages < 2):
+        raise ValueError(
+            f"found early with window={window}, listed={listed}, num_stages={num_stages}, wanted "
+            "neither a window nor a list, and two stages or more; leave early out"
+        )
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
+    blocks = T.dynamic("blocks")
     per_group, scale = heads // key_heads, LOG2_E / dim**0.5
     block_H = block_H or -(-per_group // 8) * 8
     if block_H < per_group:
@@ -111,15 +181,16 @@ def gqa_decode(
         K: T.Tensor(cached, dtype),
         V: T.Tensor(cached, dtype),
         Table: T.Tensor((batch, most), T.int32),
-        Lengths: T.Tensor((batch,), T.int32),
+        Lengths: T.Tensor((blocks, 4) if listed else (batch,), T.int32),
         Sinks: T.Tensor((heads,), T.float32),
     ):
         Output = T.empty((batch, heads, dim), dtype)
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        # The shares that short sequences do not have come last.
-        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
+        # Of lengths, the shares that short sequences do not have come last.
+        grid = (key_heads, blocks, 1) if listed else (key_heads, batch, splits)
+        with T.Kernel(*grid, threads=threads) as (g, y, z):
             # One loads while the other one waits for its products.
             T.annotate_min_blocks_per_sm(min_blocks)
             if page:
@@ -129,27 +200,43 @@ def gqa_decode(
             Q_shared = T.alloc_shared((block_H, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
+            if early:
+                K_first = T.alloc_shared((block_N, dim), dtype)
+                V_first = T.alloc_shared((block_N, dim), dtype)
             scores = T.alloc_fragment((block_N, block_H), T.float32)
             weights = T.alloc_shared((block_N, block_H), dtype)
             out = T.alloc_fragment((dim, block_H), T.float32)
             # A sum for each key of a tile: they are added up once, at the end.
             sums = T.alloc_fragment((block_N, block_H), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
-            row_max_before = T.alloc_fragment((block_H,), T.float32)
-            rescale = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
-            too_old = T.alloc_fragment((1,), T.int32)
+            own = SimpleNamespace(
+                Q=Q_shared,
+                scores=scores,
+                weights=weights,
+                out=out,
+                sums=sums,
+                row_max=row_max,
+                row_max_before=T.alloc_fragment((block_H,), T.float32),
+                rescale=T.alloc_fragment((block_H,), T.float32),
+                too_old=T.alloc_fragment((1,), T.int32) if window else None,
+            )
 
-            length = Lengths[b]
+            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
             # Lengths, and what is computed of them, fit 32 bits.
             T.assume(length >= 0 and length < 2**30)
             begin = T.max(length - window, 0) if window else 0
             tiles = T.ceildiv(length, block_N) - begin // block_N
-            share = T.max(T.ceildiv(tiles, splits), least)
+            share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
             start = begin // block_N + s * share
-            count = T.max(T.min(share, tiles - s * share), 0)
+            if early:
+                # Tiles in turns: the first one is known before the length is.
+                count = T.max(T.ceildiv(tiles - s, splits) - 1, 0)
+            else:
+                count = T.max(T.min(share, tiles - s * share), 0)
 
             numbers = T.alloc_local((block_N // part,), T.int32)
+            early_numbers = T.alloc_local((block_N // part,), T.int32)
             if page:
                 last = T.max(length - 1, 0) // page
                 T.assume(last < most)
@@ -159,9 +246,22 @@ def gqa_decode(
             T.clear(out)
             T.clear(sums)
             T.fill(row_max, NO_KEY)
-            for t in T.Pipelined(count, num_stages=num_stages):
+            if early:
+                for n in T.unroll(block_N // part if page else 0, explicit=True):
+                    begun = s * block_N // part + n if page < block_N else s * block_N // page
+                    early_numbers[n] = Table[b, T.min(begun, most - 1)]
+                for n in T.unroll(block_N // part if page else 0, explicit=True):
+                    if n > 0:
+                        early_numbers[n] = T.if_then_else(
+                            s * block_N // part + n <= last, early_numbers[n], early_numbers[0]
+                        )
+                load(K, early_numbers, K_first, b, g, s * block_N)
+                load(V, early_numbers, V_first, b, g, s * block_N)
+                behind = (s + 1) * block_N > length
+                step(own, K_first, V_first, s * block_N, length, begin, scale, behind)
+            for t in T.Pipelined(count, num_stages=num_stages - 1 if early else num_stages):
                 # From the last keys on, so that their mask stands in front of the loop.
-                tile = start + count - 1 - t
+                tile = s + (t + 1) * splits if early else start + count - 1 - t
                 first = tile * block_N
                 T.assume(tile >= 0)
                 for n in T.unroll(block_N // part if page else 0, explicit=True):
@@ -170,28 +270,15 @@ def gqa_decode(
                     numbers[n] = Table[b, T.min(place, last)]
                 load(K, numbers, K_shared, b, g, first)
                 load(V, numbers, V_shared, b, g, first)
-                T.gemm(K_shared, Q_shared, scores, transpose_B=True, clear_accum=True)
-                if t == 0:
-                    for j, i in T.Parallel(block_N, block_H):
-                        scores[j, i] = T.if_then_else(first + j < length, scores[j, i], NO_KEY)
-                if window:
-                    for i in T.Parallel(1):
-                        too_old[i] = begin - first
-                    if too_old[0] > 0:
-                        for j, i in T.Parallel(block_N, block_H):
-                            scores[j, i] = T.if_then_else(j >= too_old[0], scores[j, i], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=0, clear=False)
-                for i in T.Parallel(block_H):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for j, i in T.Parallel(block_N, block_H):
-                    scores[j, i] = T.exp2(scores[j, i] * scale - row_max[i] * scale)
-                    sums[j, i] = sums[j, i] * rescale[i] + scores[j, i]
-                T.copy(scores, weights)
-                for d, i in T.Parallel(dim, block_H):
-                    out[d, i] = out[d, i] * rescale[i]
-                T.gemm(V_shared, weights, out, transpose_A=True)
+                masked = first + block_N > length if early else t == 0
+                step(own, K_shared, V_shared, first, length, begin, scale, masked)
             T.reduce_sum(sums, row_sum, dim=0)
+            if early:
+                # Scores of a share without keys count for nothing, and its values may be any.
+                for i in T.Parallel(block_H):
+                    row_sum[i] = T.if_then_else(row_max[i] > NO_KEY, row_sum[i], 0)
+                for d, i in T.Parallel(dim, block_H):
+                    out[d, i] = T.if_then_else(row_max[i] > NO_KEY, out[d, i], 0)
             if splits == 1:
                 if sinks:
                     for i in T.Parallel(block_H):
@@ -212,8 +299,11 @@ def gqa_decode(
                         log_sums[b, g * per_group + i, s] = T.if_then_else(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
+                if listed and s == 0:
+                    shares = T.max(T.ceildiv(tiles, share), 1)
+                    mark_absent(log_sums, b, g * per_group, per_group, block_H, shares)
         if splits > 1:
-            combine(partial, log_sums, Sinks if sinks else None, Output, dependent)
+            combine(partial, log_sums, Sinks if sinks else None, Output, dependent, listed)
         return Output
 
     return main
@@ -234,6 +324,23 @@ def shares_for(lengths, key_heads, waves=1, blocks=264, block_N=64):
         least += 1
     splits = -(-max(tiles) // least)
     return splits, least if splits > 1 else 1
+
+
+def list_shares(lengths, splits=1, least=1, block_N=64, window=None, device="cpu"):
+    """The shares that have keys, and of sequences without keys one: (shares, 4) of sequence, number
+    of the share, tiles of each of the sequence's shares, and its length. Those with the most tiles
+    come first."""
+    shares = []
+    for b, length in enumerate(lengths):
+        begin = max(length - window, 0) // block_N if window else 0
+        tiles = -(-length // block_N) - begin
+        share = max(-(-tiles // splits), least)
+        shares += [
+            (min(share, tiles - s * share), (b, s, share, length))
+            for s in range(max(-(-tiles // share), 1))
+        ]
+    shares.sort(key=lambda share: -share[0])
+    return torch.tensor([share for _, share in shares], dtype=torch.int32, device=device)
 
 
 def inputs(lengths, heads, key_heads, dim, page=None, dtype=T.float16, device="cpu"):
@@ -282,6 +389,10 @@ def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **optio
     kernel = gqa_decode(heads, key_heads, dim, splits, **options)
     sinks = tensors[5] if options.get("sinks") else None
     wanted = reference(*tensors[:5], sinks, page, options.get("window"))
+    if options.get("listed"):
+        cut = {name: options[name] for name in ("least", "block_N", "window") if name in options}
+        shares = list_shares(lengths, splits, **cut, device=device)
+        tensors = (*tensors[:4], shares, tensors[5])
     return float((kernel(*tensors).double() - wanted).norm() / wanted.norm())
 
 

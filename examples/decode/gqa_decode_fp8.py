@@ -7,9 +7,19 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from types import SimpleNamespace
 
 import torch
-from gqa_decode import LOG2_E, NO_KEY, combine, reference, splits_for
+from gqa_decode import (
+    LOG2_E,
+    NO_KEY,
+    combine,
+    list_shares,
+    mark_absent,
+    reference,
+    share_of,
+    splits_for,
+)
 
 import tilelang
 import tilelang.language as T
@@ -30,6 +40,35 @@ def place_of_row(d, dim):
     return d % 64 // 16 * (16 * tiles) + d % 8 * (2 * tiles) + d // 64 * 2 + d % 16 // 8
 
 
+@T.macro
+def step(own, K_tile, V_tile, first, length, scale, masked):
+    """What a block does with a tile of keys from `first` on. Where it is `masked`, it may have keys
+    behind the last one."""
+    block_N, block_H = own.scores.shape
+    dim = own.out.shape[0]
+    T.copy(K_tile, own.K_bytes)
+    for j, d in T.Parallel(block_N, dim):
+        own.K_local[j, d] = own.K_bytes[j, place_of_channel(d)]
+    T.gemm(own.K_local, own.Q, own.scores, transpose_B=True, clear_accum=True)
+    if masked:
+        for j, i in T.Parallel(block_N, block_H):
+            own.scores[j, i] = T.if_then_else(first + j < length, own.scores[j, i], NO_KEY)
+    T.copy(own.row_max, own.row_max_before)
+    T.reduce_max(own.scores, own.row_max, dim=0, clear=False)
+    for i in T.Parallel(block_H):
+        own.rescale[i] = T.exp2((own.row_max_before[i] - own.row_max[i]) * scale)
+    for j, i in T.Parallel(block_N, block_H):
+        own.scores[j, i] = T.exp2(own.scores[j, i] * scale - own.row_max[i] * scale)
+        own.sums[j, i] = own.sums[j, i] * own.rescale[i] + own.scores[j, i]
+    T.copy(own.scores, own.weights)
+    for d, i in T.Parallel(dim, block_H):
+        own.out[d, i] = own.out[d, i] * own.rescale[i]
+    T.copy(V_tile, own.V_wide)
+    for d, j in T.Parallel(dim, block_N):
+        own.V_local[d, j] = own.V_wide[j, place_of_row(d, dim)]
+    T.gemm(own.V_local, own.weights, own.out)
+
+
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def gqa_decode_fp8(
@@ -44,6 +83,8 @@ def gqa_decode_fp8(
     least=1,
     min_blocks=2,
     dependent=False,
+    listed=False,
+    early=False,
 ):
     """softmax(q K^T / sqrt(dim)) V of q (batch, heads, dim) in float16, a token of each sequence,
     after `Lengths` (batch,) keys. K and V (batch, longest, key_heads, dim) are float8_e4m3fn, with
@@ -51,10 +92,16 @@ def gqa_decode_fp8(
     first of the products' block_H columns, by default the least multiple of 8. `splits` blocks
     share the keys of a head, `least` tiles each or more; a second kernel combines their results,
     which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
-    `min_blocks` are to share a multiprocessor."""
+    `min_blocks` are to share a multiprocessor. If `listed`, `Lengths` is what `list_shares` makes
+    of them for the same `splits`, `least` and `block_N`. `early` is that of `gqa_decode`."""
+    if early and (listed or num_stages < 2):
+        raise ValueError(
+            f"found early with listed={listed}, num_stages={num_stages}, wanted no list, and two "
+            "stages or more; leave early out"
+        )
     if heads % key_heads:
         raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
-    batch, longest = T.dynamic("batch, longest")
+    batch, longest, blocks = T.dynamic("batch, longest, blocks")
     per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
     block_H = block_H or -(-per_group // 8) * 8
     if block_H < per_group:
@@ -67,74 +114,82 @@ def gqa_decode_fp8(
         V: T.Tensor(cached, T.float8_e4m3fn),
         scale_K: T.Tensor((key_heads,), T.float32),
         scale_V: T.Tensor((key_heads,), T.float32),
-        Lengths: T.Tensor((batch,), T.int32),
+        Lengths: T.Tensor((blocks, 4) if listed else (batch,), T.int32),
     ):
         Output = T.empty((batch, heads, dim), T.float16)
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        # The shares that short sequences do not have come last.
-        with T.Kernel(key_heads, batch, splits, threads=threads) as (g, b, s):
+        # Of lengths, the shares that short sequences do not have come last.
+        grid = (key_heads, blocks, 1) if listed else (key_heads, batch, splits)
+        with T.Kernel(*grid, threads=threads) as (g, y, z):
             # One widens while the other one waits for its products or loads.
             T.annotate_min_blocks_per_sm(min_blocks)
             Q_shared = T.alloc_shared((block_H, dim), T.float16)
             K_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
             V_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
-            K_bytes = T.alloc_fragment((block_N, dim), T.float8_e4m3fn)
-            # Widened in pairs of neighbours, before rows and columns change places.
-            V_wide = T.alloc_fragment((block_N, dim), T.float16)
-            K_local = T.alloc_fragment((block_N, dim), T.float16)
-            V_local = T.alloc_fragment((dim, block_N), T.float16)
-            scores = T.alloc_fragment((block_N, block_H), T.float32)
-            weights = T.alloc_shared((block_N, block_H), T.float16)
+            if early:
+                K_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+                V_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
             out = T.alloc_fragment((dim, block_H), T.float32)
             # A sum for each key of a tile: they are added up once, at the end.
             sums = T.alloc_fragment((block_N, block_H), T.float32)
             row_max = T.alloc_fragment((block_H,), T.float32)
-            row_max_before = T.alloc_fragment((block_H,), T.float32)
-            rescale = T.alloc_fragment((block_H,), T.float32)
             row_sum = T.alloc_fragment((block_H,), T.float32)
+            own = SimpleNamespace(
+                Q=Q_shared,
+                K_bytes=T.alloc_fragment((block_N, dim), T.float8_e4m3fn),
+                # Widened in pairs of neighbours, before rows and columns change places.
+                V_wide=T.alloc_fragment((block_N, dim), T.float16),
+                K_local=T.alloc_fragment((block_N, dim), T.float16),
+                V_local=T.alloc_fragment((dim, block_N), T.float16),
+                scores=T.alloc_fragment((block_N, block_H), T.float32),
+                weights=T.alloc_shared((block_N, block_H), T.float16),
+                out=out,
+                sums=sums,
+                row_max=row_max,
+                row_max_before=T.alloc_fragment((block_H,), T.float32),
+                rescale=T.alloc_fragment((block_H,), T.float32),
+            )
 
-            length, scale = Lengths[b], scale_K[g] * (LOG2_E / dim**0.5)
+            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
+            scale = scale_K[g] * (LOG2_E / dim**0.5)
             # Lengths, and what is computed of them, fit 32 bits.
             T.assume(length >= 0 and length < 2**30)
             tiles = T.ceildiv(length, block_N)
-            share = T.max(T.ceildiv(tiles, splits), least)
+            share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
             start = s * share
-            count = T.max(T.min(share, tiles - start), 0)
+            if early:
+                # Tiles in turns: the first one is known before the length is.
+                count = T.max(T.ceildiv(tiles - s, splits) - 1, 0)
+            else:
+                count = T.max(T.min(share, tiles - start), 0)
             for i, d in T.Parallel(block_H, dim):
                 place = place_of_channel(d)
                 Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, place], 0)
             T.clear(out)
             T.clear(sums)
             T.fill(row_max, NO_KEY)
-            for t in T.Pipelined(count, num_stages=num_stages):
+            if early:
+                T.copy(K[b, s * block_N : (s + 1) * block_N, g, :], K_first)
+                T.copy(V[b, s * block_N : (s + 1) * block_N, g, :], V_first)
+                behind = (s + 1) * block_N > length
+                step(own, K_first, V_first, s * block_N, length, scale, behind)
+            for t in T.Pipelined(count, num_stages=num_stages - 1 if early else num_stages):
                 # From the last keys on, so that the mask stands in front of the loop.
-                first = (start + count - 1 - t) * block_N
+                tile = s + (t + 1) * splits if early else start + count - 1 - t
+                first = tile * block_N
                 T.copy(K[b, first : first + block_N, g, :], K_shared)
                 T.copy(V[b, first : first + block_N, g, :], V_shared)
-                T.copy(K_shared, K_bytes)
-                for j, d in T.Parallel(block_N, dim):
-                    K_local[j, d] = K_bytes[j, place_of_channel(d)]
-                T.gemm(K_local, Q_shared, scores, transpose_B=True, clear_accum=True)
-                if t == 0:
-                    for j, i in T.Parallel(block_N, block_H):
-                        scores[j, i] = T.if_then_else(first + j < length, scores[j, i], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=0, clear=False)
-                for i in T.Parallel(block_H):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for j, i in T.Parallel(block_N, block_H):
-                    scores[j, i] = T.exp2(scores[j, i] * scale - row_max[i] * scale)
-                    sums[j, i] = sums[j, i] * rescale[i] + scores[j, i]
-                T.copy(scores, weights)
-                for d, i in T.Parallel(dim, block_H):
-                    out[d, i] = out[d, i] * rescale[i]
-                T.copy(V_shared, V_wide)
-                for d, j in T.Parallel(dim, block_N):
-                    V_local[d, j] = V_wide[j, place_of_row(d, dim)]
-                T.gemm(V_local, weights, out)
+                masked = first + block_N > length if early else t == 0
+                step(own, K_shared, V_shared, first, length, scale, masked)
             T.reduce_sum(sums, row_sum, dim=0)
+            if early:
+                # Scores of a share without keys count for nothing, and its values may be any.
+                for i in T.Parallel(block_H):
+                    row_sum[i] = T.if_then_else(row_max[i] > NO_KEY, row_sum[i], 0)
+                for d, i in T.Parallel(dim, block_H):
+                    out[d, i] = T.if_then_else(row_max[i] > NO_KEY, out[d, i], 0)
             if splits == 1:
                 for d, i in T.Parallel(dim, block_H):
                     if i < per_group:
@@ -154,8 +209,11 @@ def gqa_decode_fp8(
                         log_sums[b, g * per_group + i, s] = T.if_then_else(
                             row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
                         )
+                if listed and s == 0:
+                    shares = T.max(T.ceildiv(tiles, share), 1)
+                    mark_absent(log_sums, b, g * per_group, per_group, block_H, shares)
         if splits > 1:
-            combine(partial, log_sums, None, Output, dependent)
+            combine(partial, log_sums, None, Output, dependent, listed)
         return Output
 
     return main
@@ -181,6 +239,9 @@ def relative_error(lengths, heads, key_heads, dim, splits, device="cpu", **tile)
     torch.manual_seed(0)
     tensors = inputs(lengths, heads, key_heads, dim, device)
     wanted = reference_fp8(*tensors)
+    if tile.get("listed"):
+        cut = {name: tile[name] for name in ("least", "block_N") if name in tile}
+        tensors = (*tensors[:5], list_shares(lengths, splits, **cut, device=device))
     found = gqa_decode_fp8(heads, key_heads, dim, splits, **tile)(*tensors)
     return float((found.double() - wanted).norm() / wanted.norm())
 

@@ -97,6 +97,7 @@ def test_decoding_counts_the_blocks_that_are_left_over(draw, monkeypatch):
 
     def seconds(sequences, splits, least):
         config = {"splits": splits, "least": least, "block_N": 64, "min_blocks": 2}
+        config |= {"listed": False, "early": False}
         return draw.draw_attention.decode_seconds(config, [6400] * sequences, 1, 2.0**13, 1, 2, 0.0)
 
     # 132 multiprocessors have room for two blocks each.
@@ -117,7 +118,7 @@ def test_decoding_prefers_more_blocks_a_multiprocessor(draw, monkeypatch):
 def test_a_small_shape_is_right(draw, monkeypatch, device, family):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     row = draw.row_of(family, 1, 0, 1, small=True)
-    draw.checked(row, row.kernel(row.config), row.inputs(device))
+    draw.checked(row, row.kernel(row.config), row.inputs(device), row.config)
 
 
 @pytest.mark.parametrize("family", ["rows", "quantised"])

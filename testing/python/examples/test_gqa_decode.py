@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import pytest
+import torch
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "decode"
 LENGTHS = [150, 0, 70, 1]
@@ -27,10 +28,26 @@ def example():
     sys.modules.update(before)
 
 
+@pytest.fixture(autouse=True)
+def unwritten_memory_is_nan():
+    """What no block writes must not count."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.parametrize(
     ("splits", "options"),
     [
         pytest.param(3, {"dependent": True}, id="a tile each"),
+        pytest.param(3, {"dependent": True, "listed": True}, id="shares of a list"),
+        pytest.param(1, {"listed": True, "sinks": True}, id="sequences of a list"),
+        pytest.param(2, {"least": 2, "page": 64, "listed": True, "sinks": True}, id="pages"),
+        pytest.param(2, {"window": 70, "listed": True}, id="windows of a list"),
+        # Of the first sequence a block has two tiles, of the others some have none.
+        pytest.param(2, {"early": True, "dependent": True}, id="first tiles early"),
+        pytest.param(1, {"early": True, "page": 16, "sinks": True}, id="early, small pages"),
+        pytest.param(3, {"early": True, "page": 128}, id="early, large pages"),
         # Of the first and the third sequence two blocks have work, of the others one or none.
         pytest.param(2, {"least": 2, "page": 64}, id="tiles of two pages"),
         pytest.param(5, {"sinks": True}, id="more blocks than tiles"),
@@ -43,7 +60,13 @@ def test_blocks_share_keys(example, monkeypatch, device, splits, options):
 
 
 @pytest.mark.parametrize(
-    ("splits", "options"), [(1, {}), (2, {"least": 2, "block_N": 128, "dependent": True})]
+    ("splits", "options"),
+    [
+        (1, {}),
+        (2, {"least": 2, "block_N": 128, "dependent": True}),
+        (3, {"dependent": True, "listed": True}),
+        (2, {"dependent": True, "early": True}),
+    ],
 )
 def test_blocks_share_keys_of_8_bits(example, monkeypatch, device, splits, options):
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
@@ -62,3 +85,45 @@ def test_shares_are_as_many_as_blocks(example):
         assert blocks <= 264 or splits == 1
     # The longest one is shared, the shortest one is not.
     assert own.shares_for([64 * 264, 64], 1) == (53, 5)
+
+
+@pytest.mark.parametrize(("splits", "least", "window"), [(4, 1, None), (3, 2, None), (2, 1, 70)])
+def test_a_list_has_each_tile_once_and_long_shares_first(example, splits, least, window):
+    lengths = [150, 0, 70, 1, 640]
+    found, counts = [], []
+    listed = example["gqa_decode"].list_shares(lengths, splits, least, window=window)
+    for b, s, share, length in listed.tolist():
+        assert length == lengths[b]
+        assert 0 <= s < splits
+        begin = max(length - window, 0) // 64 if window else 0
+        first = begin + s * share
+        tiles = range(first, min(first + share, -(-length // 64)))
+        found += [(b, tile) for tile in tiles]
+        counts.append(len(tiles))
+    begins = [max(n - window, 0) // 64 if window else 0 for n in lengths]
+    wanted = [(b, t) for b, n in enumerate(lengths) for t in range(begins[b], -(-n // 64))]
+    assert sorted(found) == wanted
+    assert counts == sorted(counts, reverse=True)
+    # A sequence without keys has a share, which writes its result.
+    assert sorted({b for b, *_ in listed.tolist()}) == list(range(len(lengths)))
+
+
+@pytest.mark.parametrize("options", [{"window": 70}, {"listed": True}, {"num_stages": 1}])
+def test_a_first_tile_is_early_of_lengths_and_stages(example, options):
+    with pytest.raises(ValueError, match="leave early out"):
+        example["gqa_decode"].gqa_decode(4, 1, 64, 2, early=True, **options)
+    if "window" not in options:
+        with pytest.raises(ValueError, match="leave early out"):
+            example["gqa_decode_fp8"].gqa_decode_fp8(4, 1, 64, 2, early=True, **options)
+
+
+def test_values_behind_an_early_share_may_be_anything(example, monkeypatch, device):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    own = example["gqa_decode"]
+    tensors = own.inputs([256, 1, 0], 4, 1, 64, device=device)
+    wanted = own.reference(*tensors[:5], None)
+    # Behind the tile of a sequence's last key.
+    for x in tensors[1:3]:
+        x[1, 64:] = float("nan")
+    kernel = own.gqa_decode(4, 1, 64, 4, early=True)
+    assert (kernel(*tensors).double() - wanted).norm() / wanted.norm() < 1e-3
