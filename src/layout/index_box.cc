@@ -4,6 +4,7 @@
 #include <array>
 
 #include "../tvm/functor.h"
+#include "../tvm/hidden_operations.h"
 #include "box_points.h"
 
 namespace tl {
@@ -21,6 +22,17 @@ class Judge : public StmtExprVisitor {
     good &=
         std::any_of(axes_.begin(), axes_.end(), [op](const Axis& a) { return a.var.get() == op; });
   }
+  void Visit_(const IntImmNode* op) override { good &= AsInt(GetRef<Expr>(op)).has_value(); }
+  void Visit_(const CastNode* op) override {
+    // Of uint64 half of the numbers are none of int64.
+    const DLDataType from = op->value->dtype(), to = op->ty.as<PrimTypeNode>()->dtype;
+    good &= IsIntegral(from) && IsIntegral(to) && (HoldsAll(to, from) || !IsUint64(to));
+    Visit(op->value);
+  }
+  void Visit_(const SubNode* op) override { VisitSum(op); }
+  void Visit_(const MulNode* op) override { VisitSum(op); }
+  void Visit_(const AddNode* op) override { VisitSum(op); }
+  void Visit_(const LShiftNode* op) override { VisitSum(op); }
   void Visit_(const FloorDivNode* op) override { VisitDivision(op->a, op->b); }
   void Visit_(const FloorModNode* op) override { VisitDivision(op->a, op->b); }
 #define TL_REFUSE_(Node) \
@@ -40,6 +52,14 @@ class Judge : public StmtExprVisitor {
 #undef TL_REFUSE_
 
  private:
+  static bool IsUint64(const DLDataType& t) { return t.code == kDLUInt && t.bits == 64; }
+
+  template <typename Node>
+  void VisitSum(const Node* op) {
+    good &= !IsUint64(op->a->dtype());
+    Visit(op->a);
+    Visit(op->b);
+  }
   void VisitDivision(const Expr& a, const Expr& b) {
     good &= AsInt(b).value_or(0) > 0;
     Visit(a);

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "../tvm/hidden_operations.h"
 #include "box_points.h"
 
 namespace tl {
@@ -12,6 +13,12 @@ namespace {
 constexpr int kMaxDepth = 64;
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - ((a % b != 0) && ((a < 0) != (b < 0))); }
+
+int64_t Wrapped(int64_t x, int64_t type) {
+  const int unused = 64 - static_cast<int>(type & 255);
+  const uint64_t bits = static_cast<uint64_t>(x) << unused;
+  return type & 256 ? static_cast<int64_t>(bits) >> unused : static_cast<int64_t>(bits >> unused);
+}
 
 template <typename Operation>
 void ForAll(int64_t* a, const int64_t* b, int64_t n, const Operation& operation) {
@@ -83,12 +90,20 @@ void IntProgram::EmitBinary(Code code, const Expr& second, const std::vector<Var
   Emit({code, true, *constant}, 0);
 }
 
+void IntProgram::EmitWrap(const DLDataType& type) {
+  if (type.code == kDLBool) return Emit({Code::kNE, true, 0}, 0);
+  Emit({Code::kWrap, true, type.bits | (type.code == kDLInt ? 256 : 0)}, 0);
+}
+
 template <typename Node>
 bool IntProgram::TryBinary(const Expr& e, Code code, const std::vector<Var>& vars) {
   const auto* op = e.as<Node>();
   if (!op) return false;
   Compile(op->a, vars);
   EmitBinary(code, op->b, vars);
+  const bool arithmetic =
+      code == Code::kAdd || code == Code::kSub || code == Code::kMul || code == Code::kShl;
+  if (arithmetic && IsModulo(e->dtype())) EmitWrap(e->dtype());
   return true;
 }
 
@@ -103,7 +118,11 @@ void IntProgram::Compile(const Expr& e, const std::vector<Var>& vars) {
     TVM_FFI_THROW(InternalError) << "index expression has a free variable "
                                  << e.as<VarNode>()->name;
   }
-  if (const auto* cast = e.as<CastNode>()) return Compile(cast->value, vars);
+  if (const auto* cast = e.as<CastNode>()) {
+    Compile(cast->value, vars);
+    if (!HoldsAll(e->dtype(), cast->value->dtype())) EmitWrap(e->dtype());
+    return;
+  }
   if (const auto* select = e.as<SelectNode>()) {
     Compile(select->condition, vars);
     Compile(select->true_value, vars);
@@ -197,6 +216,7 @@ void IntProgram::Run(const int64_t* slots, int64_t n, int64_t* stack) const {
       TL_STEP_(kGE, x >= y)
       TL_STEP_(kEQ, x == y)
       TL_STEP_(kNE, x != y)
+      TL_STEP_(kWrap, Wrapped(x, y))
 #undef TL_STEP_
       case Code::kSelect: {
         int64_t* condition = top -= kStride;

@@ -43,7 +43,9 @@ class IntProgram {
     kGE,
     kEQ,
     kNE,
-    kSelect
+    kSelect,
+    /*! To the `value & 255` bits of an integer, signed if `value & 256`. */
+    kWrap
   };
   /*! Of two operands the second one may be the constant `value`. */
   struct Step {
@@ -55,6 +57,7 @@ class IntProgram {
   void EmitBinary(Code code, const Expr& second, const std::vector<Var>& vars);
   template <typename Node>
   bool TryBinary(const Expr& e, Code code, const std::vector<Var>& vars);
+  void EmitWrap(const DLDataType& type);
   void Emit(Step step, int stack_change);
 
   template <int64_t kStride>

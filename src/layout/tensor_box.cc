@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "../tvm/hidden_operations.h"
 #include "../tvm/registry.h"
 
 namespace tl {
@@ -42,7 +43,12 @@ class DigitReader {
   std::optional<Digits> Read(const Expr& e) const {
     if (IsConst(e, 0)) return Digits{};
     if (e.as<VarNode>()) return ReadIndex(e);
-    if (const auto* op = e.as<CastNode>()) return Read(op->value);
+    if (const auto* op = e.as<CastNode>()) {
+      // Indices of tiles are below 2^31.
+      const bool wraps = e->dtype().bits < 32 && !HoldsAll(e->dtype(), op->value->dtype());
+      return wraps ? std::nullopt : Read(op->value);
+    }
+    if (IsModulo(e->dtype())) return std::nullopt;
     if (const auto* op = e.as<AddNode>()) return Sum(op->a, op->b);
     if (const auto* op = e.as<MulNode>()) {
       const bool left = AsInt(op->a).has_value();

@@ -14,10 +14,6 @@ namespace {
   X(Min) X(Max) X(EQ) X(NE) X(LT) X(LE) X(GT) X(GE)
 // clang-format on
 
-bool IsIntegral(const DLDataType& t) {
-  return t.code == kDLInt || t.code == kDLUInt || t.code == kDLBool;
-}
-
 bool IsFloat(const Expr& e) {
   const auto* type = e->ty.as<PrimTypeNode>();
   return type && !IsIntegral(type->dtype) && type->dtype.code != kDLOpaqueHandle;
@@ -44,10 +40,8 @@ bool Holds(const DLDataType& type, const Analyzer::Bound& bound) {
 /*! A sum, product or shift that wraps, where TVM takes integers for numbers without ends. */
 bool MayWrap(const Expr& e, const BoundOf& bound_of) {
   const DLDataType type = e->dtype();
-  if (!IsIntegral(type) || type.code == kDLBool) return false;
-  const bool modulo = type.code == kDLUInt || type.bits < 32;
   // There are no bounds of vectors.
-  return modulo && (type.lanes != 1 || !Holds(type, bound_of(e)));
+  return IsModulo(type) && (type.lanes != 1 || !Holds(type, bound_of(e)));
 }
 
 bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
@@ -82,14 +76,15 @@ bool ComparisonMisleads(const Expr& a, const Expr& b, const BoundOf& bound_of) {
 bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
   const auto* type = divisor->ty.as<PrimTypeNode>();
   if (!type || !IsIntegral(type->dtype) || type->dtype.lanes != 1) return false;
-  if (const std::optional<int64_t> constant = AsInt(divisor)) {
-    // Of the least integer there is no absolute value, which TVM asks for.
-    const bool least =
-        type->dtype.code == kDLInt && *constant == INT64_MIN >> (64 - type->dtype.bits);
-    return *constant == 0 || least;
-  }
-  const Analyzer::Bound bound = bound_of(divisor);
-  return bound.min > bound.max || (bound.min == 0 && bound.max == 0);
+  const std::optional<int64_t> constant = AsInt(divisor);
+  const Analyzer::Bound bound =
+      constant ? Analyzer::Bound{*constant, *constant} : bound_of(divisor);
+  if (bound.min != bound.max) return bound.min > bound.max;
+  // TVM makes x * (c - 2) % c of x * -2 % c, which a large c has leave the type, and asks for the
+  // absolute value of c, which the least integer has not.
+  const int64_t large = int64_t{1} << type->dtype.bits * 3 / 4;
+  const bool is_large = bound.min > large || bound.min < -large;
+  return bound.min == 0 || (type->dtype.code == kDLInt && is_large);
 }
 
 class Hider : public StmtExprMutator {
@@ -199,6 +194,14 @@ Registration registration([] {
 
 }  // namespace
 
+bool IsIntegral(const DLDataType& type) {
+  return type.code == kDLInt || type.code == kDLUInt || type.code == kDLBool;
+}
+
+bool IsModulo(const DLDataType& type) {
+  return type.code == kDLUInt || (type.code == kDLInt && type.bits < 32);
+}
+
 bool HoldsAll(const DLDataType& type, const DLDataType& of) {
   const bool sign = of.code != kDLInt || type.code == kDLInt;
   return sign && Digits(type) >= Digits(of);
@@ -222,7 +225,7 @@ bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
   X(FloorDiv)
   X(FloorMod)
 #undef X
-      return false;
+  return false;
 }
 
 Stmt HideOperations(const Stmt& s, const Misleads& misleads) { return Hider(misleads).Mutate(s); }

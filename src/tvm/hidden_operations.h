@@ -19,6 +19,12 @@
 
 namespace tl {
 
+bool IsIntegral(const DLDataType& type);
+
+/*! Whether sums, differences, products and shifts of a type wrap: those of int32 and int64 are
+ * numbers without ends. */
+bool IsModulo(const DLDataType& type);
+
 /*! Whether a type of integers or bool holds all values of another one. */
 bool HoldsAll(const DLDataType& type, const DLDataType& of);
 

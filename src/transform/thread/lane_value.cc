@@ -4,6 +4,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/hidden_operations.h"
 
 namespace tl {
 namespace {
@@ -19,13 +20,16 @@ class LaneEvaluator {
   std::optional<LaneValue> Of(const Expr& e) {
     if (e.same_as(lane_)) return LaneValue{1, 0};
     if (const auto v = AsInt(e)) return LaneValue{0, std::abs(*v)};
+    if (IsModulo(e->dtype()) && !e.as<CastNode>()) return Unknown(e);
     if (const auto* op = e.as<AddNode>()) return Sum(op->a, op->b, 1);
     if (const auto* op = e.as<SubNode>()) return Sum(op->a, op->b, -1);
     if (const auto* op = e.as<MulNode>()) return Product(op->a, op->b);
     if (const auto* op = e.as<FloorDivNode>()) return Quotient(e, op->a, op->b);
     if (const auto* op = e.as<FloorModNode>()) return Remainder(e, op->a, op->b);
     if (const auto* op = e.as<BitwiseXorNode>()) return Xor(op->a, op->b);
-    if (const auto* op = e.as<CastNode>(); op && IsInteger(op->value)) return Of(op->value);
+    if (const auto* op = e.as<CastNode>(); op && IsInteger(op->value)) {
+      return HoldsAll(e->dtype(), op->value->dtype()) ? Of(op->value) : Unknown(e);
+    }
     return Unknown(e);
   }
 

@@ -9,6 +9,7 @@
 #include "../../analysis/effects.h"
 #include "../../target/mma.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/hidden_operations.h"
 #include "thread_subset.h"
 
 namespace tl {
@@ -35,6 +36,8 @@ bool IsInteger(const Expr& e) {
 void AddTerms(const Expr& e, int64_t factor, Terms* terms) {
   if (const std::optional<int64_t> constant = AsInt(e)) {
     terms->push_back({MakeInt(1), factor * *constant});
+  } else if (IsModulo(e->dtype()) && !e.as<CastNode>()) {
+    terms->push_back({e, factor});
   } else if (const auto* op = e.as<AddNode>()) {
     AddTerms(op->a, factor, terms);
     AddTerms(op->b, factor, terms);
@@ -45,7 +48,8 @@ void AddTerms(const Expr& e, int64_t factor, Terms* terms) {
     AddTerms(op->a, factor * *AsInt(op->b), terms);
   } else if (const auto* op = e.as<MulNode>(); op && AsInt(op->a)) {
     AddTerms(op->b, factor * *AsInt(op->a), terms);
-  } else if (const auto* op = e.as<CastNode>(); op && IsInteger(op->value)) {
+  } else if (const auto* op = e.as<CastNode>();
+             op && IsInteger(op->value) && HoldsAll(e->dtype(), op->value->dtype())) {
     AddTerms(op->value, factor, terms);
   } else {
     terms->push_back({e, factor});

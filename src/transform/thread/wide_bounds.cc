@@ -133,9 +133,6 @@ bool Narrows(const Expr& e) {
   return op && (!IsInteger(op->value) || !HoldsAll(e->dtype(), op->value->dtype()));
 }
 
-/*! Arithmetic in it wraps; that of int32 and int64 is of numbers without ends. */
-bool IsModulo(DLDataType t) { return t.code != kDLInt || t.bits < 32; }
-
 /*! Of uint64, which has numbers behind those of int64: this bound stands for all of them. */
 bool IsUnbounded(const Expr& e, const Bound& bound) {
   return IsInteger(e) && e->dtype().code == kDLUInt && e->dtype().bits == 64 &&

@@ -182,3 +182,42 @@ def test_casts_in_vectors(dtype, device):
                 out[i] = T.cast(i * (-5) + 64, dtype)
 
     assert numbers(main, dtype, 256, device) == [wrapped(i * -5 + 64, dtype) for i in range(256)]
+
+
+def test_threads_behind_a_cast_that_wraps(device):
+    """The threads that reach a statement were those of the condition without its casts: a correct
+    guard was none, and an index of 8 bits was out of bounds."""
+
+    @T.prim_func
+    def main(out: T.Tensor((2, 64), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((64,), "int32")
+            tile[tx] = tx
+            T.sync_threads()
+            out[0, tx] = -1
+            if T.cast(tx - 40, "uint32") < 3:
+                out[0, tx] = tile[tx - 40]
+            bytes_ = T.alloc_shared((256,), "int32")
+            for i in T.Parallel(256):
+                bytes_[T.cast(i * 7, "uint8")] = i
+            out[1, tx] = bytes_[tx * 4]
+
+    out = torch.zeros(2, 64, dtype=torch.int32, device=device)
+    tilelang.compile(main)(out)
+    inverse = {i * 7 % 256: i for i in range(256)}
+    found = out.tolist()
+    assert found[0] == [i - 40 if 40 <= i < 43 else -1 for i in range(64)]
+    assert found[1] == [inverse[i * 4] for i in range(64)]
+
+
+def test_a_remainder_by_a_large_number(device):
+    """x * -2 % c is x * (c - 2) % c of numbers without ends, and leaves int32."""
+
+    @T.prim_func
+    def main(out: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            out[tx] = (tx * (-2)) % T.max(2**31 - 1, tx)
+
+    assert numbers(main, "int32", 64, device) == [i * -2 % (2**31 - 1) for i in range(64)]
