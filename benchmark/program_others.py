@@ -125,19 +125,22 @@ def chunk_scan_backward() -> Program:
     )
 
 
-def of_chunks(channels: bool) -> list[Callable[..., Any]]:
-    """What the delta rule or KDA and its gradients are both made of, but for a kernel of each."""
-    rule = example("delta_rule")
-    own = example("kda") if channels else rule
-    shared = rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks, rule.off_zero
-    first = (
-        (own.chunk_parts, own.sum_from_the_middle, own.decay_rows)
-        if channels
-        else (own.chunk_inverses, own.decays_of, own.weigh, own.scale_rows)
-    )
-    gates = vars(own.GatesOfChannels if channels else own.Gates).values()
+def of_chunks() -> list[Callable[..., Any]]:
+    """What the gradients of KDA have from the files of the forward rules."""
+    rule, own = example("delta_rule"), example("kda")
+    shared = rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks
+    first = own.chunk_parts, own.sum_from_the_middle, own.decay_rows
+    gates = vars(own.GatesOfChannels).values()
     methods = [method for method in gates if callable(method)]
-    return [*shared, rule.check_chunk, rule.sharing, *first, *methods, own.load_chunk]
+    return [
+        *shared,
+        rule.off_zero,
+        rule.check_chunk,
+        rule.sharing,
+        *first,
+        *methods,
+        own.load_chunk,
+    ]
 
 
 def delta_rule(channels: bool) -> Program:
@@ -194,7 +197,7 @@ def delta_rule(channels: bool) -> Program:
 
 def delta_rule_backward(channels: bool) -> Program:
     rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
-    own = example("kda_backward" if channels else "delta_rule_backward")
+    own = example("kda_backward" if channels else "delta_rule_backward_roles")
 
     def case(kernels, device, length):
         q, k, v, beta = rule.inputs(heads, length, size, size, device)
@@ -215,24 +218,36 @@ def delta_rule_backward(channels: bool) -> Program:
         moved = 7.0 * HALF + 2.0 * FLOAT * channels
         return heads * length * per_row, moved * length * heads * size
 
-    first = (
-        compiled(own.chunk_parts, heads, chunk, size, tiles=4)
-        if channels
-        else compiled(own.chunk_inverses, heads, chunk, size)
-    )
-    behind = [own.end_states] if channels else [own.from_behind, own.sum_keys, own.sum_states]
+    if channels:
+        sources = [
+            *(*of_chunks(), own.states, own.store_chunk, own.gradients, own.load_gradients),
+            *(own.find_updates, own.find_slopes, own.of_queries, own.of_keys, own.sum_gates),
+            *(own.store, own.end_states),
+        ]
+        programs = [
+            compiled(own.chunk_parts, heads, chunk, size, tiles=4),
+            compiled(own.states, heads, chunk, size, size),
+        ]
+    else:
+        behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
+        sources = [
+            *(rule.off_zero, rule.roots_of, forward.schedule, forward.arrive, own.load_values),
+            *(forward.multiply, forward.weigh, rule.invert, rule.invert_blocks, rule.join_blocks),
+            *(own.states, own.Tiles.__init__, own.System.__init__, own.load_keys, own.prepare),
+            *(own.corrections, own.chain, own.update, own.store_turned),
+            *(own.gradients, behind.load_gradients, behind.find_updates, behind.find_slopes),
+            *(behind.from_behind, behind.of_queries, behind.of_keys, behind.sum_keys),
+            *(behind.add_rows, behind.store, behind.sum_states, own.gate_sums),
+            *(rule.decays_of, rule.weigh, rule.scale_rows),
+        ]
+        programs = [compiled(own.states, heads, size, size)]
+    programs.append(compiled(own.gradients, heads, chunk, size, size))
+    if not channels:
+        programs.append(compiled(own.gate_sums, heads, chunk, size))
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
-        [
-            *(*of_chunks(channels), own.states, own.store_chunk, own.gradients, own.load_gradients),
-            *(own.find_updates, own.find_slopes, own.of_queries, own.of_keys, own.sum_gates),
-            *(own.store, *behind),
-        ],
-        [
-            first,
-            compiled(own.states, heads, chunk, size, size),
-            compiled(own.gradients, heads, chunk, size, size),
-        ],
+        sources,
+        programs,
         case,
         {"length": 135},
         {"length": 4096},

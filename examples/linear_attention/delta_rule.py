@@ -37,6 +37,16 @@ def off_zero(beta):
     return T.if_then_else(T.abs(beta) < LEAST_BETA, LEAST_BETA, beta)
 
 
+@T.macro
+def roots_of(gates, roots):
+    """Of the betas in gates[1]: the root r of each one's size, and beta / r. With system[i, j] =
+    beta[i] x[i, j] inverted as diag(1 / r) system diag(r), neither rows nor columns of an inverse
+    of float16 vanish where a beta is near zero: the gradients divide it out of both."""
+    for i in T.Parallel(roots.shape[1]):
+        roots[0, i] = T.sqrt(T.abs(gates[1, i]))
+        roots[1, i] = gates[1, i] / roots[0, i]
+
+
 def sharing(blocks):
     """How many blocks of a head are a cluster and share its tiles: on chips that have clusters, the
     most that divide them, up to eight."""
@@ -230,7 +240,7 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             k = T.alloc_shared((chunk, d_key), "bfloat16")
-            gates = T.alloc_shared((2, chunk), "float32")
+            gates, roots = [T.alloc_shared((2, chunk), "float32") for _ in range(2)]
             blocks = T.alloc_shared((chunk, BLOCK), "float32")
             inverse, numbers = [T.alloc_shared((chunk, chunk), "float16") for _ in range(2)]
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
@@ -244,14 +254,15 @@ def chunk_inverses(heads, chunk=CHUNK, d_key=KEY, threads=128):
             for i in T.Parallel(chunk):
                 gates[0, i] = T.max(gates[0, i] * LOG2_E, LEAST_GATE)
                 gates[1, i] = off_zero(gates[1, i])
+            roots_of(gates, roots)
             T.cumsum(gates[0:1, :], dim=1)
             T.gemm(k, k, system, transpose_B=True, clear_accum=True)
             weigh(system, gates, 1)
             for i, j in T.Parallel(chunk, chunk):
-                system[i, j] *= gates[1, i]
+                system[i, j] *= roots[1, i] * roots[0, j]
             invert(system, blocks, numbers, inverse)
             for i, j in T.Parallel(chunk, chunk):
-                inverse_cast[i, j] = inverse[i, j] * gates[1, j]
+                inverse_cast[i, j] = roots[0, i] * inverse[i, j] * roots[1, j]
             T.copy(inverse_cast, Inverse[n, h, :, :])
             T.copy(gates, Rows[n, h, :, :])
 

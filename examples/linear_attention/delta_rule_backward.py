@@ -1,6 +1,6 @@
-"""The gradients of the gated delta rule in three kernels: the inverses of the chunks' systems
-(delta_rule.py), the states from chunk to chunk, and then all gradients in the reverse order. Check
-them against float64 autograd of the recurrence.
+"""The gradients of the gated delta rule in four kernels: the inverses of the chunks' systems
+(delta_rule.py), the states from chunk to chunk, then all gradients in the reverse order, and last
+the sums that a gate's gradient is. Check them against float64 autograd of the recurrence.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -30,6 +30,8 @@ from delta_rule import (
 import tilelang
 import tilelang.language as T
 
+ROWS = T.GemmWarpPolicy.FullRow
+
 # Of a chunk's rows i, with G the sums of the logarithms of gates since its begin, `last` its last
 # row, S the state before it and S' that behind it:
 #   A[i, j] = beta[i] exp(G[i] - G[j]) k[i] . k[j] for j < i,   T = (1 + A)^-1,
@@ -45,7 +47,7 @@ import tilelang.language as T
 #   row[i] = sum of beta[i] dA[i, j] exp(G[i] - G[j]) k[j] over j - exp(G[i]) S dv[i],
 #   column[j] = exp(G[last] - G[j]) dS' U[j] + sum of dP[i, j] exp(G[i] - G[j]) q[i]
 #       + beta[i] dA[i, j] exp(G[i] - G[j]) k[i] over i,
-#   dk = row + column,                              beta dbeta = k . row + dv . v.
+#   dk = row + column,                              beta dbeta = dv . U / beta.
 # G[i] stands wherever q[i] and the k[i] of `row` do, -G[j] wherever the k[j] of `column` does, each
 # in an exponential factor. So a product with the gradient is that of the exponent:
 #   dG = q dq + k (row - column), and dG[last] has S' dS' besides, of which each part grows by it,
@@ -116,19 +118,20 @@ def find_updates(loaded, d_state_shared, tiles, kept, right):
 
 @T.macro
 def find_slopes(loaded, tiles, before, right, d_beta, target):
-    # Of dv in `right`: beta dA in `slopes`, -exp(G) dv, and what dv . v is. The minus of beta dA =
-    # -dv U^T is taken here: `of_keys` multiplies it by k itself.
-    v, gates, updates = loaded
+    # Of dv in `right`: beta dA in `slopes`, -exp(G) dv, and dv . U, which is on the diagonal of dv
+    # U^T: U of a row grows by the part by which its beta grows. The minus of beta dA = -dv U^T is
+    # taken here: `of_keys` multiplies it by k itself.
+    gates, updates = loaded
     slopes, right_shared, scaled_right = tiles
     scores = T.alloc_fragment(slopes.shape, "float32")
-    product = T.alloc_fragment(right.shape, "float32")
     store(right, right_shared, target)
     T.gemm(right_shared, updates, scores, transpose_B=True, clear_accum=True)
     for i, d in T.Parallel(*right.shape):
-        product[i, d] = right[i, d] * v[i, d]
         right[i, d] *= -before[i]
     T.copy(right, scaled_right)
-    T.reduce_sum(product, d_beta, dim=1)
+    for i, j in T.Parallel(*scores.shape):
+        if i == j:
+            d_beta[i] = scores[i, j]
     weigh(scores, gates, 1)
     for i, j in T.Parallel(*slopes.shape):
         scores[i, j] = -scores[i, j]
@@ -158,14 +161,12 @@ def from_behind(loaded, tiles, kept, column, d_state):
 def of_queries(loaded, weights, scaled_out, query, column, d_state, d_row):
     # dq, its parts of dG, of `column` and of the state's gradient.
     q, k, state = loaded
-    product = T.alloc_fragment(q.shape, "float32")
+    product = T.alloc_fragment((q.shape[0], 2, q.shape[1] // 2), "float32")
     T.gemm(scaled_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k, query)
-    T.gemm(q, scaled_out, d_state, transpose_A=True)
+    T.gemm(q, scaled_out, d_state, transpose_A=True, policy=ROWS)
     T.gemm(weights, q, column, transpose_A=True)
-    for i, d in T.Parallel(*q.shape):
-        product[i, d] = q[i, d] * query[i, d]
-    T.reduce_sum(product, d_row, dim=1)
+    add_rows(product, q, query, d_row, True)
 
 
 @T.macro
@@ -175,67 +176,61 @@ def of_keys(loaded, slopes, scaled_right, row, column, d_state):
     T.gemm(scaled_right, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes, k, row)
     T.gemm(slopes, k, column, transpose_A=True)
-    T.gemm(k, scaled_right, d_state, transpose_A=True)
+    T.gemm(k, scaled_right, d_state, transpose_A=True, policy=ROWS)
 
 
 @T.macro
 def sum_keys(k, gates, row, column, d_row, d_beta):
     # dk in `column`, and the rest of dG and dbeta.
-    product = T.alloc_fragment(k.shape, "float32")
+    product = T.alloc_fragment((k.shape[0], 2, k.shape[1] // 2), "float32")
     for i, d in T.Parallel(*k.shape):
-        product[i, d] = k[i, d] * (row[i, d] - column[i, d])
-        column[i, d] += row[i, d]
-        row[i, d] *= k[i, d]
-    T.reduce_sum(product, d_row, dim=1, clear=False)
-    T.reduce_sum(row, d_beta, dim=1, clear=False)
+        row[i, d] -= column[i, d]
+        column[i, d] = 2 * column[i, d] + row[i, d]
+    add_rows(product, k, row, d_row, False)
     for i in T.Parallel(k.shape[0]):
-        d_beta[i] /= gates[1, i]
-
-
-@T.macro
-def sum_states(state, d_state, d_last):
-    # This state and its gradient are S' and dS' of the chunk before.
-    d_channel = T.alloc_fragment((state.shape[0],), "float32")
-    product = T.alloc_fragment(state.shape, "float32")
-    sum_of_all = T.alloc_fragment((1,), "float32")
-    for i, d in T.Parallel(*state.shape):
-        product[i, d] = state[i, d] * d_state[i, d]
-    T.reduce_sum(product, d_channel, dim=1)
-    T.reduce_sum(d_channel, sum_of_all, dim=0)
-    T.copy(sum_of_all, d_last)
-
-
-@T.macro
-def sum_gates(d_row, d_last, target):
-    # A gate is in all G behind it.
-    d_log_decay = T.alloc_shared(d_row.shape, "float32")
-    T.copy(d_row, d_log_decay)
-    T.cumsum(d_log_decay, dim=0, reverse=True)
-    for i in T.Parallel(*d_row.shape):
-        d_log_decay[i] += d_last[0]
-    T.copy(d_log_decay, target)
+        d_beta[i] /= gates[1, i] * gates[1, i]
 
 
 @T.macro
 def load_gradients(tensors, tiles, h, n):
     # In the order in which there is room for the next chunk's.
-    Q, K, V, dOut, Inverse, Rows, State, Updates = tensors
-    q, k, v, d_out, inverse, gates, state, updates = tiles
-    chunk = v.shape[0]
+    Q, K, dOut, Inverse, Rows, State, Updates = tensors
+    q, k, d_out, inverse, gates, state, updates = tiles
+    chunk = q.shape[0]
     rows = slice(n * chunk, (n + 1) * chunk)
+    T.copy(K[rows, h, :], k)
     T.copy(Inverse[n, h, :, :], inverse)
-    T.copy(V[rows, h, :], v)
     T.copy(Updates[n, h, :, :], updates)
     T.copy(Rows[n, h, :, :], gates)
     T.copy(dOut[rows, h, :], d_out)
     T.copy(Q[rows, h, :], q)
-    T.copy(K[rows, h, :], k)
     T.copy(State[n, h, :, :], state)
 
 
+@T.macro
+def sum_states(state, d_state, target):
+    # This state and its gradient are S' and dS' of the chunk before.
+    d_channel = T.alloc_fragment((state.shape[0],), "float32")
+    product = T.alloc_fragment(state.shape, "float32")
+    for i, d in T.Parallel(*state.shape):
+        product[i, d] = state[i, d] * d_state[i, d]
+    T.reduce_sum(product, d_channel, dim=1)
+    T.copy(d_channel, target)
+
+
+@T.macro
+def add_rows(product, factor, gradient, d_row, first):
+    # What `factor` times its gradient gives to that of the exponents, for each half of the
+    # channels, which are those of other warps.
+    half = product.shape[2]
+    for i, side, d in T.Parallel(*product.shape):
+        product[i, side, d] = factor[i, side * half + d] * gradient[i, side * half + d]
+    T.reduce_sum(product, d_row, dim=2, clear=first)
+
+
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
-    """dQ, dK, dV, the gate's gradient and beta's: a block has a head, from its last chunk on, and
-    the state's gradient in registers."""
+    """dQ, dK, dV, beta's and what `gate_sums` adds up to the gate's gradient: a block has a head,
+    from its last chunk on, and the state's gradient in registers."""
     length, chunks = T.dynamic("length, chunks")
     width = max(d_key, d_value)
     keys, values = slice(0, d_key), slice(0, d_value)
@@ -244,7 +239,6 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
     def main(
         Q: T.Tensor((length, heads, d_key), "bfloat16"),
         K: T.Tensor((length, heads, d_key), "bfloat16"),
-        V: T.Tensor((length, heads, d_value), "bfloat16"),
         dOut: T.Tensor((length, heads, d_value), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Rows: T.Tensor((chunks, heads, 2, chunk), "float32"),
@@ -253,17 +247,20 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         dQ: T.Tensor((length, heads, d_key), "bfloat16"),
         dK: T.Tensor((length, heads, d_key), "bfloat16"),
         dV: T.Tensor((length, heads, d_value), "bfloat16"),
-        dGate: T.Tensor((length, heads), "float32"),
+        dRows: T.Tensor((chunks, heads, chunk, 2), "float32"),
+        dStates: T.Tensor((chunks, heads, d_key), "float32"),
         dBeta: T.Tensor((length, heads), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
-            tensors = Q, K, V, dOut, Inverse, Rows, State, Updates
+            tensors = Q, K, dOut, Inverse, Rows, State, Updates
             rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
             q, k = [T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(2)]
-            v, d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(3)]
+            # A chunk begins with keys, and ends with them.
+            T.annotate_ws_pipeline_depth({k: 2})
+            d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(2)]
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             # G and beta.
             gates = T.alloc_shared((2, chunk), "float32")
@@ -274,18 +271,17 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             # Operands of products and, on the way to memory, results.
             tile, right_shared = [T.alloc_shared((chunk, width), "bfloat16") for _ in range(2)]
             scaled_right = T.alloc_shared(rows_of_values, "bfloat16")
-            d_last = T.alloc_shared((1,), "float32")
+            d_beta = T.alloc_shared((chunk,), "float32")
             decays = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
             d_state = T.alloc_fragment((d_key, d_value), "float32")
             right = T.alloc_fragment(rows_of_values, "float32")
             query, row, column = [T.alloc_fragment(rows_of_keys, "float32") for _ in range(3)]
-            d_beta, d_row = [T.alloc_fragment((chunk,), "float32") for _ in range(2)]
-            T.clear(d_last)
+            d_row = T.alloc_fragment((chunk, 2), "float32")
             T.clear(d_state)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                loaded = q, k, v, d_out, inverse, gates, state, updates
+                loaded = q, k, d_out, inverse, gates, state, updates
                 load_gradients(tensors, loaded, h, n)
                 T.copy(d_state, d_state_shared)
                 decays_of(gates, *decays)
@@ -293,7 +289,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 tiles = weights, tile[:, values]
                 find_updates(loaded, d_state_shared, tiles, decays[1], right)
                 tiles = slopes, right_shared[:, values], scaled_right
-                loaded = v, gates, updates
+                loaded = gates, updates
                 find_slopes(loaded, tiles, decays[0], right, d_beta, dV[rows, h, :])
                 loaded = d_out, gates, updates
                 tiles = d_state_shared, weights, tile
@@ -305,18 +301,52 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
                 sum_keys(k, gates, row, column, d_row, d_beta)
                 store(column, tile[:, keys], dK[rows, h, :])
                 T.copy(d_beta, dBeta[rows, h])
-                sum_gates(d_row, d_last, dGate[rows, h])
-                sum_states(state, d_state, d_last)
+                T.copy(d_row, dRows[n, h, :, :])
+                sum_states(state, d_state, dStates[n, h, :])
+
+    return main
+
+
+def gate_sums(heads, chunk=CHUNK, d_key=KEY, columns=16, threads=128):
+    """The gradient of each gate, which is in all G behind it. A block has a chunk of some heads."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        dRows: T.Tensor((chunks, heads, chunk, 2), "float32"),
+        dStates: T.Tensor((chunks, heads, d_key), "float32"),
+        dGate: T.Tensor((length, heads), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(heads, columns), chunks, threads=threads) as (b, n):
+            rows = T.alloc_fragment((columns, chunk, 2), "float32")
+            states_behind = T.alloc_fragment((columns, d_key), "float32")
+            sums = T.alloc_shared((columns, chunk), "float32")
+            sum_of_row = T.alloc_fragment((columns, chunk), "float32")
+            total = T.alloc_fragment((columns,), "float32")
+            behind = T.alloc_shared((columns,), "float32")
+            here = slice(b * columns, (b + 1) * columns)
+            T.copy(dRows[n, here, :, :], rows)
+            T.reduce_sum(rows, sum_of_row, dim=2)
+            T.copy(sum_of_row, sums)
+            T.cumsum(sums, dim=1, reverse=True)
+            # Behind the last chunk there are zeros.
+            T.copy(dStates[n + 1, here, :], states_behind)
+            T.reduce_sum(states_behind, total, dim=1)
+            T.copy(total, behind)
+            for i, c in T.Parallel(chunk, columns):
+                if n * chunk + i < length and b * columns + c < heads:
+                    dGate[n * chunk + i, b * columns + c] = sums[c, i] + behind[c]
 
     return main
 
 
 def kernels_of(heads, chunk=CHUNK, key=KEY, value=VALUE, **options):
-    """The three kernels; `options` are those of tilelang.compile."""
+    """The four kernels; `options` are those of tilelang.compile."""
     programs = (
         chunk_inverses(heads, chunk, key),
         states(heads, chunk, key, value, columns=min(value, 64)),
         gradients(heads, chunk, key, value),
+        gate_sums(heads, chunk, key),
     )
     return [tilelang.compile(program, **options) for program in programs]
 
@@ -331,9 +361,18 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     (rows,) = chunk_tensors(k, chunk, (2, chunk), dtype=torch.float32)
     kernels[0](k, gate, beta, inverse, rows)
     kernels[1](k, v, inverse, rows, state, updates)
-    found = [torch.empty_like(x) for x in (q, k, v, gate, beta)]
-    kernels[2](q, k, v, d_out, inverse, rows, state, updates, *found)
-    return found
+    return backward_of(q, k, v, d_out, (inverse, rows, state, updates), kernels[2:])
+
+
+def backward_of(q, k, v, d_out, chunks, kernels):
+    """The gradients by what has been found of the chunks, by `gradients` and `gate_sums`."""
+    key, chunk = k.shape[2], chunks[0].shape[-1]
+    d_rows, d_states = chunk_tensors(k, chunk, (chunk, 2), (key,), dtype=torch.float32)
+    found = [torch.empty_like(x) for x in (q, k, v)]
+    d_gate, d_beta = [torch.empty(k.shape[:2], device=k.device) for _ in range(2)]
+    kernels[0](q, k, d_out, *chunks, *found, d_rows, d_states, d_beta)
+    kernels[1](d_rows, d_states, d_gate)
+    return [*found, d_gate, d_beta]
 
 
 def errors(
@@ -355,14 +394,14 @@ def errors(
     return [float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)]
 
 
-def check(form, channels=False, description=__doc__):
-    """The errors at the sizes that the command line has."""
+def check(form, channels=False, description=__doc__, sizes=(KEY, VALUE)):
+    """The errors at the sizes that the command line has; `sizes` are those without a GPU."""
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=description)
     # Autograd keeps a state in float64 for each row and head.
     parser.add_argument("--length", type=int, default=1000 if gpu else 100)
     parser.add_argument("--heads", type=int, default=32 if gpu else 1)
-    parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else [KEY, VALUE])
+    parser.add_argument("--dim", type=int, nargs=2, default=[128, 128] if gpu else sizes)
     arguments = parser.parse_args()
     sizes = CHUNK, *arguments.dim
     heads, length, device = arguments.heads, arguments.length, "cuda" if gpu else "cpu"

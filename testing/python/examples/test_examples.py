@@ -38,6 +38,7 @@ RUNS = {
     "cross_entropy": ("--size 5 1003 1288", 2),
     "delta_rule": ("--length 70", 2),
     "delta_rule_backward": ("--length 70", 1),
+    "delta_rule_backward_roles": ("--length 70", 1),
     "delta_rule_roles": ("--length 70", 1),
     "dequantize_gemm": ("--size 40 136 160", 4),
     "dropout": ("--size 4104", 1),
