@@ -481,8 +481,8 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
     Uniform[row], 0 to 1, times all of it. A tile is a vector of each thread; `pieces` of a row's
     tiles are the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of
-    shared memory, less for GPUs that have less. Up to `ranked` logits are compared. Where a row is
-    read by passes, a thread has `loads` vectors in flight."""
+    shared memory. GPUs with less take 3 stages (sm_80) or 1 (sm_86). Up to `ranked` logits are
+    compared. Where a row is read by passes, a thread has `loads` vectors in flight."""
     batch = T.dynamic("batch")
     block = VECTOR * threads
     room = 2 * ranked  # of the first list
