@@ -483,6 +483,8 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     tiles are the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of
     shared memory. GPUs with less take 3 stages (sm_80) or 1 (sm_86). Up to `ranked` logits are
     compared. Where a row is read by passes, a thread has `loads` vectors in flight."""
+    if ranked % threads:
+        raise ValueError(f"ranked is {ranked}, wanted a multiple of {threads} threads")
     batch = T.dynamic("batch")
     block = VECTOR * threads
     room = 2 * ranked  # of the first list
@@ -493,7 +495,8 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     apart = 1 + (apart - 1) // wide * wide
     steps = (whole - pieces) // wide
     left = whole - pieces - steps * wide
-    lines = -(-vocabulary // (loads * block)) * loads * (block // LINE)  # of a warp's vectors each
+    # Of a warp's vectors each, those of the last tile too, which may have no logits.
+    lines = max(-(-vocabulary // (loads * block)) * loads, whole + 1) * (block // LINE)
     groups = -(-lines // LANES)
 
     @T.prim_func

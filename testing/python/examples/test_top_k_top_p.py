@@ -90,3 +90,23 @@ def test_what_has_no_probabilities_has_a_token(run, device):
 def test_rows_of_any_length(example, device, tokens):
     """Of less than a tile, of tiles alone, and of a pipeline's with and without a rest."""
     assert example.distance(4 if tokens > 5 else 1, tokens, device, **example.SMALL) < 1e-5
+
+
+@pytest.mark.parametrize("tokens", [4096, 8192])
+def test_rows_of_whole_tiles(example, tokens, monkeypatch):
+    """The last tile begins behind their end, and its lines were behind those of the row: 4096 did
+    not compile, 8192 wrote there where a row is read by passes."""
+    monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
+    monkeypatch.setenv("TILELANG_EMULATE_CHECKS", "1")
+    torch.manual_seed(0)
+    logits = torch.randn(1, tokens)
+    k, p = torch.tensor([tokens], dtype=torch.int32), torch.tensor([1.0])
+    token = example.top_k_top_p(tokens, **example.SMALL)(logits, k, p, torch.tensor([0.5]))
+    weights = logits[0].double().softmax(0)
+    before = float(weights[: int(token)].sum())
+    assert before <= 0.5 + 1e-5 <= before + float(weights[int(token)]) + 2e-5
+
+
+def test_lists_that_threads_do_not_divide_are_refused(example):
+    with pytest.raises(ValueError, match="ranked is 100, wanted a multiple of 32 threads"):
+        example.top_k_top_p.get_tir(300, threads=32, ranked=100)
