@@ -62,7 +62,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
     name = "GQA decode, pages of 64" if pages else "GQA decode"
     return Program(
         name if window is None else f"{name}, window {window}, sinks",
-        [own.combine, own.gqa_decode],
+        [own.combine, own.online_softmax, own.step, own.gqa_decode],
         [part],
         case,
         {"batch": 2, "length": 200},
@@ -96,7 +96,7 @@ def gqa_decode_fp8() -> Program:
 
     return Program(
         "GQA decode, 8-bit cache",
-        [own.gqa_decode_fp8],
+        [own.online_softmax, own.step, own.gqa_decode_fp8],
         [part],
         case,
         {"batch": 2, "length": 200},

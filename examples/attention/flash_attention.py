@@ -23,6 +23,12 @@ def processors():
     return torch.cuda.get_device_properties().multi_processor_count
 
 
+def check_heads(heads, key_heads):
+    """Refuse heads that no head of keys is for."""
+    if key_heads < 1 or heads % key_heads:
+        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+
+
 @T.macro
 def online_softmax(scores, out, row_max, row_sum, scale):
     """Make a tile's scores weights; where a row's maximum grows, rescale what earlier tiles came
@@ -78,8 +84,7 @@ def flash_attention(
     """
     key_heads = key_heads or heads
     value_dim = value_dim or dim
-    if heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    check_heads(heads, key_heads)
     if value_dim % out_parts:
         raise ValueError(f"found {out_parts} out_parts, wanted a divisor of {value_dim} columns")
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)

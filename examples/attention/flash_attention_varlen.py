@@ -7,7 +7,15 @@ import argparse
 import itertools
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, new_counter, online_softmax, processors, reference
+from flash_attention import (
+    LOG2_E,
+    NO_KEY,
+    check_heads,
+    new_counter,
+    online_softmax,
+    processors,
+    reference,
+)
 
 import tilelang
 import tilelang.language as T
@@ -32,8 +40,7 @@ def flash_attention_varlen(
     share keys and no long one is left when the others are done. Blocks fetch them from `counter`.
     """
     key_heads = key_heads or heads
-    if heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    check_heads(heads, key_heads)
     positions, count = T.dynamic("positions"), T.dynamic("count")
     scale = LOG2_E / dim**0.5
     # Tiles of keys of which some rows see a part only: the last ones.

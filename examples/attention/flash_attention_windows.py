@@ -8,7 +8,7 @@ import argparse
 import math
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, inputs, online_softmax, processors
+from flash_attention import LOG2_E, NO_KEY, check_heads, inputs, online_softmax, processors
 from flash_attention_backward import FAST_MATH
 
 import tilelang
@@ -95,8 +95,7 @@ def check_sizes(heads, key_heads, length, window):
     for what, found in (("a window", window), ("a sequence", length)):
         if found < 1:
             raise ValueError(f"found {what} of {found}, wanted at least 1")
-    if key_heads < 1 or heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    check_heads(heads, key_heads)
 
 
 def tiles(rows, length, window, block_N):

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, inputs, online_softmax
+from flash_attention import LOG2_E, NO_KEY, check_heads, inputs, online_softmax
 from flash_attention_backward import FAST_MATH
 from flash_attention_windows import attention
 
@@ -77,8 +77,7 @@ def attend_to_means(
     and the blocks that a query's group of heads selects, (batch, key_heads, length, selected). A
     block is worth the sum of its weights; the first one, the query's own and the one before that
     are selected always. A block of threads has the heads of a group at some positions."""
-    if heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    check_heads(heads, key_heads)
     shape, group, blocks = (batch, length, heads, dim), heads // key_heads, length // BLOCK
     if block_M % group:
         raise ValueError(f"found {group} heads in a group, wanted a divisor of block_M, {block_M}")
@@ -173,8 +172,7 @@ def attend_to_blocks(
     """Attention to the keys of the blocks that Chosen (batch, key_heads, length, selected) names;
     its result, To_means and To_window are added, times their Gates (batch, length, heads, 3). A
     block of threads has the heads of a group at one position, at most `block_H`."""
-    if heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    check_heads(heads, key_heads)
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
     group, scale = heads // key_heads, LOG2_E / dim**0.5
     if block_H < group:

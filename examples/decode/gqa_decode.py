@@ -76,22 +76,23 @@ def combine(partial, log_sums, Sinks, Output, dependent, listed=False):
             Output[b, hs * rows + h, d] = out[h, d] / total[h, d]
 
 
+def heads_of_a_group(heads, key_heads, block_H):
+    """How many heads a head of keys is for, and columns of the products for them, by default the
+    least multiple of 8."""
+    if heads % key_heads:
+        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
+    per_group = heads // key_heads
+    block_H = block_H or -(-per_group // 8) * 8
+    if block_H < per_group:
+        raise ValueError(f"block_H is {block_H}, wanted a column for each of {per_group} heads")
+    return per_group, block_H
+
+
 @T.macro
-def step(own, K_tile, V_tile, first, length, begin, scale, masked):
-    """What a block does with a tile of keys from `first` on. Where it is `masked`, it may have keys
-    behind the last one; with a window it may have keys in front of `begin`."""
+def online_softmax(own, scale):
+    """Make a tile's scores weights; what earlier tiles came to is rescaled."""
     block_N, block_H = own.scores.shape
     dim = own.out.shape[0]
-    T.gemm(K_tile, own.Q, own.scores, transpose_B=True, clear_accum=True)
-    if masked:
-        for j, i in T.Parallel(block_N, block_H):
-            own.scores[j, i] = T.if_then_else(first + j < length, own.scores[j, i], NO_KEY)
-    if own.too_old is not None:
-        for i in T.Parallel(1):
-            own.too_old[i] = begin - first
-        if own.too_old[0] > 0:
-            for j, i in T.Parallel(block_N, block_H):
-                own.scores[j, i] = T.if_then_else(j >= own.too_old[0], own.scores[j, i], NO_KEY)
     T.copy(own.row_max, own.row_max_before)
     T.reduce_max(own.scores, own.row_max, dim=0, clear=False)
     for i in T.Parallel(block_H):
@@ -102,6 +103,24 @@ def step(own, K_tile, V_tile, first, length, begin, scale, masked):
     T.copy(own.scores, own.weights)
     for d, i in T.Parallel(dim, block_H):
         own.out[d, i] = own.out[d, i] * own.rescale[i]
+
+
+@T.macro
+def step(own, K_tile, V_tile, first, length, begin, scale, masked):
+    """What a block does with a tile of keys from `first` on. Where it is `masked`, it may have keys
+    behind the last one; with a window it may have keys in front of `begin`."""
+    block_N, block_H = own.scores.shape
+    T.gemm(K_tile, own.Q, own.scores, transpose_B=True, clear_accum=True)
+    if masked:
+        for j, i in T.Parallel(block_N, block_H):
+            own.scores[j, i] = T.if_then_else(first + j < length, own.scores[j, i], NO_KEY)
+    if own.too_old is not None:
+        for i in T.Parallel(1):
+            own.too_old[i] = begin - first
+        if own.too_old[0] > 0:
+            for j, i in T.Parallel(block_N, block_H):
+                own.scores[j, i] = T.if_then_else(j >= own.too_old[0], own.scores[j, i], NO_KEY)
+    online_softmax(own, scale)
     T.gemm(V_tile, own.weights, own.out, transpose_A=True)
 
 
@@ -147,8 +166,6 @@ def gqa_decode(
     is loaded beside the sequence's length; blocks without keys load one, too. It has one of the
     `num_stages`, of which there are two or more. It pays where all shares have a few tiles.
     """
-    if heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
     if early and (window or listed or num_stages < 2):
         raise ValueError(
             f"found early with window={window}, listed={listed}, num_stages={num_stages}, wanted "
@@ -156,10 +173,8 @@ def gqa_decode(
         )
     batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
     blocks = T.dynamic("blocks")
-    per_group, scale = heads // key_heads, LOG2_E / dim**0.5
-    block_H = block_H or -(-per_group // 8) * 8
-    if block_H < per_group:
-        raise ValueError(f"block_H is {block_H}, wanted a column for each of {per_group} heads")
+    per_group, block_H = heads_of_a_group(heads, key_heads, block_H)
+    scale = LOG2_E / dim**0.5
     if page and page % block_N and block_N % page:
         raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
     part = min(page or block_N, block_N)  # rows of a copy

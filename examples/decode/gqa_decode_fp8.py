@@ -14,8 +14,10 @@ from gqa_decode import (
     LOG2_E,
     NO_KEY,
     combine,
+    heads_of_a_group,
     list_shares,
     mark_absent,
+    online_softmax,
     reference,
     share_of,
     splits_for,
@@ -53,16 +55,7 @@ def step(own, K_tile, V_tile, first, length, scale, masked):
     if masked:
         for j, i in T.Parallel(block_N, block_H):
             own.scores[j, i] = T.if_then_else(first + j < length, own.scores[j, i], NO_KEY)
-    T.copy(own.row_max, own.row_max_before)
-    T.reduce_max(own.scores, own.row_max, dim=0, clear=False)
-    for i in T.Parallel(block_H):
-        own.rescale[i] = T.exp2((own.row_max_before[i] - own.row_max[i]) * scale)
-    for j, i in T.Parallel(block_N, block_H):
-        own.scores[j, i] = T.exp2(own.scores[j, i] * scale - own.row_max[i] * scale)
-        own.sums[j, i] = own.sums[j, i] * own.rescale[i] + own.scores[j, i]
-    T.copy(own.scores, own.weights)
-    for d, i in T.Parallel(dim, block_H):
-        own.out[d, i] = own.out[d, i] * own.rescale[i]
+    online_softmax(own, scale)
     T.copy(V_tile, own.V_wide)
     for d, j in T.Parallel(dim, block_N):
         own.V_local[d, j] = own.V_wide[j, place_of_row(d, dim)]
@@ -99,13 +92,9 @@ def gqa_decode_fp8(
             f"found early with listed={listed}, num_stages={num_stages}, wanted no list, and two "
             "stages or more; leave early out"
         )
-    if heads % key_heads:
-        raise ValueError(f"found {heads} heads for {key_heads} of keys, wanted a multiple of these")
     batch, longest, blocks = T.dynamic("batch, longest, blocks")
-    per_group, cached = heads // key_heads, (batch, longest, key_heads, dim)
-    block_H = block_H or -(-per_group // 8) * 8
-    if block_H < per_group:
-        raise ValueError(f"block_H is {block_H}, wanted a column for each of {per_group} heads")
+    cached = (batch, longest, key_heads, dim)
+    per_group, block_H = heads_of_a_group(heads, key_heads, block_H)
 
     @T.prim_func
     def main(

@@ -30,18 +30,22 @@ class MisleadingFinder : public AnalyzingMutator {
     unreached_ = outside;
     return s;
   }
+  // clang-format off
+#define TL_FOR_EACH_MISLEADING(X)                                              \
+  X(Cast) X(Add) X(Sub) X(Mul) X(LShift) X(LT) X(LE) X(GT) X(GE) X(Div) X(Mod) \
+  X(FloorDiv) X(FloorMod)
 #define X(N)                                 \
   Expr Mutate_(const N##Node* op) override { \
     Look(GetRef<Expr>(op));                  \
     return Default<Expr>(op);                \
   }
-  // clang-format off
-  X(Cast) X(Add) X(Sub) X(Mul) X(LShift) X(LT) X(LE) X(GT) X(GE) X(Div) X(Mod) X(FloorDiv)
-  X(FloorMod)
-// clang-format on
+  TL_FOR_EACH_MISLEADING(X)
 #undef X
+#undef TL_FOR_EACH_MISLEADING
+  // clang-format on
 
-     private : void Look(const Expr& e) {
+ private:
+  void Look(const Expr& e) {
     const auto bound_of = [this](const Expr& part) { return analyzer_.ConstBound(part); };
     if (unreached_ || ComparesUnsigned(e) || MisleadsTvm(e, bound_of)) found.insert(e.get());
   }
