@@ -170,7 +170,7 @@ def test_tiles_in_turn_are_stored_by_matrices(example):
     assert [usage.spill_stores for usage in kernel.resource_usage.values()] == [0]
 
 
-@pytest.mark.parametrize(("block_K", "stages", "limit"), [(256, 2, 320), (128, 3, 190)])
+@pytest.mark.parametrize(("block_K", "stages", "limit"), [(256, 2, 320), (128, 3, 196)])
 def test_a_part_is_unpacked_beside_the_product_of_another_one(example, block_K, stages, limit):
     """Else ptxas awaits each instruction by itself."""
     tile = {"block_K": block_K, "num_stages": stages, "packed": True, "parts": 2}
