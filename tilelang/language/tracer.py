@@ -8,12 +8,13 @@ scope's end is found.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tvm import ir, tirx
@@ -317,6 +318,9 @@ class Tracer:
         elif isinstance(value, list | tuple):
             for i, item in enumerate(value):
                 self.name(f"{name}_{i}", item)
+        elif isinstance(value, SimpleNamespace) or dataclasses.is_dataclass(value):
+            for attribute, item in getattr(value, "__dict__", {}).items():
+                self.name(f"{name}_{attribute}", item)
 
     def check_alive(self, value: Any, name: str | None = None) -> None:
         """Refuse a variable whose scope has ended."""

@@ -1,5 +1,8 @@
 """Buffers of a kernel."""
 
+import dataclasses
+import types
+
 import pytest
 import torch
 
@@ -28,6 +31,18 @@ def test_scopes_and_names(traced):
         'stages_1 = T.sblock_alloc_buffer((8,), "float16", scope="shared.dyn")\n'
         "T.evaluate(0)\n"
     )
+
+
+def test_members_of_an_object_are_named_after_both(traced):
+    text = traced(
+        "own = types.SimpleNamespace(S=T.alloc_shared((8,), T.int8))\n"
+        "pair = Pair(T.alloc_local((4,), T.int8), [own.S])",
+        types=types,
+        Pair=dataclasses.make_dataclass("Pair", ["first", "others"]),
+    )
+    assert "own_S = T.sblock_alloc_buffer((8,)" in text
+    assert "pair_first = T.sblock_alloc_buffer((4,)" in text
+    assert "pair_others" not in text
 
 
 def test_a_buffer_allocated_in_a_loop_belongs_to_the_kernel(traced):
