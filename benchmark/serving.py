@@ -372,10 +372,11 @@ def sampling() -> Program:
     return Program(
         "top-k and top-p sampling",
         [
-            *(own.ordered, own.number_of, own.weight_of, own.threshold),
+            *(own.ordered, own.number_of, own.weight_of, own.threshold, own.shift_of),
             *(own.load, own.find_lowest, own.list_tile, own.take, own.bin_of, own.trim),
             *(own.by_comparison, own.sort_by_value, own.sum_of, own.keep_likely, own.draw_listed),
-            *(own.by_passes, own.measure_row, own.weigh, own.weigh_tile, own.sum_up, own.draw),
+            *(own.by_passes, own.measure, own.add_to, own.units_from, own.weigh, own.weigh_tile),
+            *(own.sum_up, own.draw),
             own.top_k_top_p,
         ],
         [

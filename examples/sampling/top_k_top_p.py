@@ -2,9 +2,8 @@
 probability of p together. A sample of the row tells a number that at least k logits reach, as good
 as certainly, and few more. One pass, through a ring of bulk copies, lists those that do, some
 hundred. Bins of these leave little more than k, which are sorted by comparison with each other. If
-the list has fewer than k, or no room (a large k, many equals), thresholds are found by bisection of
-the logits' bits, into four parts at a time, each with a pass over the row. Check it against
-float64.
+the list has fewer than k, or no room (a large k, many equals), thresholds are found from the
+logits' bits, eleven at a time, each time with a pass over the row. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -17,7 +16,7 @@ import tilelang
 import tilelang.language as T
 
 LOG2_E = 1.44269504
-PIVOTS = 3  # of a pass over the row
+UNITS = 256  # of a weight of 1, each of 32 binary digits
 LANES = 32
 VECTOR = 4
 LINE = VECTOR * LANES  # the part of a row that a warp loads at once
@@ -50,34 +49,6 @@ def weight_of(logit, top):
     return T.if_then_else(logit == top, T.float32(1), T.exp2((logit - top) * LOG2_E))
 
 
-@T.macro
-def threshold(measure, source, wanted, by_weight, low: T.Ref, high, most, state):
-    """Raise `low` to the largest key that has enough logits from it on, their number or,
-    `by_weight`, their weight; or to one with no more than `most` of them. There is enough from
-    `low` on, not from `high` on."""
-    pivots, weights, numbers = state
-    count = pivots.shape[0]
-    behind = T.alloc_var(T.uint32, init=high)
-    from_low = T.alloc_var(T.float32, init=T.infinity(T.float32))
-    from_behind = T.alloc_var(T.float32, init=0.0)
-    while behind - low > T.uint32(1) and from_low > most and from_low - from_behind > 1:
-        begin = T.alloc_var(T.uint32, init=low)
-        end = T.alloc_var(T.uint32, init=behind)
-        step = T.max((end - begin) // T.uint32(count + 1), T.uint32(1))
-        for p in T.Parallel(count):
-            pivots[p] = number_of(T.min(begin + T.cast(p + 1, T.uint32) * step, end))
-        measure(source, by_weight, state)
-        for p in T.unroll(count, explicit=True):
-            pivot = T.min(begin + T.uint32(p + 1) * step, end)
-            enough = (weights if by_weight else numbers)[p] >= wanted
-            if enough:
-                low = pivot
-                from_low = numbers[p]
-            if not enough and pivot < behind:
-                behind = pivot
-                from_behind = numbers[p]
-
-
 def tiles_of(Logits, logits):
     """Tiles of the shape of `logits` in a row of Logits."""
     loads, block = logits.shape
@@ -94,24 +65,84 @@ def load(Logits, row, first, logits):
 
 
 @T.macro
-def measure_row(source, by_weight, state):
-    """Of the logits from each pivot on: their number and, `by_weight`, their weights."""
-    Logits, row, top, logits, weight, number = source
-    pivots, weights, numbers = state
+def shift_of(low, behind, parts):
+    """By how many bits a key between is moved, so that there are no more than `parts` of them."""
+    shift = T.alloc_var(T.uint32, init=0)
+    while ((behind - T.uint32(1) - low) >> shift) >= T.uint32(parts):
+        shift += T.uint32(1)
+    return shift
+
+
+@T.macro
+def add_to(counts, part, logit, top, by_weight):
+    """Count a logit, or add its weight, in units of 2 ** -40 as an integer of 64 bits: sums of
+    integers do not depend on their order."""
+    low, high = counts
+    if by_weight:
+        units = weight_of(logit, top) * T.float32(UNITS)
+        whole = T.floor(units)
+        digits = T.cast((units - whole) * T.float32(2.0**32), T.uint32)
+        before = T.atomic_add(low[part], digits, return_prev=True)
+        carried = T.cast(whole, T.uint32) + T.cast(before + digits < before, T.uint32)
+        if carried > T.uint32(0):
+            T.atomic_add(high[part], carried)
+    else:
+        T.atomic_add(high[part], T.uint32(UNITS))
+
+
+@T.macro
+def measure(Logits, row, top, by_weight, low, behind, shift, logits, counts):
+    """Of the logits of each part of the keys from `low` on: their number or weight."""
     (loads, block), vocabulary = logits.shape, Logits.shape[1]
-    T.clear(weight)
-    T.clear(number)
+    T.clear(counts[0])
+    T.clear(counts[1])
     for tile in T.serial(tiles_of(Logits, logits)):
         load(Logits, row, tile * loads * block, logits)
-        for u in T.unroll(loads, explicit=True):
-            for p, j in T.Parallel(PIVOTS, block):
-                if logits[u, j] >= pivots[p] and (tile * loads + u) * block + j < vocabulary:
-                    number[p, j] += 1
-                    if by_weight:
-                        weight[p, j] += weight_of(logits[u, j], top)
-    if by_weight:
-        T.reduce_sum(weight, weights, dim=1)
-    T.reduce_sum(number, numbers, dim=1)
+        for u, j in T.Parallel(loads, block):
+            key = ordered(logits[u, j])
+            inside = (tile * loads + u) * block + j < vocabulary
+            if inside and key >= low and key < behind:
+                part = T.cast((key - low) >> shift, T.int32)
+                add_to(counts, part, logits[u, j], top, by_weight)
+
+
+@T.macro
+def units_from(g, i, sums, until):
+    """What all parts from number `i` of group `g` on have together."""
+    groups = until.shape[0]
+    return sums[g, i] + T.if_then_else(g + 1 < groups, until[T.min(g + 1, groups - 1)], 0)
+
+
+@T.macro
+def threshold(Logits, row, top, wanted, by_weight, low: T.Ref, high, logits, state):
+    """Raise `low` to the largest key that has enough logits from it on, their number or,
+    `by_weight`, their weight. There is enough from `low` on, not from `high` on. Each pass over the
+    row finds as many more bits of the key as tell the parts apart."""
+    *counts, sums, until, chosen = state
+    groups = until.shape[0]
+    behind = T.alloc_var(T.uint32, init=high)
+    above = T.alloc_var(T.float32, init=0.0)  # from `behind` on
+    while behind - low > T.uint32(1):
+        shift = shift_of(low, behind, groups * LANES)
+        measure(Logits, row, top, by_weight, low, behind, shift, logits, counts)
+        for g, i in T.Parallel(groups, LANES):
+            part = g * LANES + i
+            sums[g, i] = T.cast(counts[1][part], T.float32) + T.cast(
+                counts[0][part], T.float32
+            ) * T.float32(2.0**-32)
+        T.cumsum(sums, dim=1, reverse=True)
+        for g in T.Parallel(groups):
+            until[g] = sums[g, 0]
+        T.cumsum(until, dim=0, reverse=True)
+        T.clear(chosen)
+        for g, i in T.Parallel(groups, LANES):
+            if above + units_from(g, i, sums, until) / UNITS >= wanted:
+                T.atomic_max(chosen[0], g * LANES + i)
+        part = T.alloc_var(T.int32, init=chosen[0])
+        if part + 1 < groups * LANES:
+            above += units_from((part + 1) // LANES, (part + 1) % LANES, sums, until) / UNITS
+        low += T.cast(part, T.uint32) << shift
+        behind = low + T.min(behind - low, T.uint32(1) << shift)
 
 
 @T.macro
@@ -216,9 +247,7 @@ def draw(Logits, row, low, uniform, of_lines, top, until, Token):
 @T.macro
 def by_passes(Logits, row, weighed, k, p, uniform, Token, logits, of_lines, state):
     """Any row, whose lines may have been `weighed`."""
-    block, vocabulary, groups = logits.shape[1], Logits.shape[1], of_lines[0].shape[0]
-    weight = T.alloc_fragment((PIVOTS, block), T.float32)
-    number = T.alloc_fragment((PIVOTS, block), T.float32)
+    vocabulary, groups = Logits.shape[1], of_lines[0].shape[0]
     top = T.alloc_shared((1,), T.float32)
     until = T.alloc_shared((groups,), T.float32)
 
@@ -227,15 +256,17 @@ def by_passes(Logits, row, weighed, k, p, uniform, Token, logits, of_lines, stat
         weigh(Logits, row, number_of(low), logits, of_lines)
     sum_up(of_lines, top, until)
     high = ordered(top[0]) + T.uint32(1)
-    source = (Logits, row, top[0], logits, weight, number)
     if k < vocabulary:
-        threshold(measure_row, source, k, False, low, high, 0, state)
+        threshold(Logits, row, top[0], k, False, low, high, logits, state)
         weigh(Logits, row, number_of(low), logits, of_lines)
         sum_up(of_lines, top, until)
     # All weights together are all of them, however sums are rounded.
     if p < 1:
         wanted = T.max(p * until[groups - 1], 1e-30)
-        threshold(measure_row, source, wanted, True, low, high, 0, state)
+        # All of lower ones together weigh less than 1 - p, since the largest one weighs 1.
+        least = top[0] - (T.log(vocabulary / (1 - p)) + 1)
+        low = T.max(low, ordered(least))
+        threshold(Logits, row, top[0], wanted, True, low, high, logits, state)
         weigh(Logits, row, number_of(low), logits, of_lines)
         sum_up(of_lines, top, until)
     draw(Logits, row, number_of(low), uniform, of_lines, top, until, Token)
@@ -513,17 +544,19 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
             ring = T.alloc_shared((wide * block,), T.float32)
             tile = T.alloc_fragment((wide, block), T.float32)
             logits = T.alloc_fragment((loads, block), T.float32)
-            pivots = T.alloc_fragment((PIVOTS,), T.float32)
-            # Shared: what decides about loops is the same in all threads. Numbers are floats, exact
-            # up to 2 ** 24: one instruction compares, another one adds.
-            weights = T.alloc_shared((PIVOTS,), T.float32)
-            numbers = T.alloc_shared((PIVOTS,), T.float32)
-            state = (pivots, weights, numbers)
             found = T.alloc_shared((1,), T.int32)
             # Logits, their places, and keys of the largest and, inverted, of the least one.
             listed = (
                 *(T.alloc_shared((room,), T.float32), T.alloc_shared((room,), T.int32)),
                 T.alloc_shared((2,), T.uint32),
+            )
+            # Where the list is not taken, its memory has the numbers of a pass.
+            state = (
+                T.view(listed[0], (room,), T.uint32),
+                T.view(listed[1], (room,), T.uint32),
+                T.view(listed[0], (room // LANES, LANES), T.float32),
+                T.alloc_shared((room // LANES,), T.float32),
+                T.alloc_shared((1,), T.int32),
             )
             of_lines = tuple(T.alloc_shared((groups, LANES), T.float32) for _ in range(3))
 
