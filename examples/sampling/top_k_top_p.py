@@ -9,6 +9,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from types import SimpleNamespace
 
 import torch
 
@@ -245,16 +246,13 @@ def draw(Logits, row, low, uniform, of_lines, top, until, Token):
 
 
 @T.macro
-def by_passes(Logits, row, weighed, k, p, uniform, Token, logits, of_lines, state):
-    """Any row, whose lines may have been `weighed`."""
+def by_passes(Logits, row, weighed, k, p, uniform, Token, logits, of_lines, top, until, state):
+    """Any row, whose lines may have been `weighed` and summed up."""
     vocabulary, groups = Logits.shape[1], of_lines[0].shape[0]
-    top = T.alloc_shared((1,), T.float32)
-    until = T.alloc_shared((groups,), T.float32)
-
     low = T.alloc_var(T.uint32, init=T.uint32(LOWEST))
     if not weighed:
         weigh(Logits, row, number_of(low), logits, of_lines)
-    sum_up(of_lines, top, until)
+        sum_up(of_lines, top, until)
     high = ordered(top[0]) + T.uint32(1)
     if k < vocabulary:
         threshold(Logits, row, top[0], k, False, low, high, logits, state)
@@ -320,11 +318,12 @@ def list_tile(logits, first, apart, lowest, found, listed):
 
 
 @T.macro
-def take(logits, first, apart, vocabulary, lists, lowest, found, listed, of_lines):
-    """A tile of a row: list what reaches `lowest`, or weigh its lines."""
+def take(logits, first, apart, vocabulary, ways, lowest, found, listed, of_lines):
+    """A tile of a row: list what reaches `lowest`, weigh its lines, or both."""
+    lists, weighs = ways
     if lists:
         list_tile(logits, first, apart, lowest, found, listed)
-    else:
+    if weighs:
         weigh_tile(logits, number_of(T.uint32(LOWEST)), first, apart, vocabulary, of_lines)
 
 
@@ -421,8 +420,9 @@ def sum_of(sums, n):
 
 
 @T.macro
-def keep_likely(value, larger, size, k, p, weight, sums, ends):
-    """`weight` of the logits that may be drawn, which are the first `ends[2]`, and 0 of others."""
+def keep_likely(value, larger, size, k, p, weight, sums, ends, total):
+    """`weight` of the logits that may be drawn, which are the first `ends[2]`, and 0 of others. If
+    there is a `total` of weights, p of it is wanted. Returns whether the list has as much."""
     ranked = value.shape[0]
     for j in T.Parallel(ranked, coalesced_width=1):
         weight[j] = 0
@@ -435,8 +435,10 @@ def keep_likely(value, larger, size, k, p, weight, sums, ends):
     for i in T.Parallel(ranked // LANES):
         sums[1][i] = sums[0][i, LANES - 1]
     T.cumsum(sums[1], dim=0)
+    listed = sum_of(sums, ends[1])
+    some = T.max(p * T.if_then_else(total > 0, total, listed), 1e-30)
+    suffices = T.alloc_var(T.bool, init=listed >= some)
     # All weights together are all of them, however sums are rounded.
-    some = T.max(p * sum_of(sums, ends[1]), 1e-30)
     enough = T.if_then_else(p < 1, some, T.max_value(T.float32))
     for j in T.Parallel(ranked, coalesced_width=1):
         kept = T.alloc_var(T.bool, init=False)
@@ -448,6 +450,7 @@ def keep_likely(value, larger, size, k, p, weight, sums, ends):
                 T.atomic_max(ends[2], j + 1)
         else:
             weight[j] = 0
+    return suffices
 
 
 @T.macro
@@ -482,8 +485,10 @@ def draw_listed(place, weight, size, target, threads, Token, row):
 
 
 @T.macro
-def by_comparison(trimmed, size, k, p, uniform, threads, ends, row, Token):
-    """Of a list of logits that has the `k` largest and those equal to the last of them."""
+def by_comparison(trimmed, size, k, p, total, uniform, threads, ends, row, Token):
+    """Of a list of logits that has the `k` largest and those equal to the last of them. If there is
+    a `total` of weights, these have to be p of it. Returns whether they are, else there is no
+    token."""
     (ranked,) = trimmed[0].shape
     apiece = threads // PARTS
     value = T.alloc_shared((ranked,), T.float32)
@@ -499,9 +504,64 @@ def by_comparison(trimmed, size, k, p, uniform, threads, ends, row, Token):
     T.clear(equal)
     T.fill(place, T.max_value(T.int32))  # where the list has ended, behind all others
     sort_by_value(trimmed, size, (value, place), larger, equal, number, rank)
-    keep_likely(value, larger, size, k, p, weight, sums, ends)
-    target = uniform * sum_of(sums, ends[2])
-    draw_listed(place, weight, ends[2], target, threads, Token, row)
+    suffices = keep_likely(value, larger, size, k, p, weight, sums, ends, total)
+    if suffices:
+        target = uniform * sum_of(sums, ends[2])
+        draw_listed(place, weight, ends[2], target, threads, Token, row)
+    return suffices
+
+
+def split_of(vocabulary, block, pieces, wide):
+    """How tiles of a row, `whole` ones, are read: `pieces` as a sample, `apart` from each other,
+    `wide` ones in each of `steps`, and what is `left`."""
+    whole = vocabulary // block
+    pieces = max(min(pieces, whole // 4), min(whole, 1))
+    apart = whole // max(pieces, 1)
+    wide = min(wide, max(apart - 1, 1))
+    apart = 1 + (apart - 1) // wide * wide
+    steps = (whole - pieces) // wide
+    return SimpleNamespace(
+        block=block,
+        whole=whole,
+        pieces=pieces,
+        apart=apart,
+        wide=wide,
+        steps=steps,
+        left=whole - pieces - steps * wide,
+    )
+
+
+@T.macro
+def read_row(Logits, row, few, ways, split, stages, found, listed, of_lines):
+    """List the largest logits, some more than `few`, or weigh lines, or both. Each logit is loaded
+    once."""
+    block, vocabulary, apart, wide = split.block, Logits.shape[1], split.apart, split.wide
+    sample = T.alloc_fragment((max(split.pieces, 1), block), T.float32)
+    rest = T.alloc_fragment((split.left + 1, block), T.float32)
+    ring = T.alloc_shared((wide * block,), T.float32)
+    tile = T.alloc_fragment((wide, block), T.float32)
+    lowest = T.alloc_var(T.float32, init=-T.max_value(T.float32))
+    # What is no whole tile, and the sample.
+    load(Logits, row, (split.whole - split.left) * block, rest)
+    if split.pieces:
+        for s, j in T.Parallel(split.pieces, block):
+            sample[s, j] = Logits[row, s * apart * block + j]
+        # So many more than the sample's share that hardly ever too few reach the number.
+        share = T.cast(few, T.float32) * (split.pieces * block / vocabulary)
+        wanted = share + 4 * T.sqrt(share) + 1
+        if ways[0] and wanted <= block // VECTOR // GROUP:
+            find_lowest(sample, wanted, lowest)
+    way = (vocabulary, ways, lowest, found, listed, of_lines)
+    take(rest, (split.whole - split.left) * block, block, *way)
+    if split.pieces:
+        take(sample, 0, apart * block, *way)
+    if split.steps:
+        for n in T.Pipelined(split.steps, num_stages=stages):
+            steps_apart = max((apart - 1) // wide, 1)
+            first = (n * wide + T.min(n // steps_apart + 1, split.pieces)) * block
+            T.copy(Logits[row, first], ring)
+            T.copy(T.reshape(ring, (wide, block)), tile)
+            take(tile, first, block, *way)
 
 
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
@@ -519,15 +579,9 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     batch = T.dynamic("batch")
     block = VECTOR * threads
     room = 2 * ranked  # of the first list
-    whole = vocabulary // block
-    pieces = max(min(pieces, whole // 4), min(whole, 1))
-    apart = whole // max(pieces, 1)
-    wide = min(wide, max(apart - 1, 1))  # tiles that a stage has
-    apart = 1 + (apart - 1) // wide * wide
-    steps = (whole - pieces) // wide
-    left = whole - pieces - steps * wide
+    split = split_of(vocabulary, block, pieces, wide)
     # Of a warp's vectors each, those of the last tile too, which may have no logits.
-    lines = max(-(-vocabulary // (loads * block)) * loads, whole + 1) * (block // LINE)
+    lines = max(-(-vocabulary // (loads * block)) * loads, split.whole + 1) * (block // LINE)
     groups = -(-lines // LANES)
 
     @T.prim_func
@@ -539,10 +593,6 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
         Token: T.Tensor((batch,), T.int32),
     ):
         with T.Kernel(batch, threads=threads) as row:
-            sample = T.alloc_fragment((max(pieces, 1), block), T.float32)
-            rest = T.alloc_fragment((left + 1, block), T.float32)
-            ring = T.alloc_shared((wide * block,), T.float32)
-            tile = T.alloc_fragment((wide, block), T.float32)
             logits = T.alloc_fragment((loads, block), T.float32)
             found = T.alloc_shared((1,), T.int32)
             # Logits, their places, and keys of the largest and, inverted, of the least one.
@@ -562,8 +612,13 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
 
             # Loaded together.
             k, p, uniform = T.min(K[row], vocabulary), P[row], Uniform[row]
-            lists = k <= ranked // 2
-            lowest = T.alloc_var(T.float32, init=-T.max_value(T.float32))
+            few = T.min(k, ranked // 2)
+            # Of all tokens the likely ones may be few, too.
+            weighs = k > few
+            ways = (not weighs or (k == vocabulary and p < 1), weighs)
+            top = T.alloc_shared((1,), T.float32)
+            until = T.alloc_shared((groups,), T.float32)
+            total = T.alloc_var(T.float32, init=0.0)
             T.clear(found)
             trimmed = (T.alloc_shared((ranked,), T.float32), T.alloc_shared((ranked,), T.int32))
             counts = (
@@ -578,34 +633,19 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
             T.fill(of_lines[0], -T.infinity(T.float32))
             for weights_of in of_lines[1:]:
                 T.clear(weights_of)
-            # What is no whole tile, and the sample.
-            load(Logits, row, (whole - left) * block, rest)
-            if pieces:
-                for s, j in T.Parallel(pieces, block):
-                    sample[s, j] = Logits[row, s * apart * block + j]
-                # So many more than the sample's share that hardly ever too few reach the number.
-                share = T.cast(k, T.float32) * (pieces * block / vocabulary)
-                wanted = share + 4 * T.sqrt(share) + 1
-                if lists and wanted <= block // VECTOR // GROUP:
-                    find_lowest(sample, wanted, lowest)
-            way = (vocabulary, lists, lowest, found, listed, of_lines)
-            take(rest, (whole - left) * block, block, *way)
-            if pieces:
-                take(sample, 0, apart * block, *way)
-            if steps:
-                for n in T.Pipelined(steps, num_stages=stages):
-                    first = (n * wide + T.min(n // max((apart - 1) // wide, 1) + 1, pieces)) * block
-                    T.copy(Logits[row, first], ring)
-                    T.copy(T.reshape(ring, (wide, block)), tile)
-                    take(tile, first, block, *way)
+            read_row(Logits, row, few, ways, split, stages, found, listed, of_lines)
+            if weighs:
+                sum_up(of_lines, top, until)
+                total = until[groups - 1]
             done = T.alloc_var(T.bool, init=False)
-            if lists and found[0] >= k and found[0] <= room:
-                trim(listed, found[0], k, counts, trimmed, ends)
+            if ways[0] and found[0] >= few and found[0] <= room:
+                trim(listed, found[0], few, counts, trimmed, ends)
                 if ends[0] <= ranked:
-                    by_comparison(trimmed, ends[0], k, p, uniform, threads, ends, row, Token)
-                    done = True
+                    own = (trimmed, ends[0], few, p, total, uniform, threads, ends, row, Token)
+                    done = by_comparison(*own)
             if not done:
-                by_passes(Logits, row, not lists, k, p, uniform, Token, logits, of_lines, state)
+                weighed = (weighs, k, p, uniform, Token, logits, of_lines, top, until)
+                by_passes(Logits, row, *weighed, state)
 
     return main
 
