@@ -89,9 +89,52 @@ bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
   return !HoldsAll(to, from) && !held_by(to);
 }
 
+/*! Bounds what becomes of the constants of a comparison: TVM brings them to one side, and
+ * multiplies them by divisors. */
+struct Constants {
+  double sum = 0, divisors = 1;
+
+  void Add(const Expr& e, double factor = 1) {
+    const auto scale = [](const Expr& by) { return std::abs(double(AsInt(by).value_or(1))); };
+    if (e.as<IntImmNode>()) {
+      const std::optional<int64_t> constant = AsInt(e);
+      sum += constant ? std::abs(double(*constant)) * factor : HUGE_VAL;
+    } else if (const auto* op = e.as<AddNode>()) {
+      AddBoth(op, factor);
+    } else if (const auto* op = e.as<SubNode>()) {
+      AddBoth(op, factor);
+    } else if (const auto* op = e.as<MulNode>()) {
+      Add(op->a, factor * scale(op->b));
+    } else if (const auto* op = e.as<FloorDivNode>()) {
+      Add(op->a, factor);
+      divisors *= scale(op->b);
+    } else if (const auto* op = e.as<MinNode>()) {
+      AddBoth(op, factor);
+    } else if (const auto* op = e.as<MaxNode>()) {
+      AddBoth(op, factor);
+    }
+  }
+
+ private:
+  template <typename N>
+  void AddBoth(const N* op, double factor) {
+    Add(op->a, factor);
+    Add(op->b, factor);
+  }
+};
+
+bool HasLargeConstants(const Expr& a, const Expr& b) {
+  const auto* type = a->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.code != kDLInt) return false;
+  Constants constants;
+  constants.Add(a);
+  constants.Add(b);
+  return constants.sum * constants.divisors >= std::ldexp(1.0, type->dtype.bits - 1);
+}
+
 /*! TVM subtracts unsigned constants for it, one of x < c, too: no side may become zero. */
 bool ComparisonMisleads(const Expr& a, const Expr& b, const BoundOf& bound_of) {
-  if (!IsUnsigned(a)) return false;
+  if (!IsUnsigned(a)) return HasLargeConstants(a, b);
   const auto stays = [&](const Expr& e) {
     if (e->dtype().lanes != 1 || (!e.as<VarNode>() && !e.as<TensorLoadNode>())) return false;
     const Analyzer::Bound bound = bound_of(e);
@@ -248,6 +291,11 @@ bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
   X(LE)
   X(GT)
   X(GE)
+#undef X
+#define X(N) \
+  if (const auto* op = e.as<N##Node>()) return HasLargeConstants(op->a, op->b);
+  X(EQ)
+  X(NE)
 #undef X
 #define X(N) \
   if (const auto* op = e.as<N##Node>()) return DivisionMisleads(op->b, bound_of);

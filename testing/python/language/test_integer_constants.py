@@ -383,3 +383,42 @@ def test_a_sum_of_64_bits_that_wraps(device):
     out = torch.zeros(2, dtype=torch.int32, device=device)
     tilelang.compile(main)(out, 2**64 - 8)
     assert out.tolist() == [-8, 1]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_comparisons_of_large_constants(dtype, device):
+    """TVM brought them to one side, where their sum or product was no integer of the type: it
+    raised, or found -2^63 // 7 to be less than 1 - 2^63."""
+    most = 2 ** (int(dtype.lstrip("int")) - 1) - 1
+
+    @T.prim_func
+    def main(values: T.Tensor((32,), dtype), out: T.Tensor((5, 32), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            x = values[tx]
+            out[0, tx] = T.if_then_else(T.min(x, -2) + most >= 100 - most, 1, 0)
+            out[1, tx] = T.if_then_else(T.max(x, 1) - most == 1 - most, 1, 0)
+            out[2, tx] = T.if_then_else(x // 7 > 1 - most, 1, 0)
+            out[3, tx] = 0
+            if T.max(x, 0) - most < -100:
+                out[3, tx] = 1
+            out[4, tx] = 0
+            T.assume(T.max(x, 0) - most <= 0)
+            if T.max(x, 0) - most > 2 - most:
+                out[4, tx] = 1
+
+    def expected(x):
+        return [
+            min(x, -2) + most >= 100 - most,
+            max(x, 1) == 1,
+            x // 7 > 1 - most,
+            max(x, 0) - most < -100,
+            max(x, 0) > 2,
+        ]
+
+    numbers = [-most - 1, -most, -most + 100, -1, 0, 1, most, most - 99, *range(24)]
+    values = torch.tensor(numbers, dtype=getattr(torch, dtype), device=device)
+    out = torch.zeros(5, 32, dtype=torch.int32, device=device)
+    tilelang.compile(main)(values, out)
+    for i, x in enumerate(numbers):
+        assert [bool(n) for n in out[:, i].tolist()] == expected(x)
