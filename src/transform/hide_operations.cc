@@ -1,7 +1,16 @@
 /*!
  * HideOperations and ShowOperations, around TVM's own simplifier: see src/tvm/hidden_operations.h.
+ *
+ * Indices and comparisons are computed as mathematical integers (FlattenBuffer), so TVM may write
+ * them otherwise. What is stored wraps. There TVM would bring differences to where they leave the
+ * type: max(x, 8) - 8 becomes max(x - 8, 0), and (x - 3) % 5 becomes (x + 2) % 5. So sums,
+ * differences and products of large values are hidden, too. A name of a value that is an index as
+ * well is taken for an index, since guards depend on it.
  */
+#include <algorithm>
+
 #include "../analysis/analyzing_mutator.h"
+#include "../op/intrinsics.h"
 #include "../tvm/hidden_operations.h"
 #include "../tvm/registry.h"
 
@@ -14,10 +23,81 @@ bool ComparesUnsigned(const Expr& e) {
          is_unsigned(e.as<GTNode>()) || is_unsigned(e.as<GENode>());
 }
 
+/*! Finds the sums, differences and products whose results are stored, also by atomic operations:
+ * names are walked from their uses to what they name. */
+class ValueFinder : public StmtExprVisitor {
+ public:
+  explicit ValueFinder(const Stmt& s) { Visit(s); }
+  bool Has(const Expr& e) const { return found_.count(e.get()) != 0; }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const SeqStmtNode* op) override {
+    for (size_t i = op->seq.size(); i-- > 0;) Visit(op->seq[i]);
+  }
+  void Visit_(const BufferStoreNode* op) override {
+    for (const Expr& i : op->indices) VisitAs(Use::kIndex, i);
+    VisitAs(Use::kValue, op->value);
+  }
+  void Visit_(const CallNode* op) override {
+    const std::vector<PointerAccess> accesses = PointerAccesses(op);
+    const bool is_atomic =
+        std::any_of(accesses.begin(), accesses.end(),
+                    [](const PointerAccess& p) { return p.access == Access::kAtomic; });
+    if (!is_atomic) return Default(op);
+    for (const Expr& arg : op->args) VisitAs(Use::kValue, arg);
+  }
+  void Visit_(const BindNode* op) override {
+    const bool is_index = indices_.count(op->var.get()) != 0;
+    const bool is_value = values_.count(op->var.get()) != 0;
+    VisitAs(is_index ? Use::kIndex : is_value ? Use::kValue : Use::kCompared, op->value);
+  }
+#define TL_COMPARISON_(N)                   \
+  void Visit_(const N##Node* op) override { \
+    VisitAs(Use::kCompared, op->a);         \
+    VisitAs(Use::kCompared, op->b);         \
+  }
+  TL_COMPARISON_(LT)
+  TL_COMPARISON_(LE)
+  TL_COMPARISON_(GT)
+  TL_COMPARISON_(GE)
+  TL_COMPARISON_(EQ)
+  TL_COMPARISON_(NE)
+#undef TL_COMPARISON_
+#define TL_ARITHMETIC_(N)                       \
+  void Visit_(const N##Node* op) override {     \
+    if (use_ == Use::kValue) found_.insert(op); \
+    Default(op);                                \
+  }
+  TL_ARITHMETIC_(Add)
+  TL_ARITHMETIC_(Sub)
+  TL_ARITHMETIC_(Mul)
+#undef TL_ARITHMETIC_
+  void Visit_(const TensorLoadNode* op) override {
+    for (const Expr& i : op->indices) VisitAs(Use::kIndex, i);
+  }
+  void Visit_(const VarNode* op) override {
+    if (use_ == Use::kIndex) indices_.insert(op);
+    if (use_ == Use::kValue) values_.insert(op);
+  }
+
+ private:
+  enum class Use : uint8_t { kIndex, kCompared, kValue };
+  void VisitAs(Use use, const Expr& e) {
+    const Use outside = use_;
+    use_ = use;
+    Visit(e);
+    use_ = outside;
+  }
+
+  Use use_ = Use::kIndex;
+  std::unordered_set<const Object*> indices_, values_, found_;
+};
+
 /*! The integer operations that mislead TVM in one of the places where they stand. */
 class MisleadingFinder : public AnalyzingMutator {
  public:
-  using AnalyzingMutator::AnalyzingMutator;
+  explicit MisleadingFinder(const PrimFunc& f) : AnalyzingMutator(f), values_(f->body) {}
   std::unordered_set<const Object*> found;
 
  protected:
@@ -32,8 +112,8 @@ class MisleadingFinder : public AnalyzingMutator {
   }
   // clang-format off
 #define TL_FOR_EACH_MISLEADING(X)                                              \
-  X(Cast) X(Add) X(Sub) X(Mul) X(LShift) X(LT) X(LE) X(GT) X(GE) X(Div) X(Mod) \
-  X(FloorDiv) X(FloorMod)
+  X(Cast) X(Add) X(Sub) X(Mul) X(LShift) X(LT) X(LE) X(GT) X(GE) X(EQ) X(NE)   \
+  X(Min) X(Max) X(Div) X(Mod) X(FloorDiv) X(FloorMod)
 #define X(N)                                 \
   Expr Mutate_(const N##Node* op) override { \
     Look(GetRef<Expr>(op));                  \
@@ -47,9 +127,26 @@ class MisleadingFinder : public AnalyzingMutator {
  private:
   void Look(const Expr& e) {
     const auto bound_of = [this](const Expr& part) { return analyzer_.ConstBound(part); };
-    if (unreached_ || ComparesUnsigned(e) || MisleadsTvm(e, bound_of)) found.insert(e.get());
+    const bool misleads = unreached_ || ComparesUnsigned(e) || MisleadsTvm(e, bound_of) ||
+                          (values_.Has(e) && IsOfLarge(e));
+    if (misleads) found.insert(e.get());
   }
 
+  /*! Of two numbers below a quarter of the type a difference, wherever TVM brings it, is one of
+   * the type. Vectors it leaves as they are. */
+  bool IsOfLarge(const Expr& e) {
+    const DLDataType type = e->dtype();
+    if (type.code != kDLInt || type.lanes != 1) return false;
+    const int64_t most = int64_t{1} << (type.bits - 2);
+    const auto is_large = [&](const Expr& part) {
+      const Analyzer::Bound bound = analyzer_.ConstBound(part);
+      return bound.min < -most || bound.max > most;
+    };
+    const auto of = [&](const auto* op) { return op && (is_large(op->a) || is_large(op->b)); };
+    return e.as<MulNode>() ? is_large(e) : of(e.as<AddNode>()) || of(e.as<SubNode>());
+  }
+
+  const ValueFinder values_;
   bool unreached_ = false;
 };
 

@@ -28,6 +28,7 @@
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
 #include "each_kernel.h"
+#include "tile/kernel_scope.h"
 
 namespace tl {
 namespace {
@@ -164,7 +165,7 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
     Reader reader(views, target, scan.counts_groups);
     const std::unique_ptr<CfgNode> tree = BuildCfg(kernel, views, &analyzer, &reader);
     if (!HasIssue(*tree)) return kernel;
-    PlanAsyncWaits(tree.get(), &analyzer);
+    WithFacts(&analyzer, FactsWithin(kernel), [&] { PlanAsyncWaits(tree.get(), &analyzer); });
     for (const String& text : WaitTexts(*tree)) texts.push_back(text);
     return WithWaits(*tree, WaitStatement);
   });

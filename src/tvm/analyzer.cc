@@ -63,6 +63,46 @@ Expr Hidden(const ObjectRef& analyzer, const Expr& e) {
       e, [&](const Expr&, const Expr& operation) { return MisleadsTvm(operation, bound_of); });
 }
 
+Analyzer::Modular ModularSetOfHidden(const ObjectRef& analyzer, const Expr& e) {
+  static const ffi::reflection::FieldGetter coeff("sym.ModularSet", "coeff");
+  static const ffi::reflection::FieldGetter base("sym.ModularSet", "base");
+  const ObjectRef set = TL_GLOBAL("sym.AnalyzerModularSet")(analyzer, e).cast<ObjectRef>();
+  return {coeff(set).cast<int64_t>(), base(set).cast<int64_t>()};
+}
+
+/*! Says of hidden operations what they are multiples of: what wraps stays a multiple of a power of
+ * two, so that the elements at int32(n * 64) are loaded in vectors. */
+class KeepFactors : public StmtExprMutator {
+ public:
+  explicit KeepFactors(const ObjectRef& analyzer) : analyzer_(analyzer) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const CallNode* op) override {
+    const Expr e = Default<Expr>(op), shown = ShowOperations(e);
+    const auto* cast = shown.as<CastNode>();
+    const bool keeps = cast || shown.as<AddNode>() || shown.as<SubNode>() || shown.as<MulNode>() ||
+                       shown.as<LShiftNode>();
+    const Expr exact = cast ? cast->value : shown;
+    if (!keeps || !IsScalarInteger(shown) || !IsScalarInteger(exact)) return e;
+    const Analyzer::Modular m = ModularSetOfHidden(analyzer_, exact);
+    const int64_t most = int64_t{1} << std::min(shown->dtype().bits - 2, 32);
+    const int64_t unit = m.coeff == 0 ? most : std::min(m.coeff & -m.coeff, most);
+    const int64_t rest = (m.base % unit + unit) % unit;
+    const DLDataType type = shown->dtype();
+    return MakeVar("wrapped", type) * MakeInt(type, unit) + MakeInt(type, rest);
+  }
+
+ private:
+  static bool IsScalarInteger(const Expr& e) {
+    const auto* type = e->ty.as<PrimTypeNode>();
+    return type && type->dtype.lanes == 1 &&
+           (type->dtype.code == kDLInt || type->dtype.code == kDLUInt);
+  }
+
+  const ObjectRef& analyzer_;
+};
+
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
@@ -101,7 +141,12 @@ void Analyzer::BindValue(const BindNode* bind) {
 }
 
 void Analyzer::BindExpr(const Var& v, const Expr& value) {
-  TL_GLOBAL("sym.AnalyzerBind")(self_, v, Hidden(self_, value), true);
+  const Expr hidden = Hidden(self_, value);
+  TL_GLOBAL("sym.AnalyzerBind")(self_, v, hidden, true);
+  if (hidden.same_as(value)) return;
+  const Modular m = ModularSet(value);
+  const ObjectRef set = TL_GLOBAL("sym.ModularSet")(m.coeff, m.base).cast<ObjectRef>();
+  TL_GLOBAL("sym.AnalyzerModularSetUpdate")(self_, v, set, true);
 }
 
 void Analyzer::BindShapes(const PrimFunc& f) {
@@ -145,10 +190,7 @@ bool Analyzer::CanProveEqual(const Expr& a, const Expr& b) {
 }
 
 Analyzer::Modular Analyzer::ModularSet(const Expr& e) {
-  static const ffi::reflection::FieldGetter coeff("sym.ModularSet", "coeff");
-  static const ffi::reflection::FieldGetter base("sym.ModularSet", "base");
-  ObjectRef set = TL_GLOBAL("sym.AnalyzerModularSet")(self_, Hidden(self_, e)).cast<ObjectRef>();
-  return {coeff(set).cast<int64_t>(), base(set).cast<int64_t>()};
+  return ModularSetOfHidden(self_, KeepFactors(self_).Mutate(Hidden(self_, e)));
 }
 
 Analyzer::Bound Analyzer::ConstBound(const Expr& e) {

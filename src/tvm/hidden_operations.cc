@@ -29,6 +29,22 @@ int Digits(const DLDataType& t) {
   return t.code == kDLBool ? 1 : t.code == kDLInt ? t.bits - 1 : t.bits;
 }
 
+bool IsLeast(const Expr& e) {
+  const auto* constant = e.as<IntImmNode>();
+  return constant && constant->dtype().code == kDLInt &&
+         constant->value == -(ffi::BigInt(1) << int64_t{constant->dtype().bits - 1});
+}
+
+/*! TVM negates constants, and the least integer of a type has no negative: x == -2^31 is x - 2^31
+ * == 0 for it, which no int32 fulfils. */
+bool HasLeast(const Expr& e) {
+#define X(N) \
+  if (const auto* op = e.as<N##Node>()) return IsLeast(op->a) || IsLeast(op->b);
+  TL_FOR_EACH_HIDDEN_PAIR(X)
+#undef X
+  return false;
+}
+
 bool Holds(const DLDataType& type, const Analyzer::Bound& bound) {
   if (bound.min > bound.max) return false;  // not reached: TVM may take it for anything
   if (bound.min == INT64_MIN || bound.max == INT64_MAX) return false;
@@ -50,7 +66,19 @@ bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
   const DLDataType from = from_type->dtype, to = to_type->dtype;
   if (from.code == kDLOpaqueHandle || to.code == kDLOpaqueHandle) return false;
   const auto held_by = [&](const DLDataType& type) {
-    return to.lanes == 1 && Holds(type, bound_of(op->value));
+    if (to.lanes == 1) return Holds(type, bound_of(op->value));
+    if (const auto* equal = op->value.as<BroadcastNode>()) {
+      return Holds(type, bound_of(equal->value));
+    }
+    // Of a ramp TVM casts the step, too.
+    const auto* ramp = op->value.as<RampNode>();
+    const std::optional<int64_t> step = ramp ? AsInt(ramp->stride) : std::nullopt;
+    if (!step || !Holds(type, {*step, *step})) return false;
+    const Analyzer::Bound first = bound_of(ramp->base);
+    int64_t rise = 0, last = 0;
+    return Holds(type, first) && !__builtin_mul_overflow(*step, int64_t{to.lanes} - 1, &rise) &&
+           !__builtin_add_overflow(rise > 0 ? first.max : first.min, rise, &last) &&
+           Holds(type, {last, last});
   };
   if (IsFloat(op->value)) return IsIntegral(to) || to.bits < from.bits;
   if (!IsIntegral(to)) {
@@ -61,9 +89,52 @@ bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
   return !HoldsAll(to, from) && !held_by(to);
 }
 
+/*! Bounds what becomes of the constants of a comparison: TVM brings them to one side, and
+ * multiplies them by divisors. */
+struct Constants {
+  double sum = 0, divisors = 1;
+
+  void Add(const Expr& e, double factor = 1) {
+    const auto scale = [](const Expr& by) { return std::abs(double(AsInt(by).value_or(1))); };
+    if (e.as<IntImmNode>()) {
+      const std::optional<int64_t> constant = AsInt(e);
+      sum += constant ? std::abs(double(*constant)) * factor : HUGE_VAL;
+    } else if (const auto* op = e.as<AddNode>()) {
+      AddBoth(op, factor);
+    } else if (const auto* op = e.as<SubNode>()) {
+      AddBoth(op, factor);
+    } else if (const auto* op = e.as<MulNode>()) {
+      Add(op->a, factor * scale(op->b));
+    } else if (const auto* op = e.as<FloorDivNode>()) {
+      Add(op->a, factor);
+      divisors *= scale(op->b);
+    } else if (const auto* op = e.as<MinNode>()) {
+      AddBoth(op, factor);
+    } else if (const auto* op = e.as<MaxNode>()) {
+      AddBoth(op, factor);
+    }
+  }
+
+ private:
+  template <typename N>
+  void AddBoth(const N* op, double factor) {
+    Add(op->a, factor);
+    Add(op->b, factor);
+  }
+};
+
+bool HasLargeConstants(const Expr& a, const Expr& b) {
+  const auto* type = a->ty.as<PrimTypeNode>();
+  if (!type || type->dtype.code != kDLInt) return false;
+  Constants constants;
+  constants.Add(a);
+  constants.Add(b);
+  return constants.sum * constants.divisors >= std::ldexp(1.0, type->dtype.bits - 1);
+}
+
 /*! TVM subtracts unsigned constants for it, one of x < c, too: no side may become zero. */
 bool ComparisonMisleads(const Expr& a, const Expr& b, const BoundOf& bound_of) {
-  if (!IsUnsigned(a)) return false;
+  if (!IsUnsigned(a)) return HasLargeConstants(a, b);
   const auto stays = [&](const Expr& e) {
     if (e->dtype().lanes != 1 || (!e.as<VarNode>() && !e.as<TensorLoadNode>())) return false;
     const Analyzer::Bound bound = bound_of(e);
@@ -177,6 +248,8 @@ class Shower : public StmtExprMutator {
     if (e.as<AddNode>()) return Wrapped(x->value + y->value, type);
     if (e.as<SubNode>()) return Wrapped(x->value - y->value, type);
     if (e.as<MulNode>()) return Wrapped(x->value * y->value, type);
+    if (e.as<EQNode>()) return MakeInt(type, x->value == y->value);
+    if (e.as<NENode>()) return MakeInt(type, x->value != y->value);
     if (e.as<LTNode>()) return MakeInt(type, x->value < y->value);
     if (e.as<LENode>()) return MakeInt(type, x->value <= y->value);
     if (e.as<GTNode>()) return MakeInt(type, x->value > y->value);
@@ -208,6 +281,7 @@ bool HoldsAll(const DLDataType& type, const DLDataType& of) {
 }
 
 bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
+  if (HasLeast(e)) return true;
   if (const auto* op = e.as<CastNode>()) return CastMisleads(op, bound_of);
   if (e.as<AddNode>() || e.as<MulNode>() || e.as<LShiftNode>()) return MayWrap(e, bound_of);
   if (const auto* op = e.as<SubNode>()) return IsUnsigned(op->a) || MayWrap(e, bound_of);
@@ -217,6 +291,11 @@ bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
   X(LE)
   X(GT)
   X(GE)
+#undef X
+#define X(N) \
+  if (const auto* op = e.as<N##Node>()) return HasLargeConstants(op->a, op->b);
+  X(EQ)
+  X(NE)
 #undef X
 #define X(N) \
   if (const auto* op = e.as<N##Node>()) return DivisionMisleads(op->b, bound_of);

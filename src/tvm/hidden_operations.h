@@ -10,6 +10,8 @@
  * * Sums, differences, products and shifts that may leave an unsigned type, or one of less than 32
  *   bits: these wrap. Those of int32 and int64 are numbers without ends.
  * * Differences and comparisons of unsigned integers: for 0 < 7 it subtracts, and refuses 0 - 7.
+ * * Comparisons whose constants leave the type where it brings them to one side, and raises.
+ * * Operations with the least integer of a type, which it negates as a constant.
  * * Divisions by zero, which are no mistake where they are not reached.
  */
 #pragma once

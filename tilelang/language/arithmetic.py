@@ -64,6 +64,7 @@ _COMPARE: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 _OF_BITS = ("BitAnd", "BitOr", "BitXor")
 _SHIFTS = ("LShift", "RShift")
+_MODULO = ("Add", "Sub", "Mult", "LShift")
 
 
 def binary(name: str, left: Any, right: Any) -> Any:
@@ -111,9 +112,24 @@ def binary(name: str, left: Any, right: Any) -> Any:
         if is_float(type_of):
             left, right = (as_dtype(side, type_of.ty.dtype) for side in (left, right))
             return _FLOAT_NODES[name](left, right)
+    constant = _of_constants(function, left, right) if name in _MODULO else None
+    if constant is not None:
+        return constant
     if name in ("FloorDiv", "Mod"):
         function = math_ops.floordiv if name == "FloorDiv" else math_ops.floormod
     return function(left, right)
+
+
+def _of_constants(function: Callable[[Any, Any], Any], left: Any, right: Any) -> tirx.IntImm | None:
+    """Return an operation of two integer constants of one type as C computes it, modulo 2^n: TVM
+    refuses 0 - 7 of unsigned integers. None for other operands."""
+    types = {side.ty.dtype for side in (left, right) if isinstance(side, tirx.IntImm)}
+    numbers = [getattr(side, "value", side) for side in (left, right)]
+    if len(types) != 1 or not all(isinstance(n, int) for n in numbers) or types == {"bool"}:
+        return None
+    dtype = types.pop()
+    low, high = (int(limit(dtype).value) for limit in (tirx.min_value, tirx.max_value))
+    return tirx.IntImm(dtype, (function(*map(int, numbers)) - low) % (high - low + 1) + low)
 
 
 def _is_zero(value: Any) -> bool:
@@ -144,7 +160,7 @@ def unary(name: str, operand: Any) -> Any:
     if name == "UAdd":
         return operand
     # TVM multiplies by -1, which an unsigned type does not have.
-    return 0 - operand if kind_of(operand) == "uint" else function(operand)
+    return binary("Sub", 0, operand) if kind_of(operand) == "uint" else function(operand)
 
 
 def compare(name: str, left: Any, right: Any) -> Any:

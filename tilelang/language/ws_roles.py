@@ -43,7 +43,8 @@ _ACQUIRE, _COMMIT, _WAIT, _RELEASE = (
 
 @dataclass(frozen=True)
 class _Step:
-    """A call in a role's body, and the loops (variable, extent) and conditions around it there."""
+    """A call in a role's body, and the loops (variable, extent) and conditions around it there. A
+    loop's jumps are conditions, too: of the loop, and of what stands behind them."""
 
     what: str
     pipeline: str
@@ -242,9 +243,12 @@ def _calls(
         elif isinstance(s, tirx.Bind):
             names[s.var] = _without(names, s.value)
         elif isinstance(s, tirx.For):
-            yield from _calls([s.body], (*around, (s.loop_var, _without(names, s.extent))), names)
+            loop = (s.loop_var, _without(names, s.extent))
+            yield from _calls([s.body], (*around, loop, *_jumps(s.body, names, "break")), names)
         elif isinstance(s, tirx.While):
-            yield from _calls([s.body], (*around, _without(names, s.condition)), names)
+            condition = _without(names, s.condition)
+            ends = _jumps(s.body, names, "break")
+            yield from _calls([s.body], (*around, condition, *ends), names)
         elif isinstance(s, tirx.IfThenElse):
             condition = _without(names, s.condition)
             yield from _calls([s.then_case], (*around, condition), names)
@@ -254,6 +258,29 @@ def _calls(
             yield from _calls([s.body], around, names)
         elif isinstance(s, tirx.Evaluate) and _is_of_barrier(s.value):
             yield s, around
+        # What stands behind a jump runs where that is not taken.
+        around = (*around, *map(tirx.Not, _jumps(s, names, "break", "continue")))
+
+
+def _jumps(s: Any, names: dict[ir.Var, ir.Expr], *kinds: str) -> list[ir.Expr]:
+    """The conditions under which a statement jumps in the loop around it."""
+    if isinstance(s, tirx.Evaluate):
+        name = getattr(getattr(s.value, "op", None), "name", "")
+        return [tirx.const(True, "bool") for kind in kinds if name == f"tirx.{kind}_loop"]
+    if isinstance(s, tirx.Bind):
+        names[s.var] = _without(names, s.value)
+    if isinstance(s, tirx.SeqStmt):
+        return [jump for statement in s.seq for jump in _jumps(statement, names, *kinds)]
+    if isinstance(s, tirx.AttrStmt):
+        return _jumps(s.body, names, *kinds)
+    if not isinstance(s, tirx.IfThenElse):
+        return []
+    condition = _without(names, s.condition)
+    jumps = [tirx.And(condition, jump) for jump in _jumps(s.then_case, names, *kinds)]
+    if s.else_case is not None:
+        otherwise = _jumps(s.else_case, names, *kinds)
+        jumps += [tirx.And(tirx.Not(condition), jump) for jump in otherwise]
+    return jumps
 
 
 def _is_in(step: _Step, depth: int, entry: Any) -> bool:

@@ -172,7 +172,8 @@ class Evaluator {
       if (IsUnbounded(part, of_parts.Of(part))) return any;
     }
     const Bound found = of_parts.Arithmetic(e).value_or(any);
-    return found.min < any.min || found.max > any.max ? any : found;
+    const bool wraps = found.min < any.min || found.max > any.max || IsUnbounded(e, found);
+    return wraps ? any : found;
   }
 
   /*! Operands whose bound decides that of the result, if they have none. */

@@ -102,16 +102,24 @@ class BindingReader : public StmtExprVisitor {
     std::vector<Var> bound;
     for (const Stmt& s : op->seq) {
       if (const auto* bind = s.as<BindNode>()) bound.push_back(bind->var);
-      const Expr condition = AssumptionOf(s);
-      const bool of_bound =
-          condition.defined() && IsArithmetic(condition) &&
-          std::any_of(bound.begin(), bound.end(), [&](const Var& v) { return Uses(condition, v); });
-      if (of_bound) found_.push_back(condition);
+      if (const Expr fact = AssumptionOf(s); fact.defined()) Note(fact, bound);
       Visit(s);
     }
   }
 
  private:
+  /*! What a fact says of `bound` alone counts: the kernel may come to its other parts nowhere. */
+  void Note(const Expr& fact, const std::vector<Var>& bound) {
+    if (const auto* both = fact.as<AndNode>()) {
+      Note(both->a, bound);
+      return Note(both->b, bound);
+    }
+    const auto is_used = [&](const Var& v) { return Uses(fact, v); };
+    if (IsArithmetic(fact) && std::any_of(bound.begin(), bound.end(), is_used)) {
+      found_.push_back(fact);
+    }
+  }
+
   Analyzer analyzer_;
   std::vector<Expr> found_;
   std::unordered_map<const Object*, int> places_;

@@ -221,3 +221,204 @@ def test_a_remainder_by_a_large_number(device):
             out[tx] = (tx * (-2)) % T.max(2**31 - 1, tx)
 
     assert numbers(main, "int32", 64, device) == [i * -2 % (2**31 - 1) for i in range(64)]
+
+
+ENDS = [-(2**31), -(2**31) + 1, -9, 0, 5, 2**31 - 2, 2**31 - 1]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_the_least_integer(dtype, device):
+    """It has no negative: TVM took x == -2^31 for x - 2^31 == 0, which no int32 fulfils."""
+    least = -(2**31) if dtype == "int32" else -(2**63)
+
+    @T.prim_func
+    def main(values: T.Tensor((32,), dtype), out: T.Tensor((6, 32), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            x = values[tx]
+            out[0, tx] = T.if_then_else(x == least, 1, 0)
+            out[1, tx] = T.if_then_else(x != least, 1, 0)
+            out[2, tx] = T.if_then_else(x <= least, 1, 0)
+            out[3, tx] = T.if_then_else(least < x, 1, 0)
+            out[4, tx] = 0
+            if x == least:
+                out[4, tx] = 1
+            out[5, tx] = T.if_then_else(T.max(x, least) == x, 1, 0)
+
+    numbers = [least, least + 1, -1, 0, 1, -least - 1, *range(26)]
+    values = torch.tensor(numbers, dtype=getattr(torch, dtype), device=device)
+    out = torch.zeros(6, 32, dtype=torch.int32, device=device)
+    tilelang.compile(main)(values, out)
+    equal = [int(x == least) for x in numbers]
+    unequal = [1 - x for x in equal]
+    assert out.tolist() == [equal, unequal, equal, unequal, equal, [1] * 32]
+
+
+def test_differences_stay_in_their_type(device):
+    """Max(x, y) - y is never far from y's end; TVM's max(x - y, 0) left int32, and so did the
+    x + 2 that it made of x - 3 below a remainder by 5."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((7,), "int32"), Y: T.Tensor((7,), "int32"), out: T.Tensor((8, 49), "int32")
+    ):
+        with T.Kernel(1, threads=49):
+            tx = T.get_thread_binding()
+            x = X[tx // 7]
+            y = Y[tx % 7]
+            out[0, tx] = T.max(x, y) - y
+            out[1, tx] = x - T.min(y, x)
+            named = T.max(x, 8) - 8
+            out[2, tx] = named
+            out[3, tx] = (T.max(x, -(2**31) + 3) - 3) % 5
+            count = T.alloc_var("int32", init=T.min(x, 0) - x)
+            out[4, tx] = count
+            # A name that is compared, too.
+            left = (T.max(x, 3) - 3) % 5
+            if left < 2:
+                out[5, tx] = left
+            out[6, tx] = T.if_then_else(y < 0, T.min(x, 7) - 7, 1)
+            T.atomic_add(out[7, tx], T.max(y, 8) - 8)
+
+    def expected(x, y):
+        left = (max(x, 3) - 3) % 5
+        return [
+            max(x, y) - y,
+            x - min(y, x),
+            max(x, 8) - 8,
+            (max(x, -(2**31) + 3) - 3) % 5,
+            min(x, 0) - x,
+            left if left < 2 else 0,
+            min(x, 7) - 7 if y < 0 else 1,
+            max(y, 8) - 8,
+        ]
+
+    ends = torch.tensor(ENDS, dtype=torch.int32, device=device)
+    out = torch.zeros(8, 49, dtype=torch.int32, device=device)
+    tilelang.compile(main)(ends, ends, out)
+    for i, (x, y) in enumerate((x, y) for x in ENDS for y in ENDS):
+        for found, wanted in zip(out[:, i].tolist(), expected(x, y), strict=True):
+            assert found == wanted or not -(2**31) <= wanted < 2**31
+    # As before where no end is near: a sum of a thread's number and a loop's is one number.
+    assert "tl::" not in source_of_sums()
+
+
+def source_of_sums():
+    @T.prim_func
+    def main(out: T.Tensor((128,), "int32")):
+        with T.Kernel(4, threads=32) as bx:
+            tx = T.get_thread_binding()
+            out[bx * 32 + tx] = (bx * 32 + tx + 7) - 5
+
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    return source.partition("tl::assume(tx < 32);")[2]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_operations_of_two_constants(dtype, device):
+    """TVM refuses 0 - 7 of unsigned integers, and what a shift to the left does not hold."""
+    bits = int(dtype.lstrip("uint"))
+    most = 2**bits - 1 if dtype[0] == "u" else 2 ** (bits - 1) - 1
+
+    @T.prim_func
+    def main(out: T.Tensor((5,), dtype)):
+        with T.Kernel(1, threads=32):
+            out[0] = T.cast(0, dtype) - T.cast(7, dtype)
+            out[1] = T.cast(most, dtype) << T.cast(1, dtype)
+            out[2] = T.cast(most, dtype) + T.cast(most, dtype)
+            out[3] = T.cast(most, dtype) * T.cast(3, dtype)
+            out[4] = -T.cast(5, dtype)
+
+    wanted = [wrapped(value, dtype) for value in (-7, 2 * most, 2 * most, 3 * most, -5)]
+    assert numbers(main, dtype, 5, device) == wanted
+
+
+@pytest.mark.parametrize("form", ["int64", "uint32", "narrow", "named"])
+def test_factors_of_what_wraps(form, device):
+    """What is cast or wraps is a multiple of a power of two as before: its elements are loaded in
+    vectors, and of 48 it is one of 16 alone."""
+    factor = 48 if form == "narrow" else 64
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4096,), "float16"),
+        out: T.Tensor((1024,), "float16"),
+        wide: T.int64,
+        unsigned: T.uint32,
+    ):
+        with T.Kernel(1, threads=128):
+            first = T.cast(wide * factor, "int32")
+            if form == "uint32":
+                first = T.cast(unsigned * T.uint32(factor), "int32")
+            if form == "narrow":
+                first = T.cast(T.cast(wide * factor, "int16"), "int32")
+            for i in T.Parallel(1024):
+                if form == "int64":
+                    out[i] = A[T.cast(wide * factor, "int32") + i]
+                else:
+                    out[i] = A[first + i]
+
+    kernel = tilelang.compile(main)
+    assert "tl::load<half_t, 8>(A" in kernel.get_kernel_source()
+    values = torch.arange(4096, dtype=torch.float16, device=device)
+    out = torch.empty(1024, dtype=torch.float16, device=device)
+    wide = 2**12 + 3 if form == "narrow" else 2**26 + 3
+    first = wrapped(wide * factor, "int16" if form == "narrow" else "int32")
+    kernel(values, out, wide, 2**26 + 3)
+    assert out.tolist() == values[first : first + 1024].tolist()
+
+
+def test_a_sum_of_64_bits_that_wraps(device):
+    """A uint64 has no bound, so a sum of one is no more than its other part, which made -8 * c a
+    number of int32."""
+
+    @T.prim_func
+    def main(out: T.Tensor((2,), "int32"), u: T.uint64):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            behind = T.cast(T.min(u + T.uint64(8), T.uint64(10)) - T.uint64(8), "int32")
+            out[0] = behind
+            out[1] = T.if_then_else(behind * 300000000 < tx - 100, 1, 0)
+
+    out = torch.zeros(2, dtype=torch.int32, device=device)
+    tilelang.compile(main)(out, 2**64 - 8)
+    assert out.tolist() == [-8, 1]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_comparisons_of_large_constants(dtype, device):
+    """TVM brought them to one side, where their sum or product was no integer of the type: it
+    raised, or found -2^63 // 7 to be less than 1 - 2^63."""
+    most = 2 ** (int(dtype.lstrip("int")) - 1) - 1
+
+    @T.prim_func
+    def main(values: T.Tensor((32,), dtype), out: T.Tensor((5, 32), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            x = values[tx]
+            out[0, tx] = T.if_then_else(T.min(x, -2) + most >= 100 - most, 1, 0)
+            out[1, tx] = T.if_then_else(T.max(x, 1) - most == 1 - most, 1, 0)
+            out[2, tx] = T.if_then_else(x // 7 > 1 - most, 1, 0)
+            out[3, tx] = 0
+            if T.max(x, 0) - most < -100:
+                out[3, tx] = 1
+            out[4, tx] = 0
+            T.assume(T.max(x, 0) - most <= 0)
+            if T.max(x, 0) - most > 2 - most:
+                out[4, tx] = 1
+
+    def expected(x):
+        return [
+            min(x, -2) + most >= 100 - most,
+            max(x, 1) == 1,
+            x // 7 > 1 - most,
+            max(x, 0) - most < -100,
+            max(x, 0) > 2,
+        ]
+
+    numbers = [-most - 1, -most, -most + 100, -1, 0, 1, most, most - 99, *range(24)]
+    values = torch.tensor(numbers, dtype=getattr(torch, dtype), device=device)
+    out = torch.zeros(5, 32, dtype=torch.int32, device=device)
+    tilelang.compile(main)(values, out)
+    for i, x in enumerate(numbers):
+        assert [bool(n) for n in out[:, i].tolist()] == expected(x)

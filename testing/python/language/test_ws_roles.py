@@ -184,6 +184,52 @@ def use_even(B, S, n):
             T.consumer_release("ab")
 
 
+@T.macro
+def load_some(A, S, n):
+    """The third row is left out, and the last one."""
+    for k in T.serial(n):
+        row = k * 1
+        if row == 2:
+            continue
+        if row + 1 == n:
+            break
+        v = T.producer_acquire("ab")
+        T.copy(A[k * 64], S[v, :])
+        T.producer_commit("ab")
+
+
+@T.macro
+def use_some(B, S, n):
+    for k in T.serial(n):
+        if k == 2:
+            continue
+        if k + 1 == n:
+            break
+        v = T.consumer_wait("ab")
+        T.copy(S[v, :], B[k * 64])
+        T.consumer_release("ab")
+
+
+@T.macro
+def use_until(B, S, n):
+    for k in T.serial(n):
+        if k + 1 == n:
+            break
+        v = T.consumer_wait("ab")
+        T.copy(S[v, :], B[k * 64])
+        T.consumer_release("ab")
+
+
+@T.macro
+def break_in_use(B, S, n):
+    for k in T.serial(n):
+        v = T.consumer_wait("ab")
+        T.copy(S[v, :], B[k * 64])
+        if k == 3:
+            break
+        T.consumer_release("ab")
+
+
 @pytest.mark.parametrize(
     ("load", "use", "rows"),
     [
@@ -191,6 +237,7 @@ def use_even(B, S, n):
         (load_all, use_all_but_late, range(6)),
         (load_all, use_by_a_view, range(6)),
         (load_even, use_even, range(0, 6, 2)),
+        (load_some, use_some, [0, 1, 3, 4]),
     ],
 )
 def test_what_threads_fill(load, use, rows, device):
@@ -316,6 +363,10 @@ def other_pipeline(A, S, n):
             r"its depth, 2, .* for ever; end the use of a version before",
         ),
         (load_even, use_all, r"n times in role 'use', where role 'load' commits under conditions"),
+        (load_some, use_all, r"n times in role 'use', where role 'load' commits under conditions"),
+        (load_some, use_until, r"under conditions in role 'use', where role 'load' commits under"),
+        (load_all, use_until, r"under conditions in role 'use', where role 'load' commits n times"),
+        (load_all, break_in_use, r"found T\.consumer_wait\('ab'\) under .*, wanted as many"),
         (commits_alone, use_all, r"T\.producer_commit\('ab'\) in role 'load' with no T\.producer_"),
         (load_all, idles, r"pipeline 'ab' filled by 'load' and used by nobody, wanted one role"),
         (other_pipeline, use_all, r"the schedule has no pipeline 'c', wanted one of its own: 'ab'"),

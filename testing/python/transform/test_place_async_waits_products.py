@@ -104,6 +104,44 @@ def test_each_wait_tells_its_reason():
     ]
 
 
+@pytest.mark.parametrize("assumed", [False, True])
+def test_a_loop_that_is_assumed_to_run(assumed):
+    """The wait behind it needs no branch, wherever its number of iterations comes from."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        steps = A[0, 0].astype("int32")
+        if assumed:
+            T.assume(steps >= 0)
+        T.clear(c)
+        for _k in T.serial(steps // 4 + 1):
+            T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True, clear_accum=True)
+            T.copy(d, a[2, :, :])
+            T.gemm(a[2, :, :], b[1, :, :], c)
+        T.copy(c, C)
+
+    assert ("if" in planned(kernel(body))) == (not assumed)
+
+
+def test_what_is_assumed_in_a_branch_alone():
+    """What such an assumption says of others than its branch's names does not hold elsewhere."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        if n != 0:
+            slot = A[0, 0].astype("int32")
+            T.assume(slot >= 0 and n >= 1)
+            T.copy(A, a[slot, :, :])
+        T.clear(c)
+        for _k in T.serial(n):
+            T.gemm(a[0, :, :], b[0, :, :], d, transpose_B=True, clear_accum=True)
+            T.copy(d, a[2, :, :])
+            T.gemm(a[2, :, :], b[1, :, :], c)
+        T.copy(c, C)
+
+    assert planned(kernel(body)).count("if") == 2
+
+
 def test_index_that_each_iteration_reads_anew():
     """Slot s + 1 of an iteration may be slot s of the one before."""
 
