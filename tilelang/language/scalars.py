@@ -81,6 +81,14 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
     return value if value.ty.dtype == dtype else tirx.Cast(dtype, value)
 
 
+def in_signed(value: Any) -> Any:
+    """Return an int, or a scalar of integers as int32 or int64: a type that has the differences of
+    such values, whichever is larger (of uint64, those of less than 2**63)."""
+    if isinstance(value, int) or value.ty.dtype in ("int32", "int64"):
+        return value
+    return as_dtype(value, "int64" if value.ty.dtype in ("uint32", "uint64") else "int32")
+
+
 def _discrete(value: Any, dtype: str) -> Any:
     """Return a number as a value of ``dtype``."""
     if re.fullmatch(r"bool(x\d+)?", dtype):
