@@ -26,6 +26,7 @@ _NODES: dict[str, Callable[[Any, Any], Any]] = {
     "Max": tirx.Max,
     "Min": tirx.Min,
 }
+_NEUTRAL = {"Sub": 0.0, "Mult": 1.0, "Div": 1.0}
 # Rounded to double and then to a narrower type, these are rounded once: S. Figueroa, "When is
 # double rounding innocuous?", 1995.
 _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
@@ -67,7 +68,7 @@ def operation(name: str, left: Any, right: Any) -> ir.Expr:
         # What is larger becomes infinite, or in 8 bits does not.
         if not math.isfinite(result) or abs(result) <= largest(a.ty.dtype):
             return as_dtype(result, a.ty.dtype)
-    if y == 1 and name in ("Mult", "Div"):
+    if y is not None and y == _NEUTRAL.get(name) and math.copysign(1.0, y) > 0:
         return a
     return b if x == 1 and name == "Mult" else _NODES[name](a, b)
 
