@@ -191,7 +191,7 @@ Stmt UnrollAndVectorize(const Var& outer, const Expr& outer_extent, const Var& l
   } else {
     body = Substitute(body, lane, MakeInt(0));
   }
-  if (IsConst(outer_extent, 1)) return Substitute(body, outer, MakeInt(0));
+  if (IsConst(outer_extent, 1)) return Substitute(body, outer, MakeInt(outer->dtype(), 0));
   const ForKind kind = AsInt(outer_extent) ? ForKind::kUnrolled : ForKind::kSerial;
   return MakeFor(outer, outer_extent, kind, body, span, independent);
 }
@@ -314,10 +314,10 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   const int64_t width = PlanVectorWidth(nest, ctx.num_threads, false, ctx.analyzer);
   Expr total = MakeInt(1);
   for (const Expr& e : nest.extents) total = total * e;
-  Var outer = MakeVar("o"), lane = MakeVar("v");
   const int64_t per_pass = ctx.num_threads * width;
   Expr passes = ctx.analyzer->Simplify(FloorDivOf(total + (per_pass - 1), per_pass));
-  ctx.analyzer->Bind(outer, MakeInt(0), passes);
+  Var outer = MakeVar("o", passes->dtype()), lane = MakeVar("v");
+  ctx.analyzer->Bind(outer, MakeInt(passes->dtype(), 0), passes);
   ctx.analyzer->BindConst(lane, width);
 
   const Expr vec = VectorOf(outer, passes, total, per_pass, ctx), start = vec * width;
@@ -338,6 +338,8 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
     rest = d ? FloorDivOf(rest, extents[d]) : rest;
   }
   if (whole_rows) coords[last] = coords[last] * width + lane;
+  // One extent of int64 makes all places int64.
+  for (size_t d = 0; d <= last; ++d) coords[d] = CastTo(nest.vars[d]->dtype(), coords[d]);
   // A width that divides the innermost extent has whole vectors inside; else VectorizeLoop splits
   // off the tail.
   const Expr inside = ctx.analyzer->Simplify((whole_rows ? start : start + lane) < total);

@@ -39,8 +39,10 @@ ParallelNest NestOverRegion(const TileRegion& r, const Span& span) {
   nest.span = span;
   for (size_t d : NonUnitDims(r)) {
     const size_t k = nest.vars.size();
-    nest.vars.push_back(MakeVar(k < 3 ? std::string(1, "ijk"[k]) : "i" + std::to_string(k)));
-    nest.extents.push_back(r.ranges[d]->extent);
+    const Expr& extent = r.ranges[d]->extent;
+    nest.vars.push_back(
+        MakeVar(k < 3 ? std::string(1, "ijk"[k]) : "i" + std::to_string(k), extent->dtype()));
+    nest.extents.push_back(extent);
   }
   if (nest.vars.empty()) {
     nest.vars.push_back(MakeVar("i"));

@@ -82,9 +82,11 @@ bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
   };
   if (IsFloat(op->value)) return IsIntegral(to) || to.bits < from.bits;
   if (!IsIntegral(to)) {
-    // Of the types of 16 bits float16 has the least range, 65504.
-    const DLDataType least{kDLInt, 16, 1};
-    return to.bits < 16 || (to.bits == 16 && !held_by(least));
+    // Rounded, too, by the type of these bits that has the fewest digits.
+    const int digits = to.bits < 16 ? 1 : to.bits == 16 ? 8 : to.bits == 32 ? 24 : 53;
+    const Analyzer::Bound bound = bound_of(op->value);
+    const int64_t most = int64_t{1} << digits;
+    return to.lanes != 1 || bound.min < -most || bound.max > most;
   }
   return !HoldsAll(to, from) && !held_by(to);
 }

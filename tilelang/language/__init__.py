@@ -19,6 +19,7 @@ from tvm.tirx import Broadcast, Ramp, Shuffle
 from tilelang.compat import tvm_nodes as _tvm_nodes
 from tilelang.compat.conditions import And, Not, Or
 from tilelang.language import dtypes, ops
+from tilelang.language import plain_functions as _plain_functions
 from tilelang.language.allocation import (
     alloc_buffer,
     alloc_fragment,

@@ -66,8 +66,11 @@ _ELSEWHERE = {
     "fill_": "T.fill",
     "copy_": "T.copy",
 }
+ASKS = "it asks whether a comparison is true"
 _OF_TVM = tuple(str(Path(str(module.__file__)).parent) for module in (tvm, tvm_ffi))
 _OF_TILELANG = str(Path(__file__).parents[1])
+# It calls TVM's operators where a plain function has them.
+_OPERATORS = str(Path(__file__).with_name("plain_functions.py"))
 
 
 def add_suggestion(error: Exception, traceback: types.TracebackType | None) -> None:
@@ -120,7 +123,8 @@ def explained(error: Exception, traceback: types.TracebackType | None) -> Except
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
         frames.append(traceback.tb_frame)
-    while frames and frames[-1].f_code.co_filename.startswith(("<", *_OF_TVM, "python/", "src/")):
+    inside = ("<", *_OF_TVM, _OPERATORS, "python/", "src/")
+    while frames and frames[-1].f_code.co_filename.startswith(inside):
         frames.pop()
     if traceback.tb_frame is (frames[-1] if frames else None):
         return error  # it is not TVM that raised
@@ -134,19 +138,24 @@ def explained(error: Exception, traceback: types.TracebackType | None) -> Except
             f"a function outside of the program does what only the run can ({_reason(words)}); "
             "compute with the functions of T, such as T.if_then_else or T.min"
         )
-    line = frame.f_lineno
+    return untraced(frame, _reason(words))
+
+
+def untraced(frame: types.FrameType, reason: str) -> TypeError:
+    """Return the error for a plain function that does what only the run can."""
+    code = frame.f_code
     return TypeError(
-        f"the plain function {code.co_name}, at {code.co_filename}:{line}, does with a value of "
-        f"the program what only traced functions can ({_reason(words)}); put @T.macro above it"
+        f"the plain function {code.co_name}, at {code.co_filename}:{frame.f_lineno}, does with a "
+        f"value of the program what only traced functions can ({reason}); put @T.macro above it"
     )
 
 
 def _reason(words: str) -> str:
     if "Cannot use and / or / not" in words:
-        return "it asks whether a comparison is true"
+        return ASKS
     if "integer divisions" in words:
         return "it divides integers by `/`"
     return words
 
 
-__all__ = ["add_suggestion", "explained"]
+__all__ = ["add_suggestion", "explained", "untraced"]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from tvm import ir, tirx
 
-from tilelang.language import math_ops
+from tilelang.language import floats, math_ops
 from tilelang.language.promotion import counted, is_float, kind_of, matched, with_dtype
 from tilelang.language.scalars import (
     as_dtype,
@@ -48,7 +48,7 @@ _BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "BitXor": ("^", operator.xor),
     "MatMult": ("@", operator.matmul),
 }
-_FLOAT_NODES = {"Add": tirx.Add, "Mult": tirx.Mul, "Div": tirx.Div}
+_OF_FLOATS = ("Add", "Sub", "Mult", "Div")
 _UNARY: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "USub": ("-", operator.neg),
     "UAdd": ("+", operator.pos),
@@ -106,12 +106,8 @@ def binary(name: str, left: Any, right: Any) -> Any:
             left, right = as_dtype(left, "float32"), as_dtype(right, "float32")
     if name in _SHIFTS:
         math_ops.check_shift(f"`{symbol}`", left, right)
-    if name in _FLOAT_NODES and _is_zero(left) != _is_zero(right):
-        # TVM would make 0 of x * 0, which is NaN for an infinite x.
-        type_of = left if is_number(right) else right
-        if is_float(type_of):
-            left, right = (as_dtype(side, type_of.ty.dtype) for side in (left, right))
-            return _FLOAT_NODES[name](left, right)
+    if name in _OF_FLOATS and floats.have_float(left, right):
+        return floats.operation(name, left, right)
     constant = _of_constants(function, left, right) if name in _MODULO else None
     if constant is not None:
         return constant
@@ -132,15 +128,6 @@ def _of_constants(function: Callable[[Any, Any], Any], left: Any, right: Any) ->
     return tirx.IntImm(dtype, (function(*map(int, numbers)) - low) % (high - low + 1) + low)
 
 
-def _is_zero(value: Any) -> bool:
-    """Whether a scalar is the constant zero."""
-    return bool(getattr(value, "value", value) == 0) if _is_constant(value) else False
-
-
-def _is_constant(value: Any) -> bool:
-    return is_number(value) or isinstance(value, (tirx.IntImm, tirx.FloatImm))
-
-
 def unary(name: str, operand: Any) -> Any:
     """Return ``op operand`` for the class ``name`` of operators in Python's ``ast``.
 
@@ -159,6 +146,8 @@ def unary(name: str, operand: Any) -> Any:
     operand, _ = counted(operand, 0)
     if name == "UAdd":
         return operand
+    if is_float(operand):
+        return floats.negated(operand)
     # TVM multiplies by -1, which an unsigned type does not have.
     return binary("Sub", 0, operand) if kind_of(operand) == "uint" else function(operand)
 
@@ -184,7 +173,10 @@ def compare(name: str, left: Any, right: Any) -> Any:
             return name == "ne"  # None, a string: something else than a scalar
         return _of_python(symbol, function, left, right)
     left, right = _operand(symbol, left), _operand(symbol, right)
-    return function(*matched(f"`{symbol}`", left, right))
+    left, right = matched(f"`{symbol}`", left, right)
+    if floats.have_float(left, right):
+        left, right = floats.in_one_type(left, right)
+    return function(left, right)
 
 
 def _is_scalar(value: Any) -> bool:

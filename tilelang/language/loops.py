@@ -14,7 +14,15 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang._ffi import get_function
 from tilelang.language.regions import simplify
 from tilelang.language.rewrite import HOOKS
-from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_scalar_expr, unwrap
+from tilelang.language.scalars import (
+    as_dtype,
+    as_expr,
+    as_int,
+    describe,
+    in_signed,
+    is_scalar_expr,
+    unwrap,
+)
 from tilelang.language.tracer import LOOP_KINDS, Frame, Tracer, current_tracer
 from tilelang.layout import Fragment
 
@@ -83,7 +91,7 @@ def as_bound(value: Any, what: str) -> Any:
 
 
 def checked_extents(name: str, extents: Sequence[Any]) -> list[Any]:
-    """Return the extents of ``T.<name>`` as ints or integer expressions.
+    """Return the extents of ``T.<name>`` as ints or expressions of int32 and int64.
 
     Raises
     ------
@@ -92,7 +100,7 @@ def checked_extents(name: str, extents: Sequence[Any]) -> list[Any]:
     """
     if not extents:
         raise ValueError(f"T.{name} has no extent, wanted at least one")
-    checked = [as_bound(e, f"extent {d} of T.{name}") for d, e in enumerate(extents)]
+    checked = [in_signed(as_bound(e, f"extent {d} of T.{name}")) for d, e in enumerate(extents)]
     for d, extent in enumerate(checked):
         if isinstance(extent, int) and extent < 0:
             raise ValueError(f"extent {d} of T.{name} is {extent}, wanted it not to be negative")
@@ -139,10 +147,22 @@ def _one_loop(
     step = current_tracer(f"T.{kind}").evaluated(step)
     if isinstance(step, int) and step == 1:
         return LoopNest(kind, [lambda: make(start, stop, annotations=notes)])
-    trips = _trips(kind, start, stop, step)
-    return LoopNest(
-        kind, [lambda: make(0, trips, annotations=notes)], lambda var: unwrap(start + var * step)
-    )
+    dtype = _unsigned(start, stop, step)
+    first, last, step = (in_signed(bound) for bound in (start, stop, step))
+    trips = _trips(kind, first, last, step)
+
+    def value(var: ir.Var) -> Any:
+        element = first + var * step
+        return unwrap(element if dtype is None else as_dtype(element, dtype))
+
+    return LoopNest(kind, [lambda: make(0, trips, annotations=notes)], value)
+
+
+def _unsigned(*bounds: Any) -> str | None:
+    """Return the type of a loop's values if that is unsigned, and no other one has them all."""
+    types = {bound.ty.dtype for bound in bounds if not isinstance(bound, int)}
+    only = types.pop() if len(types) == 1 else None
+    return only if only in ("uint32", "uint64") else None
 
 
 def bounds_of(name: str, start: Any, stop: Any) -> tuple[Any, Any]:
@@ -158,7 +178,16 @@ def bounds_of(name: str, start: Any, stop: Any) -> tuple[Any, Any]:
     if stop is None:
         start, stop = 0, start
     start, stop = as_bound(start, f"start of T.{name}"), as_bound(stop, f"stop of T.{name}")
+    if {_may_be_negative(start), _may_be_negative(stop)} == {False, True}:
+        start, stop = in_signed(start), in_signed(stop)
     return tracer.evaluated(start), tracer.evaluated(stop)
+
+
+def _may_be_negative(bound: Any) -> bool | None:
+    """Return whether a bound may be less than 0 by its type; None for what any type has."""
+    if isinstance(bound, int):
+        return True if bound < 0 else None
+    return not bound.ty.dtype.startswith("uint")
 
 
 def _trips(kind: str, start: Any, stop: Any, step: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from tilelang.compat.keywords import also_called
+from tilelang.language import floats
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.ops import intrinsic_call
 from tilelang.language.promotion import counted, is_float, matched
@@ -120,7 +121,7 @@ def _float_op(name: str, python: Callable[[Any, Any], Any], a: Any, b: Any) -> A
     a, b = same_type(f"T.{name}", a, b)
     # An integer beside a float takes the float's type, and of two floats the narrower one.
     of_floats = [as_expr(v) for v in (a, b) if not is_number(v) and _is_float(v)]
-    dtype = sum(of_floats[1:], of_floats[0]).ty.dtype if of_floats else "float32"
+    dtype = floats.in_one_type(of_floats[0], of_floats[-1])[0].ty.dtype if of_floats else "float32"
     return intrinsic_call(name, dtype, [as_dtype(a, dtype), as_dtype(b, dtype)])
 
 
@@ -173,7 +174,10 @@ def max(a: Any, b: Any) -> Any:
     """
     if is_number(a) and is_number(b):
         return builtins.max(a, b)
-    return tirx.max(*same_type("T.max", a, b))
+    a, b = same_type("T.max", a, b)
+    if floats.have_float(a, b):
+        return floats.operation("Max", a, b)
+    return tirx.max(a, b)
 
 
 def min(a: Any, b: Any) -> Any:
@@ -192,7 +196,10 @@ def min(a: Any, b: Any) -> Any:
     """
     if is_number(a) and is_number(b):
         return builtins.min(a, b)
-    return tirx.min(*same_type("T.min", a, b))
+    a, b = same_type("T.min", a, b)
+    if floats.have_float(a, b):
+        return floats.operation("Min", a, b)
+    return tirx.min(a, b)
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
@@ -252,8 +259,9 @@ _TO_INTEGER = {"rn": tirx.nearbyint, "rz": tirx.trunc, "ru": tirx.ceil, "rd": ti
 def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> ir.Expr:
     """Return the scalar ``value`` converted to a data type.
 
-    Floats round to nearest even, and towards zero when they become integers, which saturate, NaN
-    becoming 0 (PTX ISA, cvt). Integers wrap.
+    Floats round to nearest even, and towards zero when they become integers, which saturate. NaN
+    becomes 0, and the value with only the top bit set in an integer of 64 bits, or of 32 bits from
+    float64 (PTX ISA, cvt). Integers wrap.
 
     Parameters
     ----------

@@ -9,7 +9,15 @@ from tvm import ir, tirx
 from tvm.sym import Analyzer
 from tvm.tirx.script.builder import ir as tir_builder
 
-from tilelang.language.scalars import as_dtype, as_expr, as_int, describe, is_buffer, is_scalar_expr
+from tilelang.language.scalars import (
+    as_dtype,
+    as_expr,
+    as_int,
+    describe,
+    in_signed,
+    is_buffer,
+    is_scalar_expr,
+)
 
 
 def simplify(value: Any) -> Any:
@@ -109,7 +117,7 @@ def _range(buffer: ir.Var, dim: int, index: Any) -> ir.Range:
 
 
 def _bound(buffer: ir.Var, dim: int, bound: Any) -> Any:
-    bound = _integer(buffer, dim, bound)
+    bound = in_signed(_integer(buffer, dim, bound))
     return simplify(buffer.shape[dim] + bound) if isinstance(bound, int) and bound < 0 else bound
 
 

@@ -81,14 +81,22 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
     return value if value.ty.dtype == dtype else tirx.Cast(dtype, value)
 
 
+def in_signed(value: Any) -> Any:
+    """Return an int, or a scalar of integers as int32 or int64: a type that has the differences of
+    such values, whichever is larger (of uint64, those of less than 2**63)."""
+    if isinstance(value, int) or value.ty.dtype in ("int32", "int64"):
+        return value
+    return as_dtype(value, "int64" if value.ty.dtype in ("uint32", "uint64") else "int32")
+
+
 def _discrete(value: Any, dtype: str) -> Any:
-    """Return a number as a value of ``dtype``, if that is bool or a type of integers."""
+    """Return a number as a value of ``dtype``."""
     if re.fullmatch(r"bool(x\d+)?", dtype):
         return bool(value)
     kind = re.fullmatch(r"(u?)int(\d+)(x\d+)?", dtype)
     if kind is None:
         _check_float(value, dtype)
-        return value
+        return _rounded(value, dtype)
     bits = int(kind[2])
     low, high = (0, 2**bits - 1) if kind[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if not low <= value <= high:
@@ -108,6 +116,30 @@ def _check_float(value: Any, dtype: str) -> None:
             f"found {value} for a value of type {dtype}, wanted {low:g} to {high:g}; use a wider "
             "type"
         )
+
+
+# Bits of the mantissa with the first one, and the exponent of the least normal number. float64 is
+# Python's; what TVM has no sign of, or no zero, is left to the conversions of the device.
+_FORMATS = {
+    "float32": (24, -126),
+    "float16": (11, -14),
+    "bfloat16": (8, -126),
+    "float8_e4m3": (4, -6),
+    "float8_e4m3fn": (4, -6),
+    "float8_e5m2": (3, -14),
+}
+
+
+def _rounded(value: Any, dtype: str) -> float:
+    """Return a number of at most the largest of a type of floats as a value of that type: the
+    nearest, halves to even. TVM keeps what constants are made of."""
+    value = float(value)
+    scalar = re.sub(r"x\d+$", "", dtype)
+    if scalar not in _FORMATS or not math.isfinite(value):
+        return value
+    digits, lowest = _FORMATS[scalar]
+    exponent = max(math.frexp(value)[1] - 1, lowest) - digits + 1
+    return math.copysign(math.ldexp(round(math.ldexp(value, -exponent)), exponent), value)
 
 
 # 8 bits of mantissa at the largest exponent; TVM takes that of float32, which rounds to infinity.

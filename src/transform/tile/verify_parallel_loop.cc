@@ -1,5 +1,5 @@
 /*!
- * VerifyParallelLoop: iterations of a T.Parallel that depend on each other.
+ * VerifyParallelLoop: iterations of a T.Parallel, or elements of a copy, that depend on each other.
  *
  * In:  a tile program under thread_extent attributes.   Out: the same program.
  * Establishes: nothing; what is not decided here passes: indices that read memory or symbols, and
@@ -7,7 +7,9 @@
  * shared buffer, a fragment or a tensor that one iteration writes and another one reads, or to
  * which another one writes something else; a T.alloc_var that an iteration reads as another one
  * left it. Iterations that write the same to an element, and an element or a variable that each
- * iteration writes before it reads it, are independent.
+ * iteration writes before it reads it, are independent. Likewise a T.copy, T.transpose or tile of
+ * T.atomic_add whose source and destination overlap in one buffer, unless it is a fragment, whose
+ * copies read all elements first.
  *
  * The indices are evaluated for every iteration. Loops around and blocks are at their first value
  * where all conditions around hold then, else unknown; an extent that is not constant is 2.
@@ -388,6 +390,12 @@ class NestVerifier {
   std::unordered_map<Point, Write, Hash> writes_;
 };
 
+/*! The operators that read a region element by element and write another one. */
+bool MovesElements(const OpNode* op) {
+  return op->name == "tl.tileop.copy" || op->name == "tl.tileop.transpose" ||
+         op->name == "tl.tileop.atomic";
+}
+
 class Verifier : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
@@ -411,6 +419,12 @@ class Verifier : public StmtExprVisitor {
     first_.map[op->loop_var.get()] = first_.Mutate(op->min);
     Default(op);
   }
+  void Visit_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (!call || !MovesElements(OpOf(call))) return;
+    if (!call->args[0].as<TensorRegionNode>() || !call->args[1].as<TensorRegionNode>()) return;
+    VerifyRegions(call, TileRegion::From(call->args[0]), TileRegion::From(call->args[1]), op->span);
+  }
   void Visit_(const WhileNode* op) final { VisitUnder(false, op->body); }
   void Visit_(const IfThenElseNode* op) final {
     const Expr condition = analyzer_.Simplify(first_.Mutate(op->condition));
@@ -424,6 +438,29 @@ class Verifier : public StmtExprVisitor {
     unknown_ += !is_reached;
     Visit(s);
     unknown_ -= !is_reached;
+  }
+
+  void VerifyRegions(const CallNode* call, const TileRegion& a, const TileRegion& b,
+                     const Span& span) {
+    if (!a.buffer.same_as(b.buffer) || IsFragment(a.buffer)) return;
+    Substituter& around = unknown_ ? names_ : first_;
+    bool is_same = OpOf(call)->name != "tl.tileop.transpose";
+    std::string distances;
+    for (size_t d = 0; d < a.ranges.size(); ++d) {
+      const Expr from = around.Mutate(a.ranges[d]->min), to = around.Mutate(b.ranges[d]->min);
+      const std::optional<int64_t> apart = AsInt(analyzer_.Simplify(to - from));
+      const std::optional<int64_t> extent = AsInt(a.ranges[d]->extent);
+      const std::optional<int64_t> other = AsInt(b.ranges[d]->extent);
+      if (!apart || !extent || !other || *apart >= *extent || -*apart >= *other) return;
+      is_same &= *apart == 0;
+      distances += (d ? ", " : "") + std::to_string(*apart);
+    }
+    if (is_same) return;
+    ThrowAt(span, "ValueError",
+            "found a source and a destination in " + std::string(a.buffer->name) +
+                " that overlap, (" + distances +
+                ") elements apart, wanted two that do not, since elements move in any order; copy "
+                "the source to another tile first");
   }
 
   Analyzer analyzer_;

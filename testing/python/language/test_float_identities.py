@@ -2,6 +2,8 @@
 not x < 1 or (x + a) - a computes that, of infinities, NaN, signed zeros and large numbers, too.
 """
 
+import math
+
 import torch
 
 import tilelang
@@ -60,5 +62,47 @@ def test_each_is_computed(device):
     # Bits, since 0 == -0; NaN has many.
     bits = [y.cpu().nan_to_num(7.0).view(torch.int32) for y in (found, wanted)]
     different = [n for n, a, b in zip(WANTED, *bits, strict=True) if not torch.equal(a, b)]
+    assert not different
+    assert torch.equal(found.cpu().isnan(), wanted.isnan())
+
+
+@T.prim_func
+def constants(X: T.Tensor((4,), T.float32), Y: T.Tensor((16, 4), T.float32)):
+    """Of typed constants, which TVM computes as real numbers."""
+    with T.Kernel(1, threads=32):
+        nan, zero, minus = T.float32(math.nan), T.float32(0), T.float32(-0.0)
+        for i in T.Parallel(4):
+            x = X[i]
+            Y[0, i] = x - minus
+            Y[1, i] = T.max(nan, T.float32(2.0))
+            Y[2, i] = T.min(zero, minus)
+            Y[3, i] = zero / zero
+            Y[4, i] = 0.0 / minus
+            Y[5, i] = T.cast(T.cast(0.1, T.bfloat16), T.float32)
+            Y[6, i] = T.cast(T.float16(0.1), T.float64) * 2.0
+            Y[7, i] = T.cast(T.float8_e4m3fn(0.1), T.float32)
+            Y[8, i] = T.float16(0.1) * x
+            Y[9, i] = T.if_then_else(T.float16(0.1) == 0.1, 1.0, 0.0)
+            Y[10, i] = T.if_then_else(T.float32(0.1) == 0.1, 1.0, 0.0)
+            Y[11, i] = T.float16(65504.0) * T.float16(2.0)
+            Y[12, i] = T.float16(1.0) + T.float16(2**-11)
+            Y[13, i] = -T.cast(0.0, T.bfloat16)
+            Y[14, i] = T.cast(T.cast(T.int32(16777217), T.float32), T.float64) - 16777216.0
+            Y[15, i] = T.cast(T.cast(T.int32(2049), T.float16), T.float32)
+
+
+def test_constants_are_of_their_types(device):
+    x = torch.tensor([1.0, -0.0, 0.0, math.inf])
+    found = torch.empty(16, 4, device=device)
+    tilelang.compile(constants)(x.to(device), found)
+    tenth = torch.tensor(0.1, dtype=torch.float64)
+    half, narrow = tenth.half().float(), tenth.to(torch.bfloat16).float()
+    eight = tenth.float().to(torch.float8_e4m3fn).float()
+    rows = [2.0, -0.0, math.nan, math.nan, narrow, 2 * half.double(), eight]
+    rows = [*rows, half * x, 0.0, 1.0, math.inf, 1.0, -0.0, 0.0, 2048.0]
+    wanted = torch.stack([x + 0.0, *(torch.as_tensor(r).float().expand(4) for r in rows)])
+    wanted[0] = x - torch.tensor(-0.0)
+    bits = [y.cpu().nan_to_num(7.0).view(torch.int32) for y in (found, wanted)]
+    different = [n for n, (a, b) in enumerate(zip(*bits, strict=True)) if not torch.equal(a, b)]
     assert not different
     assert torch.equal(found.cpu().isnan(), wanted.isnan())

@@ -190,3 +190,76 @@ def test_a_loop_without_iterations_has_no_range(device, loop):
 
     found = tilelang.compile(main, out_idx=[1])(torch.full((32,), 5, dtype=torch.int32).to(device))
     assert found.tolist() == [7] * 32
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint32", "int64", "uint64"])
+def test_bounds_of_every_type(dtype, device):
+    """Their distance may be one that their type has not."""
+
+    kind = T.dtype(dtype)
+
+    @T.prim_func
+    def main(a: kind, b: kind, n: kind, C: T.Tensor((7, 2), "int32"), D: T.Tensor((8, 8), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(n):
+                for j in T.serial(n):
+                    D[i, j] = T.cast(i, "int32") * 8 + T.cast(j, "int32")
+            for i, j in T.Parallel(1, n):
+                D[7, j] = D[6, j] + i
+            for row in T.serial(7):
+                C[row, 0] = 0
+                C[row, 1] = 0
+            for k in T.serial(a, b):
+                C[0, 0] += 1
+                C[0, 1] = T.cast(k, "int32")
+            for k in T.serial(a, b, 3):
+                C[1, 0] += 1
+                C[1, 1] = T.cast(k, "int32")
+            for _ in T.serial(b, a):
+                C[2, 0] += 1
+            for _ in T.serial(b, a, 2):
+                C[3, 0] += 1
+            for k in T.serial(b, a, -1):
+                C[4, 0] += 1
+                C[4, 1] = T.cast(k, "int32")
+            for _ in T.serial(-3, n, 2):
+                C[5, 0] += 1
+            for _ in T.serial(-3, n):
+                C[6, 0] += 1
+
+    a, b = (3, 250) if dtype == "uint8" else (-100, 120) if dtype == "int8" else (5, 30)
+    c = torch.zeros(7, 2, dtype=torch.int32, device=device)
+    d = torch.zeros(8, 8, dtype=torch.int32, device=device)
+    tilelang.compile(main)(a, b, 7, c, d)
+    ranges = [range(a, b), range(a, b, 3), range(0), range(0), range(b, a, -1)]
+    wanted = [[len(r), r[-1] if r else 0] for r in ranges]
+    assert c.tolist() == [*wanted, [5, 0], [10, 0]]
+    square = torch.arange(64, dtype=torch.int32).reshape(8, 8)
+    square[7], square[:, 7] = square[6], 0
+    assert torch.equal(d.cpu(), square)
+
+
+def test_lengths_of_every_type(device):
+    """Of a tensor with a dimension of int64, and of slices."""
+    n = T.dynamic("n", "int64")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((n,), "int32"), m: T.uint32, k: T.uint8, h: T.int64, B: T.Tensor((n,), "int32")
+    ):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((64,), "int32")
+            T.fill(S[0:n], 3)
+            T.copy(A[0:m], S[0:m])
+            T.fill(S[k : k + 2], 7)
+            T.fill(S[h : h + 1], 8)
+            for i, j in T.Parallel(2, n // 2):
+                B[j * 2 + i] = S[j * 2 + 1 - i]
+            T.atomic_add(B[0:n], A[0:n])
+
+    a = torch.arange(50, dtype=torch.int32, device=device)
+    b = torch.zeros_like(a)
+    tilelang.compile(main)(a, 20, 30, 40, b)
+    wanted = torch.where(a < 20, a, 3)
+    wanted[30:32], wanted[40] = 7, 8
+    assert torch.equal(b, wanted.reshape(25, 2).flip(1).reshape(-1) + a)

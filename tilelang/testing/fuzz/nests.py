@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilelang.testing.fuzz.program import (
+    Cast,
     Copy,
     Expr,
     Fill,
@@ -74,14 +75,19 @@ def span(
     forms += ["down"] if kind == "serial" else []
     form = w.pick(forms)
     if form == "steps":
-        return {"stop": total, "step": width}, k
+        return {"stop": _narrow(g, total), "step": width}, k
     if form == "shifted":
         start = Num(w.pick((1, 2, 5)))
         return {"start": start, "stop": add(count, start)}, mul(Op("sub", (k, start)), width)
     if form == "down":
-        last = Op("sub", (count, Num(1)))
+        last = _narrow(g, Op("sub", (count, Num(1))))
         return {"start": last, "stop": Num(-1), "step": Num(-1)}, mul(k, width)
     return {"stop": count}, mul(k, width)
+
+
+def _narrow(g: Generator, bound: Expr) -> Expr:
+    """A bound in some type of integers; of less than 32 bits, so that the variable is an int32."""
+    return Cast(g.w.pick(("int16", "uint16")), bound) if g.w.chance(0.3) else bound
 
 
 def accumulator(g: Generator) -> None:

@@ -1,6 +1,7 @@
 """Races of T.Parallel: two iterations that touch one element."""
 
 import pytest
+import torch
 
 import tilelang
 import tilelang.language as T
@@ -213,3 +214,65 @@ def test_an_extent_of_the_run_is_two_at_least(lowered):
 def test_the_repair_names_reductions(lowered):
     with pytest.raises(ValueError, match=r"T\.reduce_sum.*T\.alloc_reducer or T\.atomic_add"):
         lowered(parallel("r[i] += x[i, j]"))
+
+
+@pytest.mark.parametrize(
+    ("move", "apart"),
+    [
+        (lambda S, A, k: T.copy(S[0:7, 0:16], S[1:8, 0:16]), r"\(1, 0\)"),
+        (lambda S, A, k: T.copy(S[0:8, 1:16], S[0:8, 0:15]), r"\(0, -1\)"),
+        (lambda S, A, k: T.copy(A[k, 0], A[k + 1, 0:16]), None),
+        (lambda S, A, k: T.copy(A[k : k + 2, 0:16], A[k + 1 : k + 3, 0:16]), r"\(1, 0\)"),
+        (lambda S, A, k: T.copy(S[0:4, 0:16], S[4:8, 0:16]), None),
+        (lambda S, A, k: T.copy(S[0:4, 0:16], S[k : k + 4, 0:16]), None),
+        (lambda S, A, k: T.copy(S, S), None),
+        (lambda S, A, k: T.transpose(S[0:8, 0:8], S[0:8, 0:8]), r"\(0, 0\)"),
+        (lambda S, A, k: T.transpose(S[0:8, 0:8], S[0:8, 8:16]), None),
+        (lambda S, A, k: T.atomic_add(S[0:7, 0:16], S[1:8, 0:16]), r"\(-?1, 0\)"),
+    ],
+)
+def test_a_tile_copied_over_itself(tile_passes, move, apart):
+    @T.prim_func
+    def main(A: T.Tensor((8, 16), "float32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((8, 16), "float32")
+            T.copy(A, S)
+            for k in T.serial(4):
+                move(S, A, k)
+            T.copy(S, A)
+
+    if apart is None:
+        tile_passes(main, "VerifyParallelLoop")
+        return
+    with pytest.raises(ValueError, match=rf"{HERE}: found .* that overlap, {apart} elements apart"):
+        tile_passes(main, "VerifyParallelLoop")
+
+
+def test_elements_of_a_thread_copied_over_themselves(tile_passes):
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=1):
+            x = T.alloc_local((8,), "float32")
+            for i in T.serial(8):
+                x[i] = A[i]
+            x[1:8] = x[0:7]
+
+    with pytest.raises(ValueError, match=r"in x that overlap, \(1\) elements apart"):
+        tile_passes(main, "VerifyParallelLoop")
+
+
+def test_a_fragment_copied_over_itself(device):
+    """Its elements are read first."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            x = T.alloc_fragment((16, 16), "float32")
+            T.copy(A, x)
+            T.copy(x[0:15, 0:16], x[1:16, 0:16])
+            T.copy(x, A)
+
+    a = torch.arange(256.0, device=device).reshape(16, 16)
+    wanted = torch.cat([a[:1], a[:15]])
+    tilelang.compile(main)(a)
+    assert torch.equal(a, wanted)

@@ -1,0 +1,120 @@
+"""Functions that are not traced, and compute with the program's scalars."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+
+def if_zero(i, j):
+    if i == 0:
+        return 1.0
+    return 2.0
+
+
+def unless_zero(i, j):
+    return 1.0 if i != 0 else 2.0
+
+
+def one_of_two(i, j):
+    return 1.0 if i == 0 or i == 1 else 2.0
+
+
+def not_equal(i, j):
+    return T.if_then_else(not (i == 0), 1.0, 2.0)  # noqa: SIM201
+
+
+def in_numbers(i, j):
+    return 1.0 if i in (0, 1) else 2.0
+
+
+def equal_pairs(i, j):
+    return 1.0 if (i, j) == (0, 0) else 2.0
+
+
+def equal_names(i, j):
+    return 1.0 if i == j else 2.0
+
+
+def as_a_bool(i, j):
+    return float(bool(i == 0))
+
+
+ASKING = [
+    if_zero,
+    unless_zero,
+    one_of_two,
+    not_equal,
+    in_numbers,
+    equal_pairs,
+    equal_names,
+    as_a_bool,
+]
+
+
+@pytest.mark.parametrize("function", ASKING, ids=lambda f: f.__name__)
+def test_a_comparison_is_not_taken_for_one_of_objects(function):
+    """TVM's `i == 0` is false where Python asks."""
+    with pytest.raises(TypeError, match=rf"the plain function {function.__name__}, at .*is true\)"):
+
+        @T.prim_func
+        def main(C: T.Tensor((8, 8), "float32")):
+            with T.Kernel(1, threads=32):
+                for i, j in T.Parallel(8, 8):
+                    C[i, j] = function(i, j)
+
+
+def objects(i, j):
+    names = {i: 1, j: 2}
+    one, three = T.int64(1), T.int64(3)
+    found = [i in [j, i], i in [j], [j, i].index(i), names[j], i is None]
+    compared = [i == i, j == None, one == 1, one == three, one != three]  # noqa: E711
+    return [*found, *map(bool, compared), three in (1, 3)]
+
+
+def test_objects_and_constants_are_compared():
+    found = []
+
+    @T.prim_func
+    def main(C: T.Tensor((8, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(8, 8):
+                C[i, j] = 0.0
+                found.append(objects(i, j))
+
+    assert found[0] == [True, False, 1, 2, False, True, False, True, False, True, True]
+
+
+def floats(x, h, b):
+    zero = T.float32(0.0)
+    return [x * 0.0, 0.0 / x, zero / zero, x - T.float32(-0.0), T.float16(0.1) * x, h + b, h * h]
+
+
+def test_floats_are_those_of_traced_code(device):
+    @T.prim_func
+    def main(
+        X: T.Tensor((4,), "float32"),
+        H: T.Tensor((4,), "float16"),
+        B: T.Tensor((4,), "bfloat16"),
+        C: T.Tensor((7, 4), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                for k, value in enumerate(floats(X[i], H[i], B[i])):
+                    C[k, i] = value
+
+    inf = float("inf")
+    x = torch.tensor([1.0, -0.0, inf, float("nan")])
+    h, b = (
+        torch.tensor([1.0, 2.0, 300.0, 1.0]).half(),
+        torch.tensor([1.0, 1e30, 1.0, 1.0]).bfloat16(),
+    )
+    found = torch.empty(7, 4, device=device)
+    tilelang.compile(main)(x.to(device), h.to(device), b.to(device), found)
+    tenth = torch.tensor(0.1).half().float()
+    rows = [x * 0, 0 / x, x * float("nan"), x - torch.tensor(-0.0), tenth * x]
+    wanted = torch.stack([*rows, h.float() + b.float(), (h * h).float()])
+    assert torch.equal(found.cpu().isnan(), wanted.isnan())
+    bits = [y.cpu().nan_to_num(7.0, posinf=inf).view(torch.int32) for y in (found, wanted)]
+    assert torch.equal(*bits)
