@@ -8,9 +8,12 @@
  * well is taken for an index, since guards depend on it.
  */
 #include <algorithm>
+#include <unordered_set>
+#include <vector>
 
 #include "../analysis/analyzing_mutator.h"
 #include "../op/intrinsics.h"
+#include "../tvm/find.h"
 #include "../tvm/hidden_operations.h"
 #include "../tvm/registry.h"
 
@@ -23,11 +26,17 @@ bool ComparesUnsigned(const Expr& e) {
          is_unsigned(e.as<GTNode>()) || is_unsigned(e.as<GENode>());
 }
 
-/*! Finds the sums, differences and products whose results are stored, also by atomic operations:
- * names are walked from their uses to what they name. */
+/*! Finds the sums, differences and products of what is stored, also by atomic operations, that are
+ * an operand of something else than these, or have an extremum in them: of others all bits are
+ * those of their terms, in any order. Names are walked from their uses to what they name. */
 class ValueFinder : public StmtExprVisitor {
  public:
-  explicit ValueFinder(const Stmt& s) { Visit(s); }
+  explicit ValueFinder(const Stmt& s) {
+    ForEachIn<BindNode>(s, [&](const BindNode* op) {
+      if (HasExtremum(op->value)) extrema_.insert(op->var.get());
+    });
+    Visit(s);
+  }
   bool Has(const Expr& e) const { return found_.count(e.get()) != 0; }
 
  protected:
@@ -48,9 +57,12 @@ class ValueFinder : public StmtExprVisitor {
     for (const Expr& arg : op->args) VisitAs(Use::kValue, arg);
   }
   void Visit_(const BindNode* op) override {
-    const bool is_index = indices_.count(op->var.get()) != 0;
-    const bool is_value = values_.count(op->var.get()) != 0;
-    VisitAs(is_index ? Use::kIndex : is_value ? Use::kValue : Use::kCompared, op->value);
+    const auto is = [&](Use use) { return uses_[static_cast<int>(use)].count(op->var.get()) != 0; };
+    VisitAs(is(Use::kIndex)     ? Use::kIndex
+            : is(Use::kOperand) ? Use::kOperand
+            : is(Use::kValue)   ? Use::kValue
+                                : Use::kCompared,
+            op->value);
   }
 #define TL_COMPARISON_(N)                   \
   void Visit_(const N##Node* op) override { \
@@ -64,10 +76,24 @@ class ValueFinder : public StmtExprVisitor {
   TL_COMPARISON_(EQ)
   TL_COMPARISON_(NE)
 #undef TL_COMPARISON_
-#define TL_ARITHMETIC_(N)                       \
-  void Visit_(const N##Node* op) override {     \
-    if (use_ == Use::kValue) found_.insert(op); \
-    Default(op);                                \
+#define TL_OPERANDS_(N)                                         \
+  void Visit_(const N##Node* op) override {                     \
+    const Use use = use_ == Use::kValue ? Use::kOperand : use_; \
+    VisitAs(use, op->a);                                        \
+    VisitAs(use, op->b);                                        \
+  }
+  TL_OPERANDS_(Div)
+  TL_OPERANDS_(Mod)
+  TL_OPERANDS_(FloorDiv)
+  TL_OPERANDS_(FloorMod)
+  TL_OPERANDS_(Min)
+  TL_OPERANDS_(Max)
+#undef TL_OPERANDS_
+#define TL_ARITHMETIC_(N)                                                       \
+  void Visit_(const N##Node* op) override {                                     \
+    const bool is_value = use_ == Use::kValue && HasExtremum(GetRef<Expr>(op)); \
+    if (is_value || use_ == Use::kOperand) found_.insert(op);                   \
+    Default(op);                                                                \
   }
   TL_ARITHMETIC_(Add)
   TL_ARITHMETIC_(Sub)
@@ -76,13 +102,10 @@ class ValueFinder : public StmtExprVisitor {
   void Visit_(const TensorLoadNode* op) override {
     for (const Expr& i : op->indices) VisitAs(Use::kIndex, i);
   }
-  void Visit_(const VarNode* op) override {
-    if (use_ == Use::kIndex) indices_.insert(op);
-    if (use_ == Use::kValue) values_.insert(op);
-  }
+  void Visit_(const VarNode* op) override { uses_[static_cast<int>(use_)].insert(op); }
 
  private:
-  enum class Use : uint8_t { kIndex, kCompared, kValue };
+  enum class Use : uint8_t { kIndex, kCompared, kValue, kOperand };
   void VisitAs(Use use, const Expr& e) {
     const Use outside = use_;
     use_ = use;
@@ -90,8 +113,18 @@ class ValueFinder : public StmtExprVisitor {
     use_ = outside;
   }
 
+  /*! Whether a term of a sum is a minimum or a maximum, or a name of one: TVM brings the others
+   * into it. */
+  bool HasExtremum(const Expr& e) const {
+    if (e.as<MinNode>() || e.as<MaxNode>()) return true;
+    if (const auto* op = e.as<AddNode>()) return HasExtremum(op->a) || HasExtremum(op->b);
+    if (const auto* op = e.as<SubNode>()) return HasExtremum(op->a) || HasExtremum(op->b);
+    if (const auto* op = e.as<MulNode>()) return HasExtremum(op->a) || HasExtremum(op->b);
+    return extrema_.count(e.get()) != 0;
+  }
+
   Use use_ = Use::kIndex;
-  std::unordered_set<const Object*> indices_, values_, found_;
+  std::unordered_set<const Object*> uses_[4], extrema_, found_;
 };
 
 /*! The integer operations that mislead TVM in one of the places where they stand. */

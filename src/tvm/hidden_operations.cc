@@ -1,5 +1,6 @@
 #include "hidden_operations.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "functor.h"
@@ -27,22 +28,6 @@ bool IsUnsigned(const Expr& e) {
 /*! The bits of a value of the type; the sign is none. */
 int Digits(const DLDataType& t) {
   return t.code == kDLBool ? 1 : t.code == kDLInt ? t.bits - 1 : t.bits;
-}
-
-bool IsLeast(const Expr& e) {
-  const auto* constant = e.as<IntImmNode>();
-  return constant && constant->dtype().code == kDLInt &&
-         constant->value == -(ffi::BigInt(1) << int64_t{constant->dtype().bits - 1});
-}
-
-/*! TVM negates constants, and the least integer of a type has no negative: x == -2^31 is x - 2^31
- * == 0 for it, which no int32 fulfils. */
-bool HasLeast(const Expr& e) {
-#define X(N) \
-  if (const auto* op = e.as<N##Node>()) return IsLeast(op->a) || IsLeast(op->b);
-  TL_FOR_EACH_HIDDEN_PAIR(X)
-#undef X
-  return false;
 }
 
 bool Holds(const DLDataType& type, const Analyzer::Bound& bound) {
@@ -91,47 +76,50 @@ bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
   return !HoldsAll(to, from) && !held_by(to);
 }
 
-/*! Bounds what becomes of the constants of a comparison: TVM brings them to one side, and
- * multiplies them by divisors. */
+/*! The constants of a part of a sum or of a comparison: at most their sum, and what that may be
+ * multiplied by. */
 struct Constants {
-  double sum = 0, divisors = 1;
-
-  void Add(const Expr& e, double factor = 1) {
-    const auto scale = [](const Expr& by) { return std::abs(double(AsInt(by).value_or(1))); };
-    if (e.as<IntImmNode>()) {
-      const std::optional<int64_t> constant = AsInt(e);
-      sum += constant ? std::abs(double(*constant)) * factor : HUGE_VAL;
-    } else if (const auto* op = e.as<AddNode>()) {
-      AddBoth(op, factor);
-    } else if (const auto* op = e.as<SubNode>()) {
-      AddBoth(op, factor);
-    } else if (const auto* op = e.as<MulNode>()) {
-      Add(op->a, factor * scale(op->b));
-    } else if (const auto* op = e.as<FloorDivNode>()) {
-      Add(op->a, factor);
-      divisors *= scale(op->b);
-    } else if (const auto* op = e.as<MinNode>()) {
-      AddBoth(op, factor);
-    } else if (const auto* op = e.as<MaxNode>()) {
-      AddBoth(op, factor);
-    }
-  }
-
- private:
-  template <typename N>
-  void AddBoth(const N* op, double factor) {
-    Add(op->a, factor);
-    Add(op->b, factor);
-  }
+  double sum = 0, divisor = 1;
 };
 
+Constants operator+(const Constants& a, const Constants& b) {
+  return {a.sum + b.sum, std::max(a.divisor, b.divisor)};
+}
+
+/*! TVM adds up the constants of a sum, brings those of a comparison to one side, and multiplies
+ * them by divisors. */
+Constants ConstantsOf(const Expr& e) {
+  const auto size = [](const Expr& by) {
+    const std::optional<int64_t> constant = AsInt(by);
+    return constant ? std::abs(static_cast<double>(*constant)) : 1;
+  };
+  if (e.as<IntImmNode>()) return {size(e), 1};
+  if (const auto* op = e.as<AddNode>()) return ConstantsOf(op->a) + ConstantsOf(op->b);
+  if (const auto* op = e.as<SubNode>()) return ConstantsOf(op->a) + ConstantsOf(op->b);
+  if (const auto* op = e.as<MinNode>()) return ConstantsOf(op->a) + ConstantsOf(op->b);
+  if (const auto* op = e.as<MaxNode>()) return ConstantsOf(op->a) + ConstantsOf(op->b);
+  if (const auto* op = e.as<MulNode>()) {
+    const Constants inside = ConstantsOf(op->a);
+    return {inside.sum * size(op->b), inside.divisor};
+  }
+  if (const auto* op = e.as<FloorDivNode>()) {
+    const double by = std::max(size(op->b), 1.0);
+    const Constants inside = ConstantsOf(op->a);
+    return {inside.sum / by, inside.divisor * by};
+  }
+  return {};
+}
+
+/*! Whether constants may leave the type of `e`: TVM raises, or takes 2^31, which it makes of -2^31,
+ * for its negative, so that x == -2^31 is false. */
+bool AreLarge(double constants, const Expr& e) {
+  const auto* type = e->ty.as<PrimTypeNode>();
+  return type && type->dtype.code == kDLInt && constants >= std::ldexp(1.0, type->dtype.bits - 1);
+}
+
 bool HasLargeConstants(const Expr& a, const Expr& b) {
-  const auto* type = a->ty.as<PrimTypeNode>();
-  if (!type || type->dtype.code != kDLInt) return false;
-  Constants constants;
-  constants.Add(a);
-  constants.Add(b);
-  return constants.sum * constants.divisors >= std::ldexp(1.0, type->dtype.bits - 1);
+  const Constants both = ConstantsOf(a) + ConstantsOf(b);
+  return AreLarge(both.sum * both.divisor, a);
 }
 
 /*! TVM subtracts unsigned constants for it, one of x < c, too: no side may become zero. */
@@ -283,10 +271,10 @@ bool HoldsAll(const DLDataType& type, const DLDataType& of) {
 }
 
 bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
-  if (HasLeast(e)) return true;
   if (const auto* op = e.as<CastNode>()) return CastMisleads(op, bound_of);
-  if (e.as<AddNode>() || e.as<MulNode>() || e.as<LShiftNode>()) return MayWrap(e, bound_of);
+  if ((e.as<AddNode>() || e.as<SubNode>()) && AreLarge(ConstantsOf(e).sum, e)) return true;
   if (const auto* op = e.as<SubNode>()) return IsUnsigned(op->a) || MayWrap(e, bound_of);
+  if (e.as<AddNode>() || e.as<MulNode>() || e.as<LShiftNode>()) return MayWrap(e, bound_of);
 #define X(N) \
   if (const auto* op = e.as<N##Node>()) return ComparisonMisleads(op->a, op->b, bound_of);
   X(LT)

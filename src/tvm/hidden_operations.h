@@ -10,8 +10,8 @@
  * * Sums, differences, products and shifts that may leave an unsigned type, or one of less than 32
  *   bits: these wrap. Those of int32 and int64 are numbers without ends.
  * * Differences and comparisons of unsigned integers: for 0 < 7 it subtracts, and refuses 0 - 7.
- * * Comparisons whose constants leave the type where it brings them to one side, and raises.
- * * Operations with the least integer of a type, which it negates as a constant.
+ * * Sums and comparisons whose constants leave the type where it adds them up or brings them to one
+ *   side: it raises, and of the least integer, which has no negative, it makes x == -2^31 false.
  * * Divisions by zero, which are no mistake where they are not reached.
  */
 #pragma once
