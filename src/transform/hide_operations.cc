@@ -3,9 +3,9 @@
  *
  * Indices and comparisons are computed as mathematical integers (FlattenBuffer), so TVM may write
  * them otherwise. What is stored wraps. There TVM would bring differences to where they leave the
- * type: max(x, 8) - 8 becomes max(x - 8, 0), and (x - 3) % 5 becomes (x + 2) % 5. So sums,
- * differences and products of large values are hidden, too. A name of a value that is an index as
- * well is taken for an index, since guards depend on it.
+ * type: max(x, 8) - 8 becomes max(x - 8, 0), and (x - 3) % 5 becomes (x + 2) % 5. So such sums,
+ * differences and products of large values are hidden, too (ValueFinder). A name of a value that is
+ * an index as well is taken for an index, since guards depend on it.
  */
 #include <algorithm>
 #include <unordered_set>
