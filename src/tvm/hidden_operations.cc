@@ -273,6 +273,9 @@ bool HoldsAll(const DLDataType& type, const DLDataType& of) {
 bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
   if (const auto* op = e.as<CastNode>()) return CastMisleads(op, bound_of);
   if ((e.as<AddNode>() || e.as<SubNode>()) && AreLarge(ConstantsOf(e).sum, e)) return true;
+  if (const auto* op = e.as<MulNode>()) {
+    if (AreLarge((ConstantsOf(op->a) + ConstantsOf(op->b)).sum, e)) return true;
+  }
   if (const auto* op = e.as<SubNode>()) return IsUnsigned(op->a) || MayWrap(e, bound_of);
   if (e.as<AddNode>() || e.as<MulNode>() || e.as<LShiftNode>()) return MayWrap(e, bound_of);
 #define X(N) \

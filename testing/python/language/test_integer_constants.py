@@ -392,7 +392,7 @@ def test_comparisons_of_large_constants(dtype, device):
     most = 2 ** (int(dtype.lstrip("int")) - 1) - 1
 
     @T.prim_func
-    def main(values: T.Tensor((32,), dtype), out: T.Tensor((5, 32), "int32")):
+    def main(values: T.Tensor((32,), dtype), out: T.Tensor((6, 32), "int32")):
         with T.Kernel(1, threads=32):
             tx = T.get_thread_binding()
             x = values[tx]
@@ -406,6 +406,7 @@ def test_comparisons_of_large_constants(dtype, device):
             T.assume(T.max(x, 0) - most <= 0)
             if T.max(x, 0) - most > 2 - most:
                 out[4, tx] = 1
+            out[5, tx] = T.if_then_else(T.min(T.max(x, 0), 1) * (-most - 1) < -most, 1, 0)
 
     def expected(x):
         return [
@@ -414,11 +415,12 @@ def test_comparisons_of_large_constants(dtype, device):
             x // 7 > 1 - most,
             max(x, 0) - most < -100,
             max(x, 0) > 2,
+            x > 0,
         ]
 
     numbers = [-most - 1, -most, -most + 100, -1, 0, 1, most, most - 99, *range(24)]
     values = torch.tensor(numbers, dtype=getattr(torch, dtype), device=device)
-    out = torch.zeros(5, 32, dtype=torch.int32, device=device)
+    out = torch.zeros(6, 32, dtype=torch.int32, device=device)
     tilelang.compile(main)(values, out)
     for i, x in enumerate(numbers):
         assert [bool(n) for n in out[:, i].tolist()] == expected(x)
