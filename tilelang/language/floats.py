@@ -26,6 +26,15 @@ _NODES: dict[str, Callable[[Any, Any], Any]] = {
     "Max": tirx.Max,
     "Min": tirx.Min,
 }
+
+
+def _least(x: float, y: float) -> float:
+    """The number of a NaN and a number; -0 is less than 0 (PTX ISA, min)."""
+    if math.isnan(x) or math.isnan(y):
+        return y if math.isnan(x) else x
+    return min((x, math.copysign(1.0, x)), (y, math.copysign(1.0, y)))[0]
+
+
 _NEUTRAL = {"Sub": 0.0, "Mult": 1.0, "Div": 1.0}
 # Rounded to double and then to a narrower type, these are rounded once: S. Figueroa, "When is
 # double rounding innocuous?", 1995.
@@ -34,6 +43,8 @@ _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
     "Sub": np.subtract,
     "Mult": np.multiply,
     "Div": np.divide,
+    "Min": _least,
+    "Max": lambda x, y: -_least(-x, -y),
 }
 
 
