@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from tvm import ir, tirx
 
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.promotion import is_float
 from tilelang.language.scalars import as_dtype, as_expr, is_number, largest
 
@@ -26,6 +27,15 @@ _NODES: dict[str, Callable[[Any, Any], Any]] = {
     "Max": tirx.Max,
     "Min": tirx.Min,
 }
+
+
+def _least(x: float, y: float) -> float:
+    """The number of a NaN and a number; -0 is less than 0 (PTX ISA, min)."""
+    if math.isnan(x) or math.isnan(y):
+        return y if math.isnan(x) else x
+    return min((x, math.copysign(1.0, x)), (y, math.copysign(1.0, y)))[0]
+
+
 _NEUTRAL = {"Sub": 0.0, "Mult": 1.0, "Div": 1.0}
 # Rounded to double and then to a narrower type, these are rounded once: S. Figueroa, "When is
 # double rounding innocuous?", 1995.
@@ -34,6 +44,8 @@ _COMPUTE: dict[str, Callable[[Any, Any], Any]] = {
     "Sub": np.subtract,
     "Mult": np.multiply,
     "Div": np.divide,
+    "Min": _least,
+    "Max": lambda x, y: -_least(-x, -y),
 }
 
 
@@ -47,8 +59,15 @@ def in_one_type(left: Any, right: Any) -> tuple[ir.Expr, ir.Expr]:
     in, each rounded to its own type before."""
     # Variables, since TVM would compute constants.
     probes = [_probe(side, other) for side, other in ((left, right), (right, left))]
-    dtype = (probes[0] + probes[1]).ty.dtype
-    return as_dtype(left, dtype), as_dtype(right, dtype)
+    dtype = data_type((probes[0] + probes[1]).ty)
+    return _converted(left, dtype), _converted(right, dtype)
+
+
+def _converted(value: Any, dtype: data_type) -> ir.Expr:
+    """Return a value, in all lanes if it has one only."""
+    if is_number(value) or data_type(as_expr(value).ty).lanes == dtype.lanes:
+        return as_dtype(value, dtype)
+    return tirx.Broadcast(as_dtype(value, dtype.with_lanes(1)), dtype.lanes)
 
 
 def _probe(value: Any, other: Any) -> Any:

@@ -106,3 +106,24 @@ def test_constants_are_of_their_types(device):
     different = [n for n, (a, b) in enumerate(zip(*bits, strict=True)) if not torch.equal(a, b)]
     assert not different
     assert torch.equal(found.cpu().isnan(), wanted.isnan())
+
+
+def test_scalars_beside_vectors_are_in_all_lanes(device):
+    @T.prim_func
+    def main(
+        X: T.Tensor((4,), T.float32), H: T.Tensor((2,), T.float16), Y: T.Tensor((6,), T.float32)
+    ):
+        with T.Kernel(1, threads=32):
+            v = T.float32x2(X[0], X[1])
+            h = T.float16x2(H[0], H[1])
+            total = X[2] - v * X[3] + h * X[2] / 2.0
+            most = T.max(T.max(v, X[2]), 2.5)
+            for i in T.unroll(2, explicit=True):
+                Y[i] = T.extract_lane(total, i)
+                Y[2 + i] = T.extract_lane(most, i)
+                Y[4 + i] = T.cast(T.extract_lane(h * T.float16(2) + H[0], i), T.float32)
+
+    x, h = torch.tensor([1.0, 3.0, 2.0, 0.5]), torch.tensor([4.0, 6.0]).half()
+    found = torch.empty(6, device=device)
+    tilelang.compile(main)(x.to(device), h.to(device), found)
+    assert found.tolist() == [2 - 0.5 + 4, 2 - 1.5 + 6, 2.5, 3.0, 12.0, 16.0]
