@@ -32,14 +32,12 @@ def chunk_scan() -> Program:
         b, c = ((torch.randn(length, d_state, device=device) / 8).half() for _ in range(2))
         dt, a = torch.rand(length, heads, device=device), -torch.rand(heads, device=device) / 4
         y, last = torch.empty_like(x), nothing(heads, d_state, width, device=device)
-        decays = nothing(-(-length // own.CHUNK), heads, 2, own.CHUNK, device=device)
         scores = nothing(length, own.CHUNK, device=device, dtype=x.dtype)
         counts = torch.zeros(blocks + 1, roles.HEADS, device=device, dtype=torch.int32)
 
         def ours():
-            kernels[0](dt, a, decays)
-            kernels[1](b, c, scores)
-            kernels[2](x, b, c, decays, scores, y, last, counts)
+            kernels[0](b, c, scores)
+            kernels[1](x, dt, a, b, c, scores, y, last, counts)
             return [y, last]
 
         return Case(ours, lambda: own.reference(x, dt, a, b, c))
@@ -52,12 +50,11 @@ def chunk_scan() -> Program:
     return Program(
         "Mamba-2 chunk scan",
         [
-            *(own.chunk_decays, own.chunk_scores, roles.schedule, roles.Tiles.__init__),
-            *(roles.fill, roles.load, roles.step, roles.hand_over, roles.take_over, roles.part_of),
-            *(roles.scan, roles.chunk_scan_by_roles),
+            *(own.chunk_scores, roles.schedule, roles.Tiles.__init__, roles.fill, roles.load),
+            *(roles.ask_for_steps, roles.sum_up, roles.step, roles.hand_over, roles.take_over),
+            *(roles.part_of, roles.scan, roles.chunk_scan_by_roles),
         ],
         [
-            compiled(own.chunk_decays, heads),
             compiled(own.chunk_scores, d_state=d_state),
             compiled(roles.chunk_scan_by_roles, heads, blocks, d_state=d_state, width=width),
         ],

@@ -91,6 +91,8 @@ def chunk_scores(chunk=CHUNK, d_state=STATE):
         Scores: T.Tensor((length, chunk), "float16"),
     ):
         with T.Kernel(T.ceildiv(length, chunk), threads=128) as n:
+            # The scan by roles may start: it waits where it begins.
+            T.pdl_trigger()
             b = T.alloc_shared((chunk, d_state), "float16")
             c = T.alloc_shared((chunk, d_state), "float16")
             scores = T.alloc_fragment((chunk, chunk), "float32")

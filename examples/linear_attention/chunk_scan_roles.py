@@ -1,14 +1,14 @@
 """The chunk scan of Mamba-2 (chunk_scan.py) by a schedule of roles, for Hopper: a group of warps
-loads, and three groups go from chunk to chunk with a head each. They share the tiles of B, of C and
-of the scores. All blocks have equal shares of all chunks, one block for each multiprocessor. Where
-a share ends inside of a sequence, the block stores the state in `Last`, and the next block goes on
-with it. Check it against float64.
+loads and sums up time steps, and three groups go from chunk to chunk with a head each. They share
+the tiles of B, of C and of the scores. All blocks have equal shares of all chunks, one block for
+each multiprocessor. Where a share ends inside of a sequence, the block stores the state in `Last`,
+and the next block goes on with it. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import torch
-from chunk_scan import CHUNK, FAST_MATH, check, prepare
+from chunk_scan import CHUNK, FAST_MATH, LOG2_E, check, chunk_scores
 
 import tilelang
 import tilelang.language as T
@@ -23,7 +23,7 @@ HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
 
 def schedule():
-    roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24)}
+    roles = {"load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=32)}
     for g, name in enumerate(GROUPS, 1):
         roles[name] = T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=160)
     return T.WSSchedule(
@@ -43,7 +43,7 @@ class Tiles:
         self.c, self.b = [versions(name, CHUNK, d_state) for name in "cb"]
         self.scores = versions("scores", CHUNK, CHUNK)
         self.x = [versions(name, CHUNK, width) for name in GROUPS]
-        self.decays = [versions(name, 2, CHUNK, dtype="float32") for name in GROUPS]
+        self.decays = [versions(name, 4, CHUNK, dtype="float32") for name in GROUPS]
 
 
 @T.macro
@@ -57,14 +57,53 @@ def fill(pipeline, parts):
 
 
 @T.macro
-def load(tensors, tiles, first, n):
+def ask_for_steps(dt, rate, first, n, steps):
+    """Time steps of two rows of chunk n a lane: a warp has a head, the first warp has none."""
+    length, heads = dt.shape
+    h, row = first + T.get_warp_idx() - 1, n * CHUNK + T.get_lane_idx() * 2
+    is_head = h >= first and h < heads
+    for i in T.unroll(2):
+        # Rows behind the end are zero: they take no time.
+        steps[i] = T.if_then_else(is_head and row + i < length, dt[row + i, h], 0)
+    steps[2] = T.if_then_else(is_head, LOG2_E * rate[h], 0)
+
+
+@T.macro
+def sum_up(steps, sums):
+    """Of the two rows: what `chunk_decays` in chunk_scan.py has, what they make of the state in
+    front of the chunk, and what their x are multiplied by in the state behind it."""
+    lane = T.get_lane_idx()
+    last = T.alloc_var("float32")
+    last = steps[2] * (steps[0] + steps[1])
+    for power in T.unroll(5):
+        before = T.shfl_up(last, 1 << power)
+        last += T.if_then_else(lane >= 1 << power, before, 0)
+    sums[0, 0] = T.if_then_else(lane > 0, T.shfl_up(last, 1), 0) + steps[2] * steps[0]
+    sums[0, 1] = last
+    total = T.shfl_sync(last, 31)
+    for i in T.unroll(2):
+        sums[1, i] = sums[0, i] - T.log2(steps[i])
+        sums[2, i] = T.exp2(sums[0, i])
+        sums[3, i] = steps[i] * T.exp2(total - sums[0, i])
+
+
+@T.macro
+def load(tensors, tiles, own, first, n):
     """Ask for what the heads from `first` on take of chunk n, in the order in which they do."""
-    X, B, C, Decays, Scores = tensors
+    (X, dt, A, B, C, Scores), (steps, sums) = tensors, own
     rows = slice(n * CHUNK, (n + 1) * CHUNK)
+    ask_for_steps(dt, A, first, n, steps)
     fill("c", [(C[rows, :], tiles.c)])
+    sum_up(steps, sums)
     for g, name in enumerate(GROUPS):
-        h = first + g
-        fill(name, [(Decays[n, h, :, :], tiles.decays[g]), (X[rows, h, :], tiles.x[g])])
+        version = T.producer_acquire(name)
+        x = tiles.x[g][version, :, :]
+        T.tma_copy(X[rows, first + g, :], x, barrier=T.producer_barrier(name, version))
+        if T.get_warp_idx() == g + 1:
+            for part in T.unroll(4):
+                for i in T.vectorized(2):
+                    tiles.decays[g][version, part, T.get_lane_idx() * 2 + i] = sums[part, i]
+        T.producer_commit(name)
     fill("b", [(B[rows, :], tiles.b)])
     fill("scores", [(Scores[rows, :], tiles.scores)])
 
@@ -79,11 +118,10 @@ def step(g, tiles, own, fragments, target):
     in_c = T.consumer_wait("c")
     T.wgmma_gemm(tiles.c[in_c, :, :], state_shared, y, policy=ROWS, clear_accum=True)
     mine = T.consumer_wait(GROUPS[g])
-    total = decays[mine, 0, CHUNK - 1]
     for i, p in T.Parallel(CHUNK, width):
-        scaled[i, p] = x[mine, i, p] * T.exp2(total - decays[mine, 1, i])
+        scaled[i, p] = x[mine, i, p] * decays[mine, 3, i]
     for s, p in T.Parallel(d_state, width):
-        state[s, p] *= T.exp2(total)
+        state[s, p] *= decays[mine, 2, CHUNK - 1]
     in_b = T.consumer_wait("b")
     T.wgmma_gemm(tiles.b[in_b, :, :], scaled, state, transpose_A=True, policy=ROWS)
     in_scores = T.consumer_wait("scores")
@@ -95,7 +133,7 @@ def step(g, tiles, own, fragments, target):
     T.wait_wgmma(1)
     T.consumer_release("c")
     for i, p in T.Parallel(CHUNK, width):
-        y[i, p] *= T.exp2(decays[mine, 0, i])
+        y[i, p] *= decays[mine, 2, i]
     T.wgmma_gemm(weights, x[mine, :, :], y, policy=ROWS)
     T.wait_wgmma(1)
     T.consumer_release("b")
@@ -166,8 +204,9 @@ def scan(g, share, parts, block, tiles, Y, Last, Counts):
 
 
 def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
-    """The chunk scan of chunk_scan.py, of the same tensors, by at most `blocks` blocks. Counts are
-    zero in front of a launch and behind it. An empty sequence leaves `Last` as it is. A block waits
+    """The chunk scan of chunk_scan.py by at most `blocks` blocks, of dt and A where that one has
+    decays. It may be launched while the kernel in front of it ends. Counts are zero in front of a
+    launch and behind it. An empty sequence leaves `Last` as it is. A block waits
     for nothing but the block in front of it, and not before it has done what the block behind it
     waits for."""
     if d_state not in (64, 128) or width != 64:
@@ -177,25 +216,28 @@ def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
         )
     if heads < 1 or blocks < 1:
         raise ValueError(f"found {heads} heads and {blocks} blocks, wanted at least one of each")
-    length, chunks = T.dynamic("length, chunks")
+    length = T.dynamic("length")
     groups = -(-heads // HEADS)
     blocks = min(blocks, groups)
 
     @T.prim_func
     def main(
         X: T.Tensor((length, heads, width), "float16"),
+        dt: T.Tensor((length, heads), "float32"),
+        A: T.Tensor((heads,), "float32"),
         B: T.Tensor((length, d_state), "float16"),
         C: T.Tensor((length, d_state), "float16"),
-        Decays: T.Tensor((chunks, heads, 2, CHUNK), "float32"),
         Scores: T.Tensor((length, CHUNK), "float16"),
         Y: T.Tensor((length, heads, width), "float16"),
         Last: T.Tensor((heads, d_state, width), "float32"),
         Counts: T.Tensor((blocks + 1, HEADS), "int32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
+        chunks = T.ceildiv(length, CHUNK)
         # None for an empty sequence.
         grid = T.min(blocks, groups * chunks)
         with T.Kernel(grid, threads=128 * (HEADS + 1)) as block:
+            T.pdl_sync()
             T.annotate_ws_schedule(schedule())
             tiles = Tiles(d_state, width)
             # At least a sequence: a state is handed over once at most.
@@ -207,10 +249,12 @@ def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
             parts = T.max(T.ceildiv(end, chunks) - begin // chunks, 0)
             share = begin, end, chunks
             with T.ws_role("load"):
+                steps, sums = T.alloc_local((3,), "float32"), T.alloc_local((4, 2), "float32")
+                tensors, own = (X, dt, A, B, C, Scores), (steps, sums)
                 for k in T.serial(parts):
                     group, first, behind = part_of(share, k)
                     for n in T.serial(first, behind):
-                        load((X, B, C, Decays, Scores), tiles, group * HEADS, n)
+                        load(tensors, tiles, own, group * HEADS, n)
             for g, name in enumerate(GROUPS):
                 with T.ws_role(name):
                     scan(g, share, parts, block, tiles, Y, Last, Counts)
@@ -227,12 +271,14 @@ def processors():
 
 def by_roles(x, dt, a, b, c, blocks=None):
     """As chunk_scan.forward; chunks have 64 rows. Without `blocks`, one for each multiprocessor."""
-    (_, heads, width), d_state = x.shape, b.shape[1]
+    (length, heads, width), d_state = x.shape, b.shape[1]
     blocks = min(processors() if blocks is None else blocks, -(-heads // HEADS))
     kernel = tilelang.compile(chunk_scan_by_roles(heads, blocks, d_state, width), target=HOPPER)
-    decays, scores, y, last = prepare(x, dt, a, b, c)
+    scores = torch.empty(length, CHUNK, device=x.device, dtype=x.dtype)
+    y, last = torch.empty_like(x), torch.zeros(heads, d_state, width, device=x.device)
     counts = torch.zeros(blocks + 1, HEADS, dtype=torch.int32, device=x.device)
-    kernel(x, b, c, decays, scores, y, last, counts)
+    tilelang.compile(chunk_scores(CHUNK, d_state))(b, c, scores)
+    kernel(x, dt, a, b, c, scores, y, last, counts)
     return y, last
 
 

@@ -57,15 +57,15 @@ def test_no_rows(example, device):
 def test_counts_are_zero_behind_a_launch(example, device):
     """Two launches with the same ones: the second waits for states as the first does."""
     tensors = inputs(example, 140, 9, 64, device)
-    x, _, _, b, c = tensors
-    decays, scores, y, last = example.prepare(*tensors)
+    x, dt, a, b, c = tensors
+    _, scores, y, last = rest(example)["prepare"](*tensors)
     kernel = tilelang.compile(example.chunk_scan_by_roles(9, 2, 64), target=example.HOPPER)
     counts = torch.zeros(3, example.HEADS, dtype=torch.int32, device=device)
     wanted = rest(example)["reference"](*tensors)
     for _ in range(2):
         y.fill_(torch.nan)
         last.fill_(torch.nan)
-        kernel(x, b, c, decays, scores, y, last, counts)
+        kernel(x, dt, a, b, c, scores, y, last, counts)
         assert not counts.any()
         assert (y.double() - wanted[0]).norm() <= 5e-3 * wanted[0].norm()
         assert (last.double() - wanted[1]).norm() <= 5e-3 * wanted[1].norm()
