@@ -2,8 +2,6 @@
 rows, products."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from common import example
@@ -122,24 +120,6 @@ def chunk_scan_backward() -> Program:
     )
 
 
-def of_chunks() -> list[Callable[..., Any]]:
-    """What the gradients of KDA have from the files of the forward rules."""
-    rule, own = example("delta_rule"), example("kda")
-    shared = rule.walk, rule.invert, rule.invert_blocks, rule.join_blocks
-    first = own.chunk_parts, own.sum_from_the_middle, own.decay_rows
-    gates = vars(own.GatesOfChannels).values()
-    methods = [method for method in gates if callable(method)]
-    return [
-        *shared,
-        rule.off_zero,
-        rule.check_chunk,
-        rule.sharing,
-        *first,
-        *methods,
-        own.load_chunk,
-    ]
-
-
 def delta_rule(channels: bool) -> Program:
     rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
     own = example("kda_roles" if channels else "delta_rule_roles")
@@ -194,7 +174,7 @@ def delta_rule(channels: bool) -> Program:
 
 def delta_rule_backward(channels: bool) -> Program:
     rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
-    own = example("kda_backward" if channels else "delta_rule_backward_roles")
+    own = example("kda_backward_roles" if channels else "delta_rule_backward_roles")
 
     def case(kernels, device, length):
         q, k, v, beta = rule.inputs(heads, length, size, size, device)
@@ -215,29 +195,29 @@ def delta_rule_backward(channels: bool) -> Program:
         moved = 7.0 * HALF + 2.0 * FLOAT * channels
         return heads * length * per_row, moved * length * heads * size
 
+    behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
+    sources = [
+        *(rule.off_zero, rule.invert, rule.invert_blocks, rule.join_blocks),
+        *(forward.schedule, forward.arrive, own.states, own.prepare, own.corrections),
+        *(own.chain, own.update, own.load_values, own.store_turned, own.gradients, behind.store),
+    ]
     if channels:
-        sources = [
-            *(*of_chunks(), own.states, own.store_chunk, own.gradients, own.load_gradients),
-            *(own.find_updates, own.find_slopes, own.of_queries, own.of_keys, own.sum_gates),
-            *(own.store, own.end_states),
-        ]
-        programs = [
-            compiled(own.chunk_parts, heads, chunk, size, tiles=4),
-            compiled(own.states, heads, chunk, size, size),
+        one, rows, gates = example("kda_backward"), example("kda_roles"), example("kda")
+        sources += [
+            *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
+            *(rows.load_rows, rows.decay_rows, rows.decay_half, one.load_gradients),
+            *(one.decay_keys_and_queries, one.find_updates, one.find_slopes, one.of_queries),
+            *(one.of_keys, one.sum_gates, one.end_states, gates.decay_rows),
         ]
     else:
-        behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
-        sources = [
-            *(rule.off_zero, rule.roots_of, forward.schedule, forward.arrive, own.load_values),
-            *(forward.multiply, forward.weigh, rule.invert, rule.invert_blocks, rule.join_blocks),
-            *(own.states, own.Tiles.__init__, own.System.__init__, own.load_keys, own.prepare),
-            *(own.corrections, own.chain, own.update, own.store_turned),
-            *(own.gradients, behind.load_gradients, behind.find_updates, behind.find_slopes),
-            *(behind.from_behind, behind.of_queries, behind.of_keys, behind.sum_keys),
-            *(behind.add_rows, behind.store, behind.sum_states, own.gate_sums),
-            *(rule.decays_of, rule.weigh, rule.scale_rows),
+        sources += [
+            *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
+            *(rule.roots_of, forward.multiply, forward.weigh, behind.load_gradients),
+            *(behind.find_updates, behind.find_slopes, behind.from_behind, behind.of_queries),
+            *(behind.of_keys, behind.sum_keys, behind.add_rows, behind.sum_states),
+            *(own.gate_sums, rule.decays_of, rule.weigh, rule.scale_rows),
         ]
-        programs = [compiled(own.states, heads, size, size)]
+    programs = [compiled(own.states, heads, size, size)]
     programs.append(compiled(own.gradients, heads, chunk, size, size))
     if not channels:
         programs.append(compiled(own.gate_sums, heads, chunk, size))

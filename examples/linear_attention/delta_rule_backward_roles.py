@@ -155,7 +155,7 @@ def prepare(g, count, h, tensors, results, tiles, system):
 @T.macro
 def store_turned(source, tile, target):
     """The transpose, through a tile, to memory."""
-    turned = T.alloc_fragment(tile.shape, "bfloat16")
+    turned = T.alloc_fragment(source.shape[::-1], "bfloat16")
     for d, i in T.Parallel(*source.shape):
         turned[i, d] = source[d, i]
     T.copy(turned, tile)
@@ -214,15 +214,20 @@ def chain(chunks, h, V, results, tiles, system):
         arrive(tiles.rows_free, slot)
 
 
+def check_sizes(d_key, d_value, other):
+    """Refuse what the groups have no tiles for."""
+    if d_value != COLUMNS or d_key not in (64, 128):
+        raise ValueError(
+            f"found keys of {d_key} and values of {d_value}, wanted keys of 64 or 128 and "
+            f"{COLUMNS} values; {other}.kernels_of takes others"
+        )
+
+
 def states(heads, d_key=128, d_value=COLUMNS):
     """The inverses of all chunks, times diag(beta), as delta_rule.chunk_inverses has them, and the
     state before each chunk and its updates. A block has a head, keys of 64 or 128 and 128 values,
     which are all that `gradients` has room for."""
-    if d_value != COLUMNS or d_key not in (64, 128):
-        raise ValueError(
-            f"found keys of {d_key} and values of {d_value}, wanted keys of 64 or 128 and "
-            f"{COLUMNS} values; delta_rule_backward.kernels_of takes others"
-        )
+    check_sizes(d_key, d_value, "delta_rule_backward")
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func

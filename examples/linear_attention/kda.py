@@ -35,6 +35,19 @@ import tilelang.language as T
 # the sums of gates in a half of a chunk have a limit (`chunk_parts`).
 
 
+def narrow(factor):
+    """E, which has no sign, in 16 bits: the sign's place gives the mantissa one bit more than
+    bfloat16 has."""
+    bits = T.shift_right(T.reinterpret(factor, "uint32") + T.uint32(1 << 14), T.uint32(15))
+    return T.reinterpret(T.cast(bits, "uint16"), "bfloat16")
+
+
+def widen(factor):
+    """E of what `narrow` has made of it."""
+    bits = T.cast(T.reinterpret(factor, "uint16"), "uint32")
+    return T.reinterpret(T.shift_left(bits, T.uint32(15)), "float32")
+
+
 @T.macro
 def sum_from_the_middle(gates, total):
     # G - G[middle], and G[middle] and G[last] - G[middle] in `total`. A thread has a channel of
@@ -53,9 +66,10 @@ def sum_from_the_middle(gates, total):
             )
 
 
-def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
-    """q E, -k E, k / E and, as the fourth of four `tiles`, E; (1 + system)^-1 diag(beta), the two
-    decays of the states and, chunk by chunk, beta. A block has a chunk of a head.
+def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, gradients=False):
+    """q E, -k E and k / E; (1 + system)^-1 diag(beta), the two decays of the states and, chunk by
+    chunk, beta. For `gradients`, which have q themselves, it reads no Q, and there is E instead of
+    q E, as `narrow` makes it. A block has a chunk of a head.
 
     Gates are natural logarithms of decays, at most 0. In each channel, those of the first half of a
     chunk's rows and those of the second half each have to sum up to more than -80, where gradients
@@ -69,7 +83,7 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
         K: T.Tensor((length, heads, d_key), "bfloat16"),
         Gate: T.Tensor((length, heads, d_key), "float32"),
         Beta: T.Tensor((length, heads), "float32"),
-        Tiles: T.Tensor((tiles, chunks, heads, chunk, d_key), "bfloat16"),
+        Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
         BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
@@ -81,7 +95,6 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             q = T.alloc_shared((chunk, d_key), "bfloat16")
             k = T.alloc_shared((chunk, d_key), "bfloat16")
             k_column = T.alloc_shared((chunk, d_key), "bfloat16")
-            factor = T.alloc_shared((chunk, d_key), "bfloat16")
             beta = T.alloc_shared((chunk,), "float32")
             log_decay = T.alloc_shared((chunk, d_key), "float32")
             blocks = T.alloc_shared((chunk, BLOCK), "float32")
@@ -89,12 +102,13 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
             system = T.alloc_fragment((chunk, chunk), "float32")
             total = T.alloc_fragment((2, d_key), "float32")
-            columns, factors = [T.alloc_fragment((chunk, d_key), "bfloat16") for _ in range(2)]
+            columns = T.alloc_fragment((chunk, d_key), "bfloat16")
             rows = slice(n * chunk, (n + 1) * chunk)
             # Rows behind the end are zero: they decay nothing.
             T.async_copy(Gate[rows, h, :], log_decay)
             T.async_copy(K[rows, h, :], k)
-            T.async_copy(Q[rows, h, :], q)
+            if not gradients:
+                T.async_copy(Q[rows, h, :], q)
             T.copy(Beta[rows, h], beta)
             for i in T.Parallel(chunk):
                 beta[i] = off_zero(beta[i])
@@ -103,20 +117,17 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, tiles=3):
             for i, d in T.Parallel(chunk, d_key):
                 decay = T.exp(log_decay[i, d])
                 columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
-                q[i, d] = q[i, d] * decay
+                if gradients:
+                    q[i, d] = narrow(decay)
+                else:
+                    q[i, d] = q[i, d] * decay
                 k[i, d] = -k[i, d] * decay
-                if tiles == 4:
-                    factors[i, d] = decay
             # Where the decays have been, which makes room for one more block.
             T.copy(columns, k_column)
-            if tiles == 4:
-                T.copy(factors, factor)
             T.gemm(k, k_column, system, transpose_B=True, clear_accum=True)
             T.copy(q, Tiles[0, n, h, :, :])
             T.copy(k, Tiles[1, n, h, :, :])
             T.copy(k_column, Tiles[2, n, h, :, :])
-            if tiles == 4:
-                T.copy(factor, Tiles[3, n, h, :, :])
             for side, d in T.Parallel(2, d_key):
                 Decay[n, h, side, d] = T.exp(total[side, d])
             T.copy(beta, BetaRows[n, h, :])
@@ -212,11 +223,11 @@ def outputs(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=12
     return main
 
 
-def parts_of(k, chunk, tiles=3):
+def parts_of(k, chunk):
     """Tensors for what `chunk_parts` makes."""
     (inverse,) = chunk_tensors(k, chunk, (chunk, chunk))
     decay, beta = chunk_tensors(k, chunk, (2, k.shape[2]), (chunk,), dtype=torch.float32)
-    rows = torch.empty(tiles, *inverse.shape[:3], k.shape[2], dtype=k.dtype, device=k.device)
+    rows = torch.empty(3, *inverse.shape[:3], k.shape[2], dtype=k.dtype, device=k.device)
     return rows, inverse, decay, beta
 
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, sharing, walk
 from delta_rule_backward import check, store, store_chunk
-from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of
+from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of, widen
 
 import tilelang
 import tilelang.language as T
@@ -58,7 +58,7 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
     @T.prim_func
     def main(
         V: T.Tensor((length, heads, d_value), "bfloat16"),
-        Tiles: T.Tensor((4, chunks, heads, chunk, d_key), "bfloat16"),
+        Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
         State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
@@ -133,7 +133,7 @@ def of_queries(loaded, weights, query, column, d_state, d_gates):
     T.gemm(q, d_out, d_state, transpose_A=True)
     for i, d in T.Parallel(*q.shape):
         d_gates[i, d] = q[i, d] * query[i, d]
-        query[i, d] *= factor[i, d]
+        query[i, d] *= widen(factor[i, d])
 
 
 @T.macro
@@ -146,7 +146,8 @@ def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta)
     T.gemm(k_row, right_shared, d_state, transpose_A=True)
     for i, d in T.Parallel(*row.shape):
         d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
-        column[i, d] = column[i, d] / factor[i, d] - row[i, d] * factor[i, d]
+        decay = widen(factor[i, d])
+        column[i, d] = column[i, d] / decay - row[i, d] * decay
         row[i, d] *= k_row[i, d]
     T.reduce_sum(row, d_beta, dim=1, clear=False)
     for i in T.Parallel(row.shape[0]):
@@ -154,10 +155,19 @@ def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta)
 
 
 @T.macro
+def decay_keys_and_queries(q, k, factor, k_column):
+    # Of q and k as they come: q E and -k E in their place, and k / E.
+    for i, d in T.Parallel(*k.shape):
+        k_column[i, d] = k[i, d] / widen(factor[i, d])
+        k[i, d] = -(k[i, d] * widen(factor[i, d]))
+        q[i, d] = q[i, d] * widen(factor[i, d])
+
+
+@T.macro
 def load_gradients(tensors, tiles, h, n):
     # In the order in which there is room for the next chunk's.
-    V, dOut, Tiles, Inverse, Decay, BetaRows, State, Updates = tensors
-    q, k_row, k_column, factor, v, d_out, inverse, decay, beta, state, updates = tiles
+    Q, K, V, dOut, Factor, Inverse, Decay, BetaRows, State, Updates = tensors
+    q, k_row, factor, v, d_out, inverse, decay, beta, state, updates = tiles
     chunk = v.shape[0]
     rows = slice(n * chunk, (n + 1) * chunk)
     T.copy(Decay[n, h, :, :], decay)
@@ -166,10 +176,9 @@ def load_gradients(tensors, tiles, h, n):
     T.copy(V[rows, h, :], v)
     T.copy(Updates[n, h, :, :], updates)
     T.copy(dOut[rows, h, :], d_out)
-    T.copy(Tiles[0, n, h, :, :], q)
-    T.copy(Tiles[2, n, h, :, :], k_column)
-    T.copy(Tiles[1, n, h, :, :], k_row)
-    T.copy(Tiles[3, n, h, :, :], factor)
+    T.copy(Q[rows, h, :], q)
+    T.copy(K[rows, h, :], k_row)
+    T.copy(Factor[n, h, :, :], factor)
     T.copy(State[n, h, :, :], state)
 
 
@@ -194,9 +203,11 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
 
     @T.prim_func
     def main(
+        Q: T.Tensor((length, heads, d_key), "bfloat16"),
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
         V: T.Tensor((length, heads, d_value), "bfloat16"),
         dOut: T.Tensor((length, heads, d_value), "bfloat16"),
-        Tiles: T.Tensor((4, chunks, heads, chunk, d_key), "bfloat16"),
+        Factor: T.Tensor((chunks, heads, chunk, d_key), "bfloat16"),
         Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
         BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
@@ -212,7 +223,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
-            tensors = V, dOut, Tiles, Inverse, Decay, BetaRows, State, Updates
+            tensors = Q, K, V, dOut, Factor, Inverse, Decay, BetaRows, State, Updates
             rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
             q, k_row, k_column, factor = [
                 T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(4)
@@ -241,8 +252,9 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
-                loaded = q, k_row, k_column, factor, v, d_out, inverse, decay, beta, state, updates
+                loaded = q, k_row, factor, v, d_out, inverse, decay, beta, state, updates
                 load_gradients(tensors, loaded, h, n)
+                decay_keys_and_queries(q, k_row, factor, k_column)
                 decay_rows(d_state, decay, 1)
                 T.copy(d_state, d_state_shared)
                 loaded = q, k_column, d_out, inverse, updates
@@ -267,7 +279,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
 def kernels_of(heads, chunk=CHUNK, key=KEY, value=VALUE, **options):
     """The three kernels; `options` are those of tilelang.compile."""
     programs = (
-        chunk_parts(heads, chunk, key, tiles=4),
+        chunk_parts(heads, chunk, key, gradients=True),
         states(heads, chunk, key, value, columns=min(value, 64)),
         gradients(heads, chunk, key, value),
     )
@@ -281,12 +293,17 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     a channel have to sum up to more than -60: below it, gradients lose parts where beta is near 0,
     below -80 they are NaN."""
     key, value = k.shape[2], v.shape[2]
-    parts = parts_of(k, chunk, tiles=4)
+    tiles, *parts = parts_of(k, chunk)
     state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))
-    kernels[0](q, k, gate, beta, *parts)
-    kernels[1](v, *parts[:3], state, updates)
-    found = [torch.empty_like(x) for x in (q, k, v, gate, beta)]
-    kernels[2](v, d_out, *parts, state, updates, *found)
+    kernels[0](q, k, gate, beta, tiles, *parts)
+    kernels[1](v, tiles, *parts[:2], state, updates)
+    return backward_of((q, k, v, gate, beta), d_out, (tiles[0], *parts, state, updates), kernels[2])
+
+
+def backward_of(inputs, d_out, chunks, kernel):
+    """The gradients of the inputs, by what has been found of the chunks, by `gradients`."""
+    found = [torch.empty_like(x) for x in inputs]
+    kernel(*inputs[:3], d_out, *chunks, *found)
     return found
 
 

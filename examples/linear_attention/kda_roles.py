@@ -28,10 +28,11 @@ CHAIN, PREPARE = 160, 96
 
 
 @T.macro
-def decay_half(side, slots, s, raw, total, channel):
-    # Two channels of half a chunk's rows, from the middle on: q E, -k E and k / E of them, where
-    # E = exp(G - G[middle]), and in `total` what the gates sum up to, in base 2. What some rows
-    # have is loaded first: compilers keep a load behind the stores in front of it.
+def decay_half(side, slots, s, raw, total, channel, store_factor=None):
+    # Two channels of half a chunk's rows, from the middle on: -k E and k / E of them, where
+    # E = exp(G - G[middle]), q E, or E by `store_factor`, and in `total` what the gates sum up to,
+    # in base 2. What some rows have is loaded first: compilers keep a load behind the stores in
+    # front of it.
     half, unrolled = raw.gate.shape[0] // 2, 8
     gate = T.alloc_local((unrolled, 2), "float32")
     key, query = [T.alloc_local((unrolled, 2), "bfloat16") for _ in "kq"]
@@ -44,8 +45,9 @@ def decay_half(side, slots, s, raw, total, channel):
                 gate[i, c] = raw.gate[row, channel + c]
             for c in T.vectorized(2):
                 key[i, c] = raw.k[row, channel + c]
-            for c in T.vectorized(2):
-                query[i, c] = raw.q[row, channel + c]
+            if store_factor is None:
+                for c in T.vectorized(2):
+                    query[i, c] = raw.q[row, channel + c]
         for i in T.unroll(unrolled):
             step = block * unrolled + i
             row = half + step if side == 1 else half - 1 - step
@@ -57,15 +59,19 @@ def decay_half(side, slots, s, raw, total, channel):
                 inverse[c] = T.exp2(-total[c] if side == 1 else total[c])
             for c in T.vectorized(2):
                 slots.k_column[s, row, channel + c] = key[i, c] * inverse[c]
-                slots.q[s, row, channel + c] = query[i, c] * decay[c]
                 slots.k[s, row, channel + c] = -(key[i, c] * decay[c])
+            if store_factor is None:
+                for c in T.vectorized(2):
+                    slots.q[s, row, channel + c] = query[i, c] * decay[c]
+            else:
+                store_factor(row, channel, decay)
             if side == 0:
                 for c in T.vectorized(2):
                     total[c] += gate[i, c] * LOG2_E
 
 
 @T.macro
-def decay_rows(slots, s, raw, thread):
+def decay_rows(slots, s, raw, thread, store_factor=None):
     # A thread has two channels of half a chunk. Its numbers of both halves are constants of a
     # program of its own, since swizzles would cost as much as the arithmetic.
     pairs = raw.gate.shape[1] // 2
@@ -74,11 +80,11 @@ def decay_rows(slots, s, raw, thread):
     for c in T.unroll(2):
         total[c] = 0
     if thread < pairs:
-        decay_half(0, slots, s, raw, total, channel)
+        decay_half(0, slots, s, raw, total, channel, store_factor)
         for c in T.vectorized(2):
             slots.decay[s, 0, channel + c] = T.exp2(total[c])
     elif thread < 2 * pairs:
-        decay_half(1, slots, s, raw, total, channel)
+        decay_half(1, slots, s, raw, total, channel, store_factor)
         for c in T.vectorized(2):
             slots.decay[s, 1, channel + c] = T.exp2(total[c])
 
@@ -213,13 +219,16 @@ class Slots:
 
 
 class Rows:
-    """Keys, queries and gates of the next chunk as they come."""
+    """Keys, queries, if they are wanted, and gates of the next chunk as they come."""
 
-    def __init__(self, chunk, d_key):
-        self.k, self.q = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in "kq"]
+    def __init__(self, chunk, d_key, queries=True):
+        self.k, *q = [T.alloc_shared((chunk, d_key), "bfloat16") for _ in range(1 + queries)]
         self.gate = T.alloc_shared((chunk, d_key), "float32")
+        self.tiles = self.k, *q, self.gate
+        if queries:
+            (self.q,) = q
         # Only threads read them: whole rows, by one instruction of TMA each.
-        T.annotate_layout({t: make_linear_layout(t) for t in (self.k, self.q, self.gate)})
+        T.annotate_layout({tile: make_linear_layout(tile) for tile in self.tiles})
         self.full = T.alloc_barrier([4] * SLOTS)
 
 
@@ -228,7 +237,7 @@ def load_rows(tensors, raw, h, n, chunks):
     """Ask for what chunk n has, if there is one."""
     if n < chunks:
         rows = slice(n * raw.k.shape[0], (n + 1) * raw.k.shape[0])
-        for tensor, tile in zip(tensors, (raw.k, raw.q, raw.gate), strict=True):
+        for tensor, tile in zip(tensors, raw.tiles, strict=True):
             T.tma_copy(tensor[rows, h, :], tile, barrier=raw.full[n % SLOTS])
         arrive(raw.full, n % SLOTS)
 

@@ -69,6 +69,7 @@ RUNS = {
     "int2_gemm": ("--size 40 136 160", 1),
     "kda": ("--length 70", 1),
     "kda_backward": ("--length 70", 1),
+    "kda_backward_roles": ("--length 70", 1),
     "kda_roles": ("--length 70 --dim 64 64", 1),
     "lightning_indexer": ("--queries 5 --chosen 40", 1),
     "linear_attention": ("--length 70", 2),

@@ -1,0 +1,78 @@
+"""The gradients of KDA by roles: sizes, gates and beta at their ends, refusals, registers."""
+
+import pytest
+import torch
+
+import tilelang
+
+EXAMPLE = "linear_attention/kda_backward_roles.py"
+
+
+def errors(example, heads, length, sizes, gate=None, beta=None, device="cpu"):
+    """Of each gradient against float64."""
+    rule = example.check.__globals__
+    torch.manual_seed(0)
+    q, k, v, betas = rule["inputs"](heads, length, *sizes, device)
+    gate = -torch.rand(length, heads, sizes[0], device=device) / 8 if gate is None else gate
+    beta = betas if beta is None else beta
+    d_out = torch.randn_like(v)
+    kernels = example.kernels_of(heads, 64, *sizes)
+    found = example.backward(q, k, v, gate, beta, d_out, kernels)
+    leaves = [x.double().requires_grad_() for x in (q, k, v, gate, beta)]
+    wanted = torch.autograd.grad(rule["reference"](*leaves), leaves, d_out.double())
+    return [float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)]
+
+
+@pytest.mark.parametrize(
+    # Each slot is filled three times; less than a chunk; whole chunks.
+    ("heads", "length", "key"),
+    [(2, 330, 64), (1, 5, 128), (1, 128, 64)],
+)
+def test_sizes(example, device, heads, length, key):
+    found = errors(example, heads, length, (key, 128), device=device)
+    assert max(found) < 1e-2, found
+
+
+@pytest.mark.parametrize("gates", [0, 1.875])
+def test_gates_at_their_ends(example, device, gates):
+    """No decay; all that half a chunk may have."""
+    gate = torch.full((140, 1, 64), -float(gates), device=device)
+    found = errors(example, 1, 140, (64, 128), gate, device=device)
+    # Where nothing decays, all gradients of gates are sums over all that is behind them.
+    assert max(found) < 1e-2, found
+
+
+@pytest.mark.parametrize("value", [0.0, -1e-12, -0.5, 1e-5])
+def test_betas_of_any_sign(example, device, value):
+    beta = torch.rand(140, 1, device=device) * 1.9
+    beta[::3] = value
+    found = errors(example, 1, 140, (64, 128), beta=beta, device=device)
+    assert max(found) < 1e-2, found
+
+
+def test_no_rows(example, device):
+    kernels = example.kernels_of(1, 64, 64, 128)
+    rows = [torch.zeros(0, 1, size, dtype=torch.bfloat16, device=device) for size in (64, 128)]
+    gate, beta = [torch.zeros(0, 1, *more, device=device) for more in ((64,), ())]
+    found = example.backward(rows[0], *rows, gate, beta, rows[1], kernels)
+    assert [x.shape[0] for x in found] == [0] * 5
+
+
+@pytest.mark.parametrize(("key", "value"), [(32, 128), (192, 128), (128, 64), (64, 256)])
+def test_other_sizes_are_refused(example, key, value):
+    with pytest.raises(ValueError, match=r"kda_backward\.kernels_of takes others"):
+        example.states(1, key, value)
+
+
+def test_other_chunks_are_refused(example):
+    with pytest.raises(ValueError, match="found chunks of 32 rows, wanted 64"):
+        example.kernels_of(1, 32)
+
+
+def test_registers(example, monkeypatch):
+    """Of the benchmark's sizes: no product serialised, none spilled."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    program = example.states(256)
+    (usage,) = tilelang.compile(program, execution_backend="emulate").resource_usage.values()
+    assert usage.advisories == ()
+    assert usage.spill_stores == 0
