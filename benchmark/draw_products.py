@@ -409,12 +409,34 @@ def quantised_seconds(shape, config):
     return clocks / speeds.clock + MEMORY * moved / speeds.bandwidth + copied
 
 
+BY_THREADS = {"warps": 8, "ahead": 2}
+"""Of a row of A, by `dequantize_gemv`: the faster one where all loads are under way at once."""
+
+
+def dequantized(form, M, N, K, **config):
+    """The kernel that a configuration is of."""
+    if "warps" in config:
+        return example("dequantize_gemv").matvec(form, N, K, **config)
+    return example("dequantize_gemm").matmul(form, M, N, K, **config)
+
+
 def quantised(shape, top):
     """Against the bytes where A has few rows, else beside the product with weights of 16 bits."""
     M, N, K, form = (shape[name] for name in ("M", "N", "K", "form"))
     row = dequantize.row(form, M, N, K, 1.0, packed=True)
     configs = best(row.configs, lambda config: quantised_seconds(shape, config), top)
-    row = dataclasses.replace(row, name=name_of(shape), config=configs[0], configs=configs)
+    step = example("dequantize_gemv").STEP
+    if M == 1 and math.prod(BY_THREADS.values()) * step >= K:
+        configs = [BY_THREADS, *configs][:top]
+    row = dataclasses.replace(
+        row,
+        name=name_of(shape),
+        program=dequantized,
+        config=configs[0],
+        configs=configs,
+        # Without counters of shares.
+        for_config=lambda given, config: given[:3] if "warps" in config else given,
+    )
     if M > FEW_ROWS:
         return row
     scales = 2 * -(-K // 128) if form == "int4" else -(-K // 32)

@@ -235,3 +235,28 @@ def test_what_failed_counts(draw, capsys):
     said = capsys.readouterr().out
     assert "refused: X: no" in said
     assert "below" in said
+
+
+def test_short_caches_of_8_bits_have_one_tile_a_share(draw, monkeypatch, device):
+    """Where all blocks have room, and all lengths are equal."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    shares = draw.draw_attention.one_tile_shares
+    (config,) = shares([2642] * 2, 8)
+    assert config["splits"] == 21
+    assert config in draw.row_of("decode", 2, 9, 3).configs
+    assert not shares([2642, 2641], 8)
+    assert not shares([128] * 2, 8)
+    assert not shares([2642] * 3, 8)
+    (config,) = shares([300], 1)
+    fp8 = draw.draw_attention.example("gqa_decode_fp8")
+    assert fp8.relative_error([300], 8, 1, 128, device=device, **config) < 2e-3
+
+
+def test_a_row_of_few_weights_is_multiplied_by_threads(draw, monkeypatch, device):
+    """Where all loads of a warp are under way at once; it has no counters of shares."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    products = draw.draw_products
+    rows = [products.quantised({"M": 1, "N": 17, "K": K, "form": "int4"}, 2) for K in (4096, 4098)]
+    assert [row.config == products.BY_THREADS for row in rows] == [True, False]
+    for config in rows[0].configs:
+        draw.checked(rows[0], rows[0].kernel(config), rows[0].inputs(device), config)

@@ -41,6 +41,7 @@ RUNS = {
     "delta_rule_backward_roles": ("--length 70", 1),
     "delta_rule_roles": ("--length 70", 1),
     "dequantize_gemm": ("--size 40 136 160", 4),
+    "dequantize_gemv": ("--size 72 1000", 2),
     "dropout": ("--size 4104", 1),
     "elementwise": ("--size 70 77", 1),
     "flash_attention": ("--length 150 --dim 64 --key-heads 1", 3),
