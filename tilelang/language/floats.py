@@ -87,6 +87,9 @@ def operation(name: str, left: Any, right: Any) -> ir.Expr:
         # What is larger becomes infinite, or in 8 bits does not.
         if not math.isfinite(result) or abs(result) <= largest(a.ty.dtype):
             return as_dtype(result, a.ty.dtype)
+    if name == "Div" and y == 0:
+        # The same, and TVM's printer refuses a quotient by zero.
+        return tirx.Mul(a, as_dtype(math.copysign(math.inf, y), a.ty.dtype))
     if y is not None and y == _NEUTRAL.get(name) and math.copysign(1.0, y) > 0:
         return a
     return b if x == 1 and name == "Mult" else _NODES[name](a, b)

@@ -67,7 +67,7 @@ def test_each_is_computed(device):
 
 
 @T.prim_func
-def constants(X: T.Tensor((4,), T.float32), Y: T.Tensor((16, 4), T.float32)):
+def constants(X: T.Tensor((4,), T.float32), Y: T.Tensor((18, 4), T.float32)):
     """Of typed constants, which TVM computes as real numbers."""
     with T.Kernel(1, threads=32):
         nan, zero, minus = T.float32(math.nan), T.float32(0), T.float32(-0.0)
@@ -89,18 +89,23 @@ def constants(X: T.Tensor((4,), T.float32), Y: T.Tensor((16, 4), T.float32)):
             Y[13, i] = -T.cast(0.0, T.bfloat16)
             Y[14, i] = T.cast(T.cast(T.int32(16777217), T.float32), T.float64) - 16777216.0
             Y[15, i] = T.cast(T.cast(T.int32(2049), T.float16), T.float32)
+            Y[16, i] = x / zero
+            Y[17, i] = x / minus
 
 
 def test_constants_are_of_their_types(device):
     x = torch.tensor([1.0, -0.0, 0.0, math.inf])
-    found = torch.empty(16, 4, device=device)
+    found = torch.empty(18, 4, device=device)
+    constants.script()  # as caches of kernels have it
     tilelang.compile(constants)(x.to(device), found)
     tenth = torch.tensor(0.1, dtype=torch.float64)
     half, narrow = tenth.half().float(), tenth.to(torch.bfloat16).float()
     eight = tenth.float().to(torch.float8_e4m3fn).float()
     rows = [2.0, -0.0, math.nan, math.nan, narrow, 2 * half.double(), eight]
     rows = [*rows, half * x, 0.0, 1.0, math.inf, 1.0, -0.0, 0.0, 2048.0]
-    wanted = torch.stack([x + 0.0, *(torch.as_tensor(r).float().expand(4) for r in rows)])
+    wanted = torch.stack(
+        [x + 0.0, *(torch.as_tensor(r).float().expand(4) for r in rows), x / 0.0, x / -0.0]
+    )
     wanted[0] = x - torch.tensor(-0.0)
     bits = [y.cpu().nan_to_num(7.0).view(torch.int32) for y in (found, wanted)]
     different = [n for n, (a, b) in enumerate(zip(*bits, strict=True)) if not torch.equal(a, b)]
