@@ -732,8 +732,9 @@ class SyncPlanner {
   void AssignSubsets(SyncNode* node) {
     if (node->mark == Mark::kSubset) {
       const int set = subsets_.At(node);
-      auto it = barrier_of_.find(set);
-      if (it == barrier_of_.end()) it = barrier_of_.emplace(set, FreeBarrier(*node)).first;
+      const std::pair<int, int> meeting(set, InstancesOf(*node));
+      auto it = barrier_of_.find(meeting);
+      if (it == barrier_of_.end()) it = barrier_of_.emplace(meeting, FreeBarrier(*node)).first;
       node->barrier = {MakeInt(it->second), subsets_.Size(set)};
     }
     for (const auto& n : node->body) AssignSubsets(n.get());
@@ -767,7 +768,8 @@ class SyncPlanner {
   ThreadSubsets subsets_;
   const bool has_subset_barriers_;
   std::set<int> taken_;
-  std::map<int, int> barrier_of_;
+  /*! By the set of threads, and how many warp groups it stands for. */
+  std::map<std::pair<int, int>, int> barrier_of_;
   std::map<const SyncNode*, int> instances_;
   std::optional<Conflict> found_;
   const SyncNode* place_ = nullptr;  // where the last barrier was marked
