@@ -66,15 +66,17 @@ def check_chunk(chunk):
 def invert_blocks(blocks, inverse, at):
     # inverse[at] = (1 + L)^-1 of the blocks L of 16 rows in `blocks`, a row a thread: it is 1 + Z
     # where Z + Z L = -L, so a column of Z follows from those behind it.
-    chunk, tile = blocks.shape[0], (*at, slice(None), slice(None))
+    chunk, tile = blocks.shape[-2], (*at, slice(None), slice(None))
     row = T.alloc_fragment((chunk, BLOCK), "float32")
     T.clear(inverse[tile])
     for i in T.Parallel(chunk):
         for j in T.unroll(BLOCK):
-            row[i, j] = -blocks[i, j]
+            place = (*at, i, j)
+            row[i, j] = -blocks[place]
         for n in T.unroll(BLOCK - 1):
             for j in T.unroll(BLOCK - 1 - n):
-                row[i, j] -= row[i, BLOCK - 1 - n] * blocks[i // BLOCK * BLOCK + BLOCK - 1 - n, j]
+                factor = (*at, i // BLOCK * BLOCK + BLOCK - 1 - n, j)
+                row[i, j] -= row[i, BLOCK - 1 - n] * blocks[factor]
         for j in T.unroll(BLOCK):
             place = (*at, i, i // BLOCK * BLOCK + j)
             inverse[place] = row[i, j]
@@ -109,7 +111,8 @@ def invert(system, blocks, numbers, inverse, at=()):
     check_chunk(chunk)
     for i, j in T.Parallel(chunk, chunk):
         if i // BLOCK == j // BLOCK:
-            blocks[i, j % BLOCK] = system[i, j]
+            place = (*at, i, j % BLOCK)
+            blocks[place] = system[i, j]
     T.copy(system, numbers[tile])
     invert_blocks(blocks, inverse, at)
     join_blocks(numbers, inverse, at, BLOCK)

@@ -105,11 +105,11 @@ def prepare(slots, s, blocks, beta, load_next):
     load_next()
     T.wait_wgmma(0)
     for i, j in T.Parallel(chunk, chunk):
-        product[i, j] = T.if_then_else(i > j, -beta[i] * product[i, j], 0)
+        product[i, j] = T.if_then_else(i > j, -beta[s, i] * product[i, j], 0)
     invert(product, blocks, slots.numbers, slots.half, (s,))
     T.copy(slots.half[s, :, :], whole)
     for i, j in T.Parallel(chunk, chunk):
-        left[i, j] = whole[i, j] * beta[j]
+        left[i, j] = whole[i, j] * beta[s, j]
     T.copy(left, slots.inverse[s, :, :])
     for first in [*range(0, d_key, 64)]:
         here = slice(first, first + 64)
@@ -243,19 +243,19 @@ def load_rows(tensors, raw, h, n, chunks):
 
 
 @T.macro
-def follow(load, free, g, n, chunks):
+def follow(load, free, n, chunks):
     """The next chunk's values, when all warps have used these."""
-    arrive(free, g)
+    arrive(free)
     if n + 1 < chunks:
         load(n + 1)
 
 
 @T.macro
-def load_values(V, v, full, free, g, h, first, n):
+def load_values(V, v, full, free, h, first, n):
     chunk, columns = v.shape
-    T.mbarrier_wait_parity(free[g], n % 2 ^ 1)
-    T.tma_copy(V[n * chunk : (n + 1) * chunk, h, first : first + columns], v, barrier=full[g])
-    arrive(full, g)
+    T.mbarrier_wait_parity(free, n % 2 ^ 1)
+    T.tma_copy(V[n * chunk : (n + 1) * chunk, h, first : first + columns], v, barrier=full)
+    arrive(full)
 
 
 def check_sizes(chunk, d_key, d_value):
@@ -291,49 +291,51 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
         with T.Kernel(d_value // columns, heads, threads=128 * (groups + SLOTS)) as (bx, h):
             chunks = T.ceildiv(length, chunk)
             slots, raw = Slots(chunk, d_key), Rows(chunk, d_key)
-            values = [T.alloc_shared((chunk, COLUMNS), "bfloat16") for _ in range(groups)]
-            values_full, values_free = [T.alloc_barrier([4] * groups) for _ in range(2)]
+            values = T.alloc_shared((chunk, columns), "bfloat16")
+            values_full, values_free = [T.alloc_barrier(4 * groups) for _ in range(2)]
             empty = T.alloc_barrier([4 * groups] * SLOTS)
             thread = T.get_thread_binding() % 128
-            for s in [*range(SLOTS)]:
-                with T.ws(groups + s):
-                    T.set_max_nreg(PREPARE, False)
-                    blocks = T.alloc_shared((chunk, BLOCK), "float32")
-                    beta, ahead = [T.alloc_shared((chunk,), "float32") for _ in range(2)]
-                    if s == 0:
-                        load_rows((K, Q, Gate), raw, h, 0, chunks)
-                    T.async_copy(Beta[s * chunk : (s + 1) * chunk, h], ahead)
-                    for turn in T.serial(T.ceildiv(chunks - s, SLOTS)):
-                        n = turn * SLOTS + s
-                        T.mbarrier_wait_parity(empty[s], turn % 2 ^ 1)
-                        T.ptx_wait_group(0)
-                        for i in T.Parallel(chunk):
-                            beta[i] = off_zero(ahead[i])
-                        T.async_copy(Beta[(n + SLOTS) * chunk : (n + SLOTS + 1) * chunk, h], ahead)
-                        T.mbarrier_wait_parity(raw.full[s], turn % 2)
-                        decay_rows(slots, s, raw, thread)
-                        # In front of the arrival below, which tells others of what threads wrote.
-                        T.fence_proxy_async()
-                        T.sync_threads(1 + s, 128)
-                        following = partial(load_rows, (K, Q, Gate), raw, h, n + 1, chunks)
-                        prepare(slots, s, blocks, beta, following)
+            # Of each group that prepares. Their code stands once: two copies and the chains' are
+            # more than an instruction cache holds, and need more registers.
+            blocks = T.alloc_shared((SLOTS, chunk, BLOCK), "float32")
+            beta, ahead = [T.alloc_shared((SLOTS, chunk), "float32") for _ in range(2)]
+            with T.ws(groups, groups + 1, each=True) as s:
+                T.set_max_nreg(PREPARE, False)
+                if s == 0:
+                    load_rows((K, Q, Gate), raw, h, 0, chunks)
+                T.async_copy(Beta[s * chunk : (s + 1) * chunk, h], ahead[s, :])
+                for turn in T.serial(T.ceildiv(chunks - s, SLOTS)):
+                    n = turn * SLOTS + s
+                    T.mbarrier_wait_parity(empty[s], turn % 2 ^ 1)
                     T.ptx_wait_group(0)
-            for g in [*range(groups)]:
-                with T.ws(g):
-                    T.set_max_nreg(CHAIN, True)
-                    state = T.alloc_fragment((COLUMNS, d_key), "float32")
-                    first = bx * columns + g * COLUMNS
-                    load = partial(load_values, V, values[g], values_full, values_free, g, h, first)
-                    T.clear(state)
-                    if chunks > 0:
-                        load(0)
-                    for n in T.serial(chunks):
-                        s = n % SLOTS
-                        T.mbarrier_wait_parity(values_full[g], n % 2)
-                        T.mbarrier_wait_parity(slots.solved[s], n // SLOTS % 2)
-                        following = partial(follow, load, values_free, g, n, chunks)
-                        store = partial(store_columns, Out, h, n * chunk, first)
-                        step(slots, n, values[g], state, following, store, empty)
+                    for i in T.Parallel(chunk):
+                        beta[s, i] = off_zero(ahead[s, i])
+                    T.async_copy(
+                        Beta[(n + SLOTS) * chunk : (n + SLOTS + 1) * chunk, h], ahead[s, :]
+                    )
+                    T.mbarrier_wait_parity(raw.full[s], turn % 2)
+                    decay_rows(slots, s, raw, thread)
+                    # In front of the arrival below, which tells others of what threads wrote.
+                    T.fence_proxy_async()
+                    T.sync_threads(1, 128)
+                    following = partial(load_rows, (K, Q, Gate), raw, h, n + 1, chunks)
+                    prepare(slots, s, blocks, beta, following)
+                T.ptx_wait_group(0)
+            with T.ws(*range(groups)):
+                T.set_max_nreg(CHAIN, True)
+                state = T.alloc_fragment((columns, d_key), "float32")
+                first = bx * columns
+                load = partial(load_values, V, values, values_full, values_free, h, first)
+                T.clear(state)
+                if chunks > 0:
+                    load(0)
+                for n in T.serial(chunks):
+                    s = n % SLOTS
+                    T.mbarrier_wait_parity(values_full, n % 2)
+                    T.mbarrier_wait_parity(slots.solved[s], n // SLOTS % 2)
+                    following = partial(follow, load, values_free, n, chunks)
+                    store = partial(store_columns, Out, h, n * chunk, first)
+                    step(slots, n, values, state, following, store, empty)
 
     return main
 

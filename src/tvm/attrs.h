@@ -136,6 +136,9 @@ inline constexpr const char* kHandshakes = "tl_pipeline_handshakes";
 /*! Annotation of a loop: a number that it shares with the loops of other roles which run the same
  * iterations. */
 inline constexpr const char* kRoleLoop = "tl.role_loop";
+/*! Annotation of a loop over warp groups that run its body each by itself (T.ws(.., each=True)):
+ * the number of the first one, whose range is around the loop. */
+inline constexpr const char* kInstances = "tl.instances";
 /*! Annotation of a loop, or attribute around one: iterations that the C++ compiler puts together.
  */
 inline constexpr const char* kUnrollFactor = "pragma_unroll_factor";

@@ -92,6 +92,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.RemoveUnusedBindings,
         transform.HoistWarpUniformValues,
         transform.RenewThreadNumber,
+        transform.SpreadInstances,
         transform.BoundUnrolling,
     ]
     return _run(mod, passes, observer, lowered=True)

@@ -17,6 +17,7 @@ from tilelang.language.regions import store
 from tilelang.language.scalars import as_int, describe, is_scalar_expr
 from tilelang.language.tensors import Tensor
 from tilelang.language.tracer import current_tracer
+from tilelang.language.warp_groups import running_instances
 
 _EXTENT_DTYPES = ("int32", "int64", "uint32", "int16", "uint16", "int8", "uint8")
 
@@ -25,6 +26,11 @@ def allocate(name: str, shape: Any, dtype: Any, scope: str, scopes: str) -> ir.V
     """Allocate for the function ``name``; ``scope`` has to be ``scopes`` or start with it."""
     tracer = current_tracer(name)
     kernel = tracer.kernel_scope(name)
+    if scopes.startswith("shared") and running_instances() > 1:
+        raise ValueError(
+            f"{name} is in T.ws(.., each=True), whose warp groups would share what it allocates; "
+            "allocate in front of it, with a place for each group"
+        )
     if not isinstance(scope, str) or not (scope == scopes or scope.startswith(f"{scopes}.")):
         raise ValueError(
             f"scope of {name} is {scope!r}, wanted {scopes!r} or one that starts with it"

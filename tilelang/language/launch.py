@@ -174,6 +174,10 @@ class KernelLaunchFrame(Frame):
         """Return the thread's index in every dimension."""
         return list(self.threads)
 
+    def threads_have_one_dimension(self) -> bool:
+        """Return whether the threads of a block are numbered by x alone."""
+        return self._thread_extents[1] == self._thread_extents[2] == 1
+
     def linear_thread_index(self) -> Any:
         """Return the number of the thread in its block, x fastest."""
         index: Any = 0

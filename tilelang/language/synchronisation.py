@@ -12,7 +12,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.launch import enclosing_kernel
 from tilelang.language.ops import device_call, emit_device_op
 from tilelang.language.scalars import as_int
-from tilelang.language.warp_groups import running_groups
+from tilelang.language.warp_groups import running_groups, running_instances
 from tilelang.language.warps import TRACED_LANES
 
 _WARPS_PER_GROUP = 4
@@ -69,7 +69,17 @@ def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None)
             f"arrive_count of T.sync_threads is {threads!r}, wanted a multiple of "
             f"{TRACED_LANES}, at most the {kernel.num_threads} threads of the block"
         )
+    _check_instances("T.sync_threads", barrier)
     tir_builder.evaluate(device_call("sync_threads_partial", [barrier, threads]))
+
+
+def _check_instances(name: str, barrier: int) -> None:
+    instances = running_instances()
+    if barrier + instances > _BARRIERS:
+        raise ValueError(
+            f"barrier_id of {name} is {barrier} in T.ws(.., each=True) of {instances} warp groups, "
+            f"whose barriers follow each other; wanted at most {_BARRIERS - instances}"
+        )
 
 
 def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
@@ -106,6 +116,7 @@ def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
             f"arrive_count of T.named_barrier_arrive is {arrive_count!r}, wanted a multiple of "
             f"{TRACED_LANES}, at most the {kernel.num_threads} threads of the block"
         )
+    _check_instances("T.named_barrier_arrive", barrier)
     tir_builder.evaluate(device_call("named_barrier_arrive", [barrier, threads]))
 
 

@@ -27,9 +27,14 @@ class WarpGroupFrame(Frame):
 
     kind = "branch"
 
-    def __init__(self, groups: Sequence[int]):
+    def __init__(self, groups: Sequence[int], each: bool = False):
         self.groups = list(groups)
-        """Numbers of the warp groups, ascending."""
+        """Numbers of the warp groups whose threads' numbers the body has, ascending."""
+        self.instances = 1
+        """How many groups run the body each by itself, with the numbers of the first one."""
+        if each:
+            self.instances, self.groups = len(self.groups), self.groups[:1]
+        self._each = each
         self._frames: list[IRBuilderFrame] = []
 
     @property
@@ -37,8 +42,9 @@ class WarpGroupFrame(Frame):
         """What the frame is, for an error message."""
         return "T.ws"
 
-    def open(self, tracer: Tracer) -> None:
-        """Enter the branch and the attribute that names its threads."""
+    def open(self, tracer: Tracer) -> Any:
+        """Enter the branch and the attribute that names its threads, and the loop over groups that
+        run the body each by itself, whose variable is returned."""
         kernel = enclosing_kernel("T.ws")
         thread = kernel.linear_thread_index()
         inside: ir.Expr | None = None
@@ -54,9 +60,17 @@ class WarpGroupFrame(Frame):
         ):
             frame.__enter__()
             self._frames.append(frame)
+        if not self._each:
+            return None
+        loop = tir_builder.serial(0, self.instances, annotations={"tl.instances": self.groups[0]})
+        instance = loop.__enter__()
+        tracer.add_unnamed(instance)
+        tracer.own(instance)
+        self._frames.append(loop)
+        return instance
 
     def builder_frames(self) -> list[IRBuilderFrame]:
-        """Return TVM's branch and attribute."""
+        """Return TVM's branch, attribute and loop."""
         return self._frames
 
 
@@ -74,11 +88,23 @@ def _ranges(groups: Sequence[int]) -> list[tuple[int, int]]:
 def running_groups() -> list[int] | None:
     """Return the warp groups of the ``T.ws`` around the statement that is traced, None outside of
     one."""
+    frame = _running_frame()
+    return frame.groups if frame is not None else None
+
+
+def running_instances() -> int:
+    """Return how many warp groups run the statement that is traced each by itself (``T.ws`` with
+    ``each``), 1 outside."""
+    frame = _running_frame()
+    return frame.instances if frame is not None else 1
+
+
+def _running_frame() -> WarpGroupFrame | None:
     frames = (scope.frame for scope in current_tracer("T.ws").scopes)
-    return next((f.groups for f in frames if isinstance(f, WarpGroupFrame)), None)
+    return next((f for f in frames if isinstance(f, WarpGroupFrame)), None)
 
 
-def ws(*warp_group_ids: int) -> WarpGroupFrame:
+def ws(*warp_group_ids: int, each: bool = False) -> WarpGroupFrame:
     """Let some warp groups of the block run the ``with`` body, and the others skip it.
 
     A warp group is 128 threads of consecutive numbers (PTX ISA, "Warpgroup"). Tile operators in
@@ -91,12 +117,21 @@ def ws(*warp_group_ids: int) -> WarpGroupFrame:
     warp_group_ids
         Numbers of groups, from 0 on. Where they do not follow each other, the body may be code of
         single threads only.
+    each
+        Each of the groups, which follow each other, runs the body by itself, as if it stood in a
+        ``T.ws`` of its own: the code stands once, and ``with .. as s`` gives the group's number
+        among them, from 0 on. In the body, threads have the numbers of the first group's, and the
+        barriers of ``T.sync_threads`` and ``T.named_barrier_arrive`` are those of the first group,
+        that of group s is s further. Tiles and mbarriers come from outside, with a place for each
+        group. For targets with named barriers.
 
     Raises
     ------
     ValueError
         Outside of a kernel, inside of another ``T.ws`` or of ``T.Parallel``; if the ids are not
-        different ints of whole groups that the block has.
+        different ints of whole groups that the block has, or with ``each`` do not follow each
+        other; ``each`` where threads have two dimensions, or inside of a branch on the thread's
+        number.
 
     Example
     -------
@@ -119,7 +154,22 @@ def ws(*warp_group_ids: int) -> WarpGroupFrame:
             f"whole groups of {_GROUP} threads of the block; give T.Kernel more threads, or fewer "
             "ids"
         )
-    return WarpGroupFrame(sorted(known))
+    if each:
+        _check_each(sorted(known), kernel.threads_have_one_dimension())
+    return WarpGroupFrame(sorted(known), each)
+
+
+def _check_each(groups: Sequence[int], has_one_dimension: bool) -> None:
+    if len(_ranges(groups)) > 1:
+        raise ValueError(
+            f"T.ws with each=True found the warp groups {list(groups)}, wanted consecutive ones; "
+            "give the others a T.ws of their own"
+        )
+    if not has_one_dimension:
+        raise ValueError(
+            "T.ws with each=True found threads of several dimensions, wanted one; give T.Kernel "
+            "one number of threads"
+        )
 
 
 def _annotate(name: str, key: str, registers: Any) -> None:

@@ -265,6 +265,11 @@ def RenewThreadNumber() -> Pass:
     return get_function("transform.RenewThreadNumber")()
 
 
+def SpreadInstances() -> Pass:
+    """Several warp groups run one body of code, each with tiles of its own."""
+    return get_function("transform.SpreadInstances")()
+
+
 def Simplify() -> Pass:
     """TVM's statement simplifier, the form that knows blocks, of everything but the operations
     that it takes for others, such as those of floats (src/tvm/hidden_operations.h)."""
@@ -323,6 +328,7 @@ __all__ = [
     "RemoveUnusedBindings",
     "RenewThreadNumber",
     "Simplify",
+    "SpreadInstances",
     "StageResults",
     "StmtSimplify",
     "ThreadSync",

@@ -92,6 +92,7 @@ class SyncPlanner {
 
   /*! If `places_barriers` is false, only fences are placed: the program has its own order. */
   Stmt Plan(bool places_barriers) {
+    NoteInstances(*tree_.root);
     if (places_barriers) {
       marks_ = true;
       SyncState state;
@@ -664,9 +665,30 @@ class SyncPlanner {
     for (const auto& n : node->otherwise) MarkBarriersOfRoles(n.get());
   }
 
+  /*! Notes which ranges stand for several warp groups (kInstances), and for how many. */
+  void NoteInstances(const SyncNode& node) {
+    const auto* loop = node.stmt.as<ForNode>();
+    if (node.kind == Kind::kLoop && loop && loop->annotations.count(kInstances)) {
+      if (!has_subset_barriers_) {
+        ThrowAt(loop->span, "ValueError",
+                "found T.ws(.., each=True), wanted a target with named barriers, at which warp "
+                "groups wait each by itself; give each group a T.ws of its own");
+      }
+      instances_[node.range] = static_cast<int>(ToInt(loop->extent));
+    }
+    for (const auto& n : node.body) NoteInstances(*n);
+    for (const auto& n : node.otherwise) NoteInstances(*n);
+  }
+
+  /*! How many warp groups run a node each by itself. */
+  int InstancesOf(const SyncNode& node) const {
+    const auto it = instances_.find(node.range);
+    return it == instances_.end() ? 1 : it->second;
+  }
+
   /*! Notes the named barriers that the program uses: the pass takes others. */
   void NoteNamed(const SyncNode& node) {
-    if (node.named) taken_.insert(node.named->id);
+    for (int i = 0; node.named && i < InstancesOf(node); ++i) taken_.insert(node.named->id + i);
     for (const auto& n : node.body) NoteNamed(*n);
     for (const auto& n : node.otherwise) NoteNamed(*n);
   }
@@ -710,8 +732,9 @@ class SyncPlanner {
   void AssignSubsets(SyncNode* node) {
     if (node->mark == Mark::kSubset) {
       const int set = subsets_.At(node);
-      auto it = barrier_of_.find(set);
-      if (it == barrier_of_.end()) it = barrier_of_.emplace(set, FreeBarrier(*node)).first;
+      const std::pair<int, int> meeting(set, InstancesOf(*node));
+      auto it = barrier_of_.find(meeting);
+      if (it == barrier_of_.end()) it = barrier_of_.emplace(meeting, FreeBarrier(*node)).first;
       node->barrier = {MakeInt(it->second), subsets_.Size(set)};
     }
     for (const auto& n : node->body) AssignSubsets(n.get());
@@ -719,7 +742,7 @@ class SyncPlanner {
   }
 
   int FreeBarrier(const SyncNode& node) {
-    const std::optional<int> id = FreeBarriers(1);
+    const std::optional<int> id = FreeBarriers(InstancesOf(node));
     if (!id) {
       ThrowAt(node.stmt->span, "ValueError",
               "found more sets of threads that need a barrier of their own than the " +
@@ -745,7 +768,9 @@ class SyncPlanner {
   ThreadSubsets subsets_;
   const bool has_subset_barriers_;
   std::set<int> taken_;
-  std::map<int, int> barrier_of_;
+  /*! By the set of threads, and how many warp groups it stands for. */
+  std::map<std::pair<int, int>, int> barrier_of_;
+  std::map<const SyncNode*, int> instances_;
   std::optional<Conflict> found_;
   const SyncNode* place_ = nullptr;  // where the last barrier was marked
   /*! For each class of like accesses, by its first one: the access that was added last. */

@@ -6,8 +6,8 @@
  * parallel loop that indexes a fragment has a static range; no parallel variable indexes memory of
  * one thread; every buffer is in a memory that targets have, and by itself fits there, since passes
  * go over its elements; nothing loads or stores an mbarrier; tiles whose extents the launch decides
- * are operands of what threads do element by element. Refuses: anything else (ValueError,
- * "[Tilelang Semantic Check]").
+ * are operands of what threads do element by element; T.ws(.., each=True) stands in no branch on
+ * the thread's number. Refuses: anything else (ValueError, "[Tilelang Semantic Check]").
  */
 #include <cstdio>
 
@@ -128,6 +128,25 @@ class Checker : public StmtExprVisitor {
     }
   }
 
+  void Visit_(const BindNode* op) final {
+    if (IsOfThread(op->value)) of_thread_.push_back(op->var);
+    Default(op);
+  }
+
+  void Visit_(const IfThenElseNode* op) final {
+    if (!IsOfThread(op->condition)) return Default(op);
+    const auto* range = op->then_case.as<AttrStmtNode>();
+    const auto* loop = range ? range->body.as<ForNode>() : nullptr;
+    if (loop && loop->annotations.count(kInstances) && thread_branches_ > 0) {
+      Refuse(op->span,
+             "found T.ws(.., each=True) inside of a branch on the thread's number, which its warp "
+             "groups may not all take; wanted it outside: put the branch into its body");
+    }
+    ++thread_branches_;
+    Default(op);
+    --thread_branches_;
+  }
+
   void Visit_(const TensorLoadNode* op) final {
     CheckAccess(op->source.as_or_throw<Var>(), op->indices);
     Default(op);
@@ -138,8 +157,17 @@ class Checker : public StmtExprVisitor {
     const std::string tag = op->thread_binding.value()->thread_tag;
     if (tag == "threadIdx.x") threads_ = 1;
     kernel_ = op->span;
-    if (tag.rfind("threadIdx", 0) == 0) threads_ *= ToInt(op->extent);
+    if (tag.rfind("threadIdx", 0) != 0) return;
+    threads_ *= ToInt(op->extent);
+    of_thread_.push_back(op->loop_var);
   }
+
+  bool IsOfThread(const Expr& e) const {
+    const std::vector<Var> vars = VarsOf(e);
+    return std::any_of(vars.begin(), vars.end(),
+                       [&](const Var& v) { return Contains(of_thread_, v); });
+  }
+
   void CheckSize(const Var& buffer, MemoryOwner owner) const {
     if (owner == MemoryOwner::kLaunch) return;
     const bool is_shared = owner == MemoryOwner::kBlock || owner == MemoryOwner::kBarriers;
@@ -208,7 +236,9 @@ class Checker : public StmtExprVisitor {
   Span span_;
   const Target& target_;
   int64_t threads_ = 1;
-  Span kernel_;  // of T.Kernel
+  std::vector<Var> of_thread_;  // the threads' numbers, and names of what is made of them
+  int thread_branches_ = 0;     // around the present statement
+  Span kernel_;                 // of T.Kernel
 };
 
 PrimFunc CheckSemantics(PrimFunc f) {

@@ -89,6 +89,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 
   Var AllocShared(const std::string& name, DLDataType dtype, const Array<Expr>& shape,
                   const Layout& layout) final {
+    RefuseInInstances("shared memory");
     const Var buffer = MakeBuffer(name, dtype, shape, "shared.dyn");
     if (layout.defined()) layouts_[buffer.get()] = layout;
     allocated_.push_back(layout.defined() ? Physical(buffer, layout) : buffer);
@@ -99,6 +100,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   bool IsView(const Var& buffer) const final { return views_.IsView(buffer); }
 
   OwnBarrier AllocBarrier(const std::string& name) final {
+    RefuseInInstances("an mbarrier");
     OwnBarrier own;
     own.barrier = MakeBuffer(name, DLDataType{kDLUInt, 64, 1}, {MakeInt(1)}, "shared.barrier");
     allocated_.push_back(own.barrier);
@@ -189,6 +191,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Stmt Mutate_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Rewriting(GetRef<Stmt>(op), *nest);
     analyzer_.Bind(op->loop_var, op->min, op->extent);
+    if (op->annotations.count(kInstances)) return Instances(op);
     const auto rewritten = op->annotations.find(kRewrites);
     if (rewritten == op->annotations.end()) return Repeated(op);
     const auto buffers = (*rewritten).second.cast<Array<Var>>();
@@ -323,6 +326,23 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
     return Substitute(result, number, in_block - MakeInt(in_block->dtype(), first));
   }
 
+  /*! The body of several warp groups, which share what an operator in it would allocate. */
+  Stmt Instances(const ForNode* op) {
+    in_instances_ = !IsConst(op->extent, 1);
+    const Stmt loop = Default<Stmt>(op);
+    in_instances_ = false;
+    return loop;
+  }
+
+  void RefuseInInstances(const std::string& what) const {
+    if (!in_instances_) return;
+    ThrowAt(span_, "ValueError",
+            "found an operator that takes " + what +
+                " of its own in T.ws(.., each=True), wanted one that takes none, since warp groups "
+                "would share it; give each group a T.ws of its own, or copy by T.async_copy, or by "
+                "T.tma_copy with an mbarrier");
+  }
+
   /*! An operator, and the shared memory that holds nothing of worth when it begins: what it
    * overwrites, or has made for itself. */
   Stmt Rewriting(const Stmt& s, const TileOperator& op) {
@@ -385,6 +405,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Views views_;
   TensorTraffic traffic_;
   bool in_kernel_ = false;
+  bool in_instances_ = false;
   std::unordered_set<const Object*> by_elements_;
   Span span_;
 };
