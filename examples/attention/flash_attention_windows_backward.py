@@ -20,13 +20,16 @@ from flash_attention_windows_forward import ROWS, TILE, check_heads, fill, sched
 import tilelang
 import tilelang.language as T
 
-# A step has two tiles, one for each of two groups of warps, which make weights, slopes and dQ. A
-# third group adds up dV and dK of both tiles, each transposed, (dim, keys).
+# A step has two tiles, one for each of two warp groups, which make weights, slopes and dQ. They are
+# one role: the code of two would not fit in the instruction cache. A third group adds up dV and dK
+# of both tiles, each transposed, (dim, keys).
 
+# Rows of a step.
+STEP = 2 * TILE
 # Keys of the ring at most: a group has scores or slopes of a tile, or sums, in registers.
 MOST_KEYS = 144
-# Registers of a thread that loads, and of one of each group.
-REGISTERS = {"load": 24, "rows0": 152, "rows1": 152, "sums": 184}
+# Registers of a thread that loads, and of one of each role.
+REGISTERS = {"load": 24, "rows": 152, "sums": 184}
 # "queries" has Q and LogSum of a step, "results" dO. The ring of keys is there twice, for scores
 # and for dQ, so that a step's scores need not wait for dQ of the one before.
 DEPTHS = {
@@ -35,17 +38,17 @@ DEPTHS = {
     "score_keys": 1,
     "values": 1,
     "keys": 1,
-    **{f"{name}{h}": 1 for name in ("weights", "slopes") for h in range(2)},
+    "weights": 1,
+    "slopes": 1,
 }
 
 
 @dataclass(frozen=True)
 class Walk:
-    """How a block goes along its part of a sequence: `rows` positions a tile, `new` a step. The
+    """How a block goes along its part of a sequence: `new` positions a step. The
     keys of step s are in chunk s % chunks of the ring, which has all keys that the step sees."""
 
     packed: int
-    rows: int
     new: int
     chunks: int
     window: int
@@ -55,13 +58,12 @@ class Walk:
     @staticmethod
     def of(heads, key_heads, length, window, ranges):
         packed = heads // key_heads
-        rows = TILE // packed
-        new = 2 * rows
+        new = STEP // packed
         # Two, as one is filled while the products still need the others.
         chunks = max(math.ceil((window - 1) / new) + 1, 2)
         while chunks * new % 16:  # products take 16 keys at once
             chunks += 1
-        return Walk(packed, rows, new, chunks, window, math.ceil(length / (new * ranges)))
+        return Walk(packed, new, chunks, window, math.ceil(length / (new * ranges)))
 
     @property
     def keys(self):
@@ -87,16 +89,16 @@ def at_chunk(chunk, chunks, body):
 
 
 @T.macro
-def masks(walk, h, dtype):
+def masks(walk, dtype):
     """For chunks of the ring of which some row of the tile misses a key: how many steps ago it was
     loaded, and infinity where row i sees key j of it, else 0."""
     kept = []
     for age in T.unroll(walk.chunks, explicit=True):
         behind = age * walk.new - walk.window  # the step's first position misses keys up to it
         if age == 0 or behind + walk.new > 0:
-            bound = T.alloc_fragment((TILE, walk.new), dtype)
-            for i, j in T.Parallel(TILE, walk.new):
-                position = h * walk.rows + i // walk.packed
+            bound = T.alloc_fragment((STEP, walk.new), dtype)
+            for i, j in T.Parallel(STEP, walk.new):
+                position = i // walk.packed
                 sees = j > position + behind
                 if age == 0:
                     sees = sees and j <= position
@@ -110,7 +112,7 @@ def mask_by(walk, weights, kept, newest):
     """Put 0 where a row does not see a key of the ring, whose newest keys are in that chunk."""
     for age, bound in kept:
         column = (newest - age) % walk.chunks * walk.new
-        for i, j in T.Parallel(TILE, walk.new):
+        for i, j in T.Parallel(STEP, walk.new):
             # Two weights at once; a choice would be of one.
             weights[i, column + j] = T.min(weights[i, column + j], bound[i, j])
 
@@ -122,7 +124,7 @@ def mask(walk, weights, kept, step, begin):
     at_chunk(step % walk.chunks, chunks, partial(mask_by, walk, weights, kept))
     if begin + (step - walk.chunks + 1) * walk.new < 0:
         # Steps before the sequence's first one.
-        for i, j in T.Parallel(TILE, walk.keys):
+        for i, j in T.Parallel(STEP, walk.keys):
             age = (step % walk.chunks - j // walk.new + walk.chunks) % walk.chunks
             weights[i, j] = T.if_then_else(begin + (step - age) * walk.new >= 0, weights[i, j], 0)
 
@@ -184,12 +186,12 @@ def load(walk, of_step, shared):
 
 
 @T.macro
-def begin_scores(queries, h, shared, scores):
-    """Begin the product of the next step's tile with the keys."""
+def begin_scores(queries, shared, scores):
+    """Begin the product of the next step's tiles with the keys."""
     version = T.consumer_wait("queries")
     T.consumer_wait("score_keys")
     T.wgmma_gemm(
-        *(queries[version, h, :, :], shared.score_K, scores),
+        *(queries[version, :, :], shared.score_K, scores),
         transpose_B=True,
         policy=ROWS,
         clear_accum=True,
@@ -198,24 +200,24 @@ def begin_scores(queries, h, shared, scores):
 
 @T.macro
 def hand_over(pipeline, fragment, shared):
-    """Give a tile to the group that adds up."""
+    """Give tiles to the group that adds up."""
     T.producer_acquire(pipeline)
     T.copy(fragment, shared)
     T.producer_commit(pipeline)
 
 
 @T.macro
-def weigh(h, walk, shared, tile, step, begin):
+def weigh(walk, shared, tile, step, begin):
     """Weights of the scores that have been begun, and the product dO V^T beside them."""
     dim = shared.K.shape[1]
-    dO = T.reshape(shared.dO, (DEPTHS["results"], 2, TILE, dim))
-    for i in T.Parallel(TILE):
-        row, head = h * walk.rows + i // walk.packed, i % walk.packed
+    dO = T.reshape(shared.dO, (DEPTHS["results"], STEP, dim))
+    for i in T.Parallel(STEP):
+        row, head = i // walk.packed, i % walk.packed
         tile.log_sum[i] = shared.log_sum[step % DEPTHS["queries"], head, row]
     T.wait_wgmma(0)
     T.consumer_release("queries")
     T.consumer_release("score_keys")
-    for i, j in T.Parallel(TILE, walk.keys):
+    for i, j in T.Parallel(STEP, walk.keys):
         tile.scores[i, j] = T.exp2(tile.scores[i, j] * (LOG2_E / dim**0.5) - tile.log_sum[i])
     T.copy(tile.scores, tile.weights)
     # Branches beside the product would make ptxas await it at once (C7512).
@@ -223,50 +225,51 @@ def weigh(h, walk, shared, tile, step, begin):
     slot = T.consumer_wait("results")
     T.consumer_wait("values")
     T.wgmma_gemm(
-        *(dO[slot, h, :, :], shared.V, tile.slopes),
+        *(dO[slot, :, :], shared.V, tile.slopes),
         transpose_B=True,
         policy=ROWS,
         clear_accum=True,
     )
-    hand_over(f"weights{h}", tile.weights, shared.weights[h])
+    hand_over("weights", tile.weights, shared.weights)
     T.wait_wgmma(0)
     T.consumer_release("results")
     T.consumer_release("values")
 
 
 @T.macro
-def multiply(h, walk, of_step, shared, begin, tile, sinks, sink_sum):
-    """What group h does with its tile of each step: the weights P = exp(Q K^T - LogSum), the slopes
-    dS = P * (dO V^T - Delta), where Delta is a row's sum of P * dO V^T, and dQ = dS K / sqrt(dim).
-    The slopes are rounded without that factor, so that fewer of them underflow in float16."""
+def multiply(walk, of_step, shared, begin, tile, sinks, sink_sum):
+    """What both groups do with the tiles of each step: the weights P = exp(Q K^T - LogSum), the
+    slopes dS = P * (dO V^T - Delta), where Delta is a row's sum of P * dO V^T, and dQ = dS K /
+    sqrt(dim). The slopes are rounded without that factor, so that fewer of them underflow in
+    float16."""
     keys, dim, dtype = walk.keys, shared.K.shape[1], shared.K.dtype
-    Q = T.reshape(shared.Q, (DEPTHS["queries"], 2, TILE, dim))
-    dQ_rows = T.reshape(shared.dQ[h], (TILE, dim))
+    Q = T.reshape(shared.Q, (DEPTHS["queries"], STEP, dim))
+    dQ_rows = T.reshape(shared.dQ, (STEP, dim))
     T.clear(sink_sum)
-    begin_scores(Q, h, shared, tile.scores)
+    begin_scores(Q, shared, tile.scores)
     for step in T.serial(walk.all_steps):
-        weigh(h, walk, shared, tile, step, begin)
-        for i, j in T.Parallel(TILE, keys):
+        weigh(walk, shared, tile, step, begin)
+        for i, j in T.Parallel(STEP, keys):
             tile.scores[i, j] = tile.weights[i, j] * tile.slopes[i, j]
         T.reduce_sum(tile.scores, tile.delta, dim=1)
         if step < walk.steps:
-            for i in T.Parallel(TILE):
+            for i in T.Parallel(STEP):
                 # LogSum has the sink's weight, but is 0 behind the sequence's end.
                 sink_sum[i] -= T.exp2(T.min(sinks[i] - tile.log_sum[i], 0)) * tile.delta[i]
-        for i, j in T.Parallel(TILE, keys):
+        for i, j in T.Parallel(STEP, keys):
             slope = T.cast(tile.slopes[i, j] - tile.delta[i], dtype)
             tile.slopes_cast[i, j] = tile.weights[i, j] * slope
         T.consumer_wait("keys")
         T.wgmma_gemm(tile.slopes_cast, shared.K, tile.dQ, policy=ROWS, clear_accum=True)
-        hand_over(f"slopes{h}", tile.slopes_cast, shared.slopes[h])
+        hand_over("slopes", tile.slopes_cast, shared.slopes)
         T.wait_wgmma(0)
         T.consumer_release("keys")
-        begin_scores(Q, h, shared, tile.scores)
+        begin_scores(Q, shared, tile.scores)
         if step < walk.steps:
-            for i, j in T.Parallel(TILE, dim):
+            for i, j in T.Parallel(STEP, dim):
                 tile.dQ[i, j] = tile.dQ[i, j] * dim**-0.5
             T.copy(tile.dQ, dQ_rows)
-            T.copy(shared.dQ[h], of_step.dQ(step, h))
+            T.copy(shared.dQ, of_step.dQ(step))
     T.wait_wgmma(0)
     T.consumer_release("queries")
     T.consumer_release("score_keys")
@@ -276,7 +279,7 @@ def multiply(h, walk, of_step, shared, begin, tile, sinks, sink_sum):
 def add_up(walk, of_step, shared):
     """What the third group does: dV = P^T dO and dK = dS^T Q / sqrt(dim), of both tiles."""
     keys, dim = walk.keys, shared.K.shape[1]
-    Q, dO = (T.reshape(x, (x.shape[0], 2, TILE, dim)) for x in (shared.Q, shared.dO))
+    Q, dO = (T.reshape(x, (x.shape[0], STEP, dim)) for x in (shared.Q, shared.dO))
     dK, dV = (T.alloc_fragment((dim, keys), T.float32) for _ in range(2))
     T.clear(dK)
     T.clear(dV)
@@ -285,15 +288,14 @@ def add_up(walk, of_step, shared):
         retire(walk, dK, shared.sums, of_step.dK, step, dim**-0.5)
         slot = T.consumer_wait("results")
         version = T.consumer_wait("queries")
-        for h in T.unroll(2, explicit=True):
-            T.consumer_wait(f"weights{h}")
-            T.wgmma_gemm(dO[slot, h, :, :], shared.weights[h], dV, transpose_A=True, policy=ROWS)
-            T.consumer_wait(f"slopes{h}")
-            T.wait_wgmma(0)
-            T.consumer_release(f"weights{h}")
-            T.wgmma_gemm(Q[version, h, :, :], shared.slopes[h], dK, transpose_A=True, policy=ROWS)
-            T.wait_wgmma(0)
-            T.consumer_release(f"slopes{h}")
+        T.consumer_wait("weights")
+        T.wgmma_gemm(dO[slot, :, :], shared.weights, dV, transpose_A=True, policy=ROWS)
+        T.consumer_wait("slopes")
+        T.wait_wgmma(0)
+        T.consumer_release("weights")
+        T.wgmma_gemm(Q[version, :, :], shared.slopes, dK, transpose_A=True, policy=ROWS)
+        T.wait_wgmma(0)
+        T.consumer_release("slopes")
         T.consumer_release("results")
         T.consumer_release("queries")
     # Those whose scores the groups begin behind the last step.
@@ -305,41 +307,42 @@ def add_up(walk, of_step, shared):
 
 def shared_tiles(walk, dim, dtype):
     """What a block has in shared memory."""
-    tile, keys = (walk.rows, walk.packed, dim), (walk.keys, dim)
+    step, keys, pairs = (walk.new, walk.packed, dim), (walk.keys, dim), (STEP, walk.keys)
     queries, results = DEPTHS["queries"], DEPTHS["results"]
-    pairs = {"dQ": tile, "weights": (TILE, walk.keys), "slopes": (TILE, walk.keys)}
     return SimpleNamespace(
-        Q=T.alloc_shared((queries, walk.new, walk.packed, dim), dtype),
-        dO=T.alloc_shared((results, walk.new, walk.packed, dim), dtype),
+        Q=T.alloc_shared((queries, *step), dtype),
+        dO=T.alloc_shared((results, *step), dtype),
         log_sum=T.alloc_shared((queries, walk.packed, walk.new), T.float32),
         score_K=T.alloc_shared(keys, dtype),
         K=T.alloc_shared(keys, dtype),
         V=T.alloc_shared(keys, dtype),
         sums=T.alloc_shared((walk.new, dim), dtype),
-        **{name: [T.alloc_shared(size, dtype) for _ in range(2)] for name, size in pairs.items()},
+        dQ=T.alloc_shared(step, dtype),
+        weights=T.alloc_shared(pairs, dtype),
+        slopes=T.alloc_shared(pairs, dtype),
     )
 
 
 @T.macro
-def tile_of(walk, h, dim, dtype):
-    """What a group has of its tile in registers."""
-    scores = (TILE, walk.keys)
+def tile_of(walk, dim, dtype):
+    """What both groups have of their tiles in registers."""
+    scores = (STEP, walk.keys)
     return SimpleNamespace(
-        log_sum=T.alloc_fragment((TILE,), T.float32),
-        delta=T.alloc_fragment((TILE,), T.float32),
+        log_sum=T.alloc_fragment((STEP,), T.float32),
+        delta=T.alloc_fragment((STEP,), T.float32),
         scores=T.alloc_fragment(scores, T.float32),
         weights=T.alloc_fragment(scores, dtype),
         slopes=T.alloc_fragment(scores, T.float32),
         slopes_cast=T.alloc_fragment(scores, dtype),
-        dQ=T.alloc_fragment((TILE, dim), T.float32),
-        kept=masks(walk, h, dtype),
+        dQ=T.alloc_fragment((STEP, dim), T.float32),
+        kept=masks(walk, dtype),
     )
 
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
 def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ranges=1):
-    """dQ, dK, dV, and parts of the sinks' gradients, (2, batch, key_heads, ranges, TILE): of rows
-    of tiles. `ranges` blocks share a sequence, each with a part of its queries and keys; sums are
+    """dQ, dK, dV, and parts of the sinks' gradients, (batch, key_heads, ranges, STEP): of rows of
+    steps. `ranges` blocks share a sequence, each with a part of its queries and keys; sums are
     in a fixed order. Rows of LogSum have padded(length) elements. Heads are of 64 elements, and
     windows of at most 65, 97, 129, 137 and 141 keys where 2, 4, 8, 16 and 32 heads share keys. In
     float16, dO V^T of each query and key of a tile, masked ones too, has to stay under 65504: of
@@ -364,9 +367,9 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
         Sinks: T.Tensor((heads,), T.float32),
     ):
         dQ, dK, dV = T.empty(shape, dtype), T.empty(key_shape, dtype), T.empty(key_shape, dtype)
-        dSinks = T.empty((2, batch, key_heads, ranges, TILE), T.float32)
+        dSinks = T.empty((batch, key_heads, ranges, STEP), T.float32)
         with T.Kernel(ranges, key_heads, batch, threads=512) as (bx, by, bz):
-            T.annotate_ws_schedule(schedule(REGISTERS, DEPTHS))
+            T.annotate_ws_schedule(schedule(REGISTERS, DEPTHS, {"rows": 2}))
             shared = shared_tiles(walk, dim, dtype)
             begin, head = bx * walk.steps * walk.new, by * walk.packed
             group = slice(head, head + walk.packed)
@@ -374,15 +377,11 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
             def positions(step, steps=1):
                 return slice(begin + step * walk.new, begin + (step + steps) * walk.new)
 
-            def of_group(step, h):
-                first = begin + step * walk.new + h * walk.rows
-                return slice(first, first + walk.rows)
-
             of_step = SimpleNamespace(
                 Q=lambda step: Q[bz, positions(step), group, :],
                 dO=lambda step: dO[bz, positions(step), group, :],
                 LogSum=lambda step: LogSum[bz, group, positions(step)],
-                dQ=lambda step, h: dQ[bz, of_group(step, h), group, :],
+                dQ=lambda step: dQ[bz, positions(step), group, :],
                 K=lambda *steps: K[bz, positions(*steps), by, :],
                 V=lambda *steps: V[bz, positions(*steps), by, :],
                 dK=lambda step: dK[bz, positions(step), by, :],
@@ -392,16 +391,15 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
                 load(walk, of_step, shared)
             with T.ws_role("sums"):
                 add_up(walk, of_step, shared)
-            for h, role in enumerate(("rows0", "rows1")):
-                with T.ws_role(role):
-                    sinks = T.alloc_fragment((TILE,), T.float32)
-                    sink_sum = T.alloc_fragment((TILE,), T.float32)
-                    for i in T.Parallel(TILE):
-                        sinks[i] = Sinks[head + i % walk.packed] * LOG2_E
-                    tile = tile_of(walk, h, dim, dtype)
-                    multiply(h, walk, of_step, shared, begin, tile, sinks, sink_sum)
-                    for i in T.Parallel(TILE):
-                        dSinks[h, bz, by, bx, i] = sink_sum[i]
+            with T.ws_role("rows"):
+                sinks = T.alloc_fragment((STEP,), T.float32)
+                sink_sum = T.alloc_fragment((STEP,), T.float32)
+                for i in T.Parallel(STEP):
+                    sinks[i] = Sinks[head + i % walk.packed] * LOG2_E
+                tile = tile_of(walk, dim, dtype)
+                multiply(walk, of_step, shared, begin, tile, sinks, sink_sum)
+                for i in T.Parallel(STEP):
+                    dSinks[bz, by, bx, i] = sink_sum[i]
         return dQ, dK, dV, dSinks
 
     return main
@@ -423,8 +421,8 @@ def backward(tensors, log_sum, d_out, window):
     sizes = (batch, heads, length, dim, window, key_heads)
     kernel = gradients(*sizes, ranges=ranges_of(batch, key_heads))
     d_q, d_k, d_v, parts = kernel(q, k, v, d_out, log_sum, sinks)
-    # Row i of a tile is head i % (heads // key_heads) of its group.
-    d_sinks = parts.view(2, batch, key_heads, -1, heads // key_heads).sum((0, 1, 3))
+    # Row i of a step is head i % (heads // key_heads) of its group.
+    d_sinks = parts.view(batch, key_heads, -1, heads // key_heads).sum((0, 2))
     return d_q, d_k, d_v, d_sinks.view(heads)
 
 

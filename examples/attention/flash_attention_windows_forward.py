@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from types import SimpleNamespace
 
 from flash_attention import LOG2_E, NO_KEY, processors
@@ -28,13 +29,15 @@ REGISTERS = {"load": 24, **{f"rows{g}": 160 for g in range(GROUPS)}}
 DEPTHS = {"keys": 2, **{f"queries{g}": 2 for g in range(GROUPS)}}
 
 
-def schedule(registers, depths):
-    """A role of four warps for each name in `registers`, and pipelines of these depths."""
+def schedule(registers, depths, groups=None):
+    """A role for each name in `registers`, of as many warp groups as `groups` says, one where it
+    says none, and pipelines of these depths."""
+    ends = list(accumulate((4 * (groups or {}).get(name, 1) for name in registers), initial=0))
     return T.WSSchedule(
-        num_warps=4 * len(registers),
+        num_warps=ends[-1],
         roles={
-            name: T.WSRole(warps_lo=4 * n, warps_hi=4 * n + 4, max_nreg=count)
-            for n, (name, count) in enumerate(registers.items())
+            name: T.WSRole(warps_lo=low, warps_hi=high, max_nreg=count)
+            for (name, count), (low, high) in zip(registers.items(), pairwise(ends), strict=True)
         },
         pipelines={name: T.WSPipeline(depth) for name, depth in depths.items()},
     )
