@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import os
 import types
 from pathlib import Path
 
@@ -67,8 +68,9 @@ _ELSEWHERE = {
     "copy_": "T.copy",
 }
 ASKS = "it asks whether a comparison is true"
-_OF_TVM = tuple(str(Path(str(module.__file__)).parent) for module in (tvm, tvm_ffi))
-_OF_TILELANG = str(Path(__file__).parents[1])
+# With separators, since a user's folder may be named tilelang-kernels.
+_OF_TVM = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (tvm, tvm_ffi))
+_OF_TILELANG = f"{Path(__file__).parents[1]}{os.sep}"
 # It calls TVM's operators where a plain function has them.
 _OPERATORS = str(Path(__file__).with_name("plain_functions.py"))
 
@@ -123,6 +125,8 @@ def explained(error: Exception, traceback: types.TracebackType | None) -> Except
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
         frames.append(traceback.tb_frame)
+    if frames[-1].f_code.co_filename == _OPERATORS:
+        return error  # of `untraced`
     inside = ("<", *_OF_TVM, _OPERATORS, "python/", "src/")
     while frames and frames[-1].f_code.co_filename.startswith(inside):
         frames.pop()

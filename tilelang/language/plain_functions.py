@@ -3,7 +3,8 @@
 TVM's operators run there. TVM takes two expressions for equal if they are one object, so that ``if
 i == 0:`` would always take the other branch, and ``not (i == 0)`` always be true. Constants are
 compared here; what only the run knows is an error. Where code of Python or TVM asks, and where ``x
-in expressions`` or a method of a list does, the question is about objects.
+in expressions`` or a method of a list does, the question is about objects: then one instruction
+compares and asks, while ``any(x == i for x in expressions)`` asks what was compared elsewhere.
 
 And it takes floats for real numbers; ``+``, ``-``, ``*`` and ``/`` of floats are those of traced
 code here.
@@ -12,6 +13,7 @@ code here.
 from __future__ import annotations
 
 import dis
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -28,9 +30,11 @@ from tilelang.language.floats import have_float
 from tilelang.language.scalars import is_number, is_scalar_expr
 from tilelang.language.tracer import innermost_tracer
 
-_PACKAGES = tuple(str(Path(str(module.__file__)).parent) for module in (tvm, tvm_ffi))
-_INTERNAL = (*_PACKAGES, str(Path(__file__).parents[1]))
-_PYTHON, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+# With separators, since a user's folder may be named tilelang-kernels.
+_OF_TVM = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (tvm, tvm_ffi))
+_INTERNAL = (*_OF_TVM, f"{Path(__file__).parents[1]}{os.sep}")
+_PYTHON = sysconfig.get_path("stdlib") + os.sep
+_INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
 
 
 def _is_true(comparison: Any, of_objects: bool) -> bool:
@@ -42,7 +46,9 @@ def _is_true(comparison: Any, of_objects: bool) -> bool:
     a, b = comparison.a, comparison.b
     if not isinstance(b, ir.Expr) and not is_number(b):
         return of_objects
-    if isinstance(b, ir.Expr) and (a.same_as(b) or not _decides(frame.f_code, frame.f_lasti)):
+    place = (frame.f_code, frame.f_lasti)
+    is_member = getattr(comparison, "place", None) == place and not _decides(*place)
+    if isinstance(b, ir.Expr) and (a.same_as(b) or is_member):
         return of_objects
     value = comparison.asobject()
     if isinstance(value, tirx.IntImm):
@@ -51,16 +57,28 @@ def _is_true(comparison: Any, of_objects: bool) -> bool:
 
 
 def _is_of_others(code: Any) -> bool:
-    """Whether code is Python's, TVM's, ours, or a method that dataclasses have made."""
+    """Whether code is Python's, TVM's, ours, or a method that dataclasses or attrs have made."""
     file, name = code.co_filename, code.co_name
     is_python = file.startswith(_PYTHON) and not file.startswith(_INSTALLED)
-    return is_python or file.startswith(_INTERNAL) or (file == "<string>" and name == "__eq__")
+    is_made = name == "__eq__" and file.startswith(("<string>", "<attrs generated"))
+    return is_python or is_made or file.startswith(_INTERNAL)
 
 
 def _decides(code: Any, place: int) -> bool:
     """Whether the instruction asks for the truth of a comparison, and not for a member."""
-    instruction = next(i for i in dis.get_instructions(code) if i.offset == place)
-    return not instruction.opname.startswith(("CONTAINS", "CALL", "PRECALL"))
+    return not dis.opname[code.co_code[place]].startswith(("CONTAINS", "CALL", "PRECALL"))
+
+
+def _with_place(of_tvm: Any) -> Any:
+    def initialize(self: Any, *operands: Any, **options: Any) -> None:
+        of_tvm(self, *operands, **options)
+        if innermost_tracer() is not None:
+            frame: Any = sys._getframe(1)
+            while frame is not None and frame.f_code.co_filename.startswith(_OF_TVM):
+                frame = frame.f_back
+            self.place = None if frame is None else (frame.f_code, frame.f_lasti)
+
+    return initialize
 
 
 def _equal(self: Any) -> bool:
@@ -87,5 +105,7 @@ for _name, _method in (("Add", "add"), ("Sub", "sub"), ("Mult", "mul"), ("Div", 
     for _swapped in (False, True):
         _full = f"__{'r' * _swapped}{_method}__"
         setattr(overloads, _full, _of_floats(_name, getattr(overloads, _full), _swapped))
+for _class in (overloads.EqualOp, overloads.NotEqualOp):
+    _class.__init__ = _with_place(_class.__init__)
 overloads.EqualOp.__bool__ = _equal
 overloads.NotEqualOp.__bool__ = _unequal

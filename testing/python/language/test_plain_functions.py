@@ -1,5 +1,7 @@
 """Functions that are not traced, and compute with the program's scalars."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -41,6 +43,22 @@ def as_a_bool(i, j):
     return float(bool(i == 0))
 
 
+def any_equal(i, j):
+    return 1.0 if any(x == i for x in (j,)) else 2.0
+
+
+def all_unequal(i, j):
+    return 1.0 if all([i != j]) else 2.0
+
+
+def equal_names_as_a_bool(i, j):
+    return float(bool(i == j))
+
+
+def filtered(i, j):
+    return float(len([*filter(lambda x: x == i, (i, j))]))
+
+
 ASKING = [
     if_zero,
     unless_zero,
@@ -50,13 +68,22 @@ ASKING = [
     equal_pairs,
     equal_names,
     as_a_bool,
+    any_equal,
+    all_unequal,
+    equal_names_as_a_bool,
+    filtered,
 ]
 
 
 @pytest.mark.parametrize("function", ASKING, ids=lambda f: f.__name__)
 def test_a_comparison_is_not_taken_for_one_of_objects(function):
     """TVM's `i == 0` is false where Python asks."""
-    with pytest.raises(TypeError, match=rf"the plain function {function.__name__}, at .*is true\)"):
+    refuse(function)
+
+
+def refuse(function):
+    wanted = rf"the plain function {function.__name__}, at .*is true\)"
+    with pytest.raises(TypeError, match=wanted) as error:
 
         @T.prim_func
         def main(C: T.Tensor((8, 8), "float32")):
@@ -64,11 +91,31 @@ def test_a_comparison_is_not_taken_for_one_of_objects(function):
                 for i, j in T.Parallel(8, 8):
                     C[i, j] = function(i, j)
 
+    assert str(error.value).count("put @T.macro above it") == 1
+
+
+def test_a_folder_beside_ours_is_not_ours():
+    """Of a package tilelang_kernels, for one, which is installed where tilelang is."""
+    names = {}
+    path = f"{tilelang.__path__[0]}_kernels/epilogue.py"
+    exec(compile("def of_zero(i, j): return 1.0 if i == 0 else 2.0", path, "exec"), names)
+    refuse(names["of_zero"])
+
+
+@dataclasses.dataclass
+class Pair:
+    index: object
+    number: int
+
+
+MEMBERS = [True, False, 1, 2, False, True, 2, False]
+
 
 def objects(i, j):
     names = {i: 1, j: 2}
     one, three = T.int64(1), T.int64(3)
     found = [i in [j, i], i in [j], [j, i].index(i), names[j], i is None]
+    found += [i not in (j,), [j, i, j].count(j), Pair(i, 1) == Pair(j, 1)]
     compared = [i == i, j == None, one == 1, one == three, one != three]  # noqa: E711
     return [*found, *map(bool, compared), three in (1, 3)]
 
@@ -83,7 +130,7 @@ def test_objects_and_constants_are_compared():
                 C[i, j] = 0.0
                 found.append(objects(i, j))
 
-    assert found[0] == [True, False, 1, 2, False, True, False, True, False, True, True]
+    assert found[0] == [*MEMBERS, True, False, True, False, True, True]
 
 
 def floats(x, h, b):
