@@ -570,7 +570,8 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
-    Uniform[row], 0 to 1, times all of it. A tile is a vector of each thread; `pieces` of a row's
+    Uniform[row], 0 to 1, times all of it. K[row] below 1 is 1, and P[row] below 0, or NaN, is 0: the
+    largest logit, with equals. A tile is a vector of each thread; `pieces` of a row's
     tiles are the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of
     shared memory. GPUs with less take 3 stages (sm_80) or 1 (sm_86). Up to `ranked` logits are
     compared. Where a row is read by passes, a thread has `loads` vectors in flight."""
@@ -611,7 +612,8 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
             of_lines = tuple(T.alloc_shared((groups, LANES), T.float32) for _ in range(3))
 
             # Loaded together.
-            k, p, uniform = T.min(K[row], vocabulary), P[row], Uniform[row]
+            k = T.max(T.min(K[row], vocabulary), 1)
+            p, uniform = T.max(P[row], 0), Uniform[row]
             few = T.min(k, ranked // 2)
             # Of all tokens the likely ones may be few, too.
             weighs = k > few

@@ -89,6 +89,15 @@ def test_what_has_no_probabilities_has_a_token(run, device):
     assert ((token >= 0) & (token < TOKENS)).all()
 
 
+def test_less_than_one_token_or_than_no_probability_is_the_largest(run, device):
+    """Thresholds above all logits had the first token drawn, or any."""
+    logits = torch.randn(6, TOKENS, device=device)
+    k = torch.tensor([0, -5, 0, TOKENS // 2, TOKENS, TOKENS], device=device).int()
+    p = torch.tensor([0.5, 0.5, 1.0, -1e9, -math.inf, math.nan], device=device)
+    token = run(logits, k, p, torch.full((6,), 0.5, device=device))
+    assert torch.equal(token.long(), logits.argmax(1))
+
+
 @pytest.mark.parametrize("tokens", [5, 100, 128, 131, 512, 1021])
 def test_rows_of_any_length(example, device, tokens):
     """Of less than a tile, of tiles alone, and of a pipeline's with and without a rest."""
