@@ -2,8 +2,9 @@
 probability of p together. A sample of the row tells a number that at least k logits reach, as good
 as certainly, and few more. One pass, through a ring of bulk copies, lists those that do, some
 hundred. Bins of these leave little more than k, which are sorted by comparison with each other. If
-the list has fewer than k, or no room (a large k, many equals), thresholds are found from the
-logits' bits, eleven at a time, each time with a pass over the row. Check it against float64.
+the list has fewer than k, no room (a large k, many equals), or, where k is all tokens, less than p
+of the row's weight, thresholds are found from the logits' bits, eleven at a time, each time with a
+pass over the row. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -532,6 +533,17 @@ def split_of(vocabulary, block, pieces, wide):
 
 
 @T.macro
+def begin(found, listed, trimmed, counts, ends, of_lines):
+    """Nothing is listed, counted or weighed."""
+    for numbers in (found, listed[2], counts[0], ends):
+        T.clear(numbers)
+    for logits in (trimmed[0], of_lines[0]):
+        T.fill(logits, -T.infinity(T.float32))
+    for weights in of_lines[1:]:
+        T.clear(weights)
+
+
+@T.macro
 def read_row(Logits, row, few, ways, split, stages, found, listed, of_lines):
     """List the largest logits, some more than `few`, or weigh lines, or both. Each logit is loaded
     once."""
@@ -570,11 +582,11 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
-    Uniform[row], 0 to 1, times all of it. K[row] below 1 is 1, and P[row] below 0, or NaN, is 0: the
-    largest logit, with equals. A tile is a vector of each thread; `pieces` of a row's
-    tiles are the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of
-    shared memory. GPUs with less take 3 stages (sm_80) or 1 (sm_86). Up to `ranked` logits are
-    compared. Where a row is read by passes, a thread has `loads` vectors in flight."""
+    Uniform[row], 0 to 1, times all of it. K[row] below 1 is 1, and P[row] below 0, or NaN, is 0:
+    the largest logit, with equals. A tile is a vector of each thread; `pieces` of a row's tiles are
+    the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of shared
+    memory. GPUs with less take 3 stages (sm_80) or 1 (sm_86). Up to `ranked` logits are compared.
+    Where a row is read by passes, a thread has `loads` vectors in flight."""
     if ranked % threads:
         raise ValueError(f"ranked is {ranked}, wanted a multiple of {threads} threads")
     batch = T.dynamic("batch")
@@ -621,20 +633,13 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
             top = T.alloc_shared((1,), T.float32)
             until = T.alloc_shared((groups,), T.float32)
             total = T.alloc_var(T.float32, init=0.0)
-            T.clear(found)
             trimmed = (T.alloc_shared((ranked,), T.float32), T.alloc_shared((ranked,), T.int32))
             counts = (
                 T.alloc_shared((BINS // LANES, LANES), T.int32),
                 *(T.alloc_fragment((threads,), T.int32) for _ in range(2)),
             )
             ends = T.alloc_shared((3,), T.int32)
-            T.clear(listed[2])
-            T.clear(counts[0])
-            T.clear(ends)
-            T.fill(trimmed[0], -T.infinity(T.float32))
-            T.fill(of_lines[0], -T.infinity(T.float32))
-            for weights_of in of_lines[1:]:
-                T.clear(weights_of)
+            begin(found, listed, trimmed, counts, ends, of_lines)
             read_row(Logits, row, few, ways, split, stages, found, listed, of_lines)
             if weighs:
                 sum_up(of_lines, top, until)
