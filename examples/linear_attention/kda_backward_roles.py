@@ -33,6 +33,7 @@ class Slots:
         self.k, self.k_column = [T.alloc_shared(rows, "bfloat16") for _ in range(2)]
         self.numbers, self.half = [T.alloc_shared(system, "float16") for _ in range(2)]
         self.inverse = T.view(self.numbers, system, "bfloat16")
+        self.blocks = T.alloc_shared((SLOTS, CHUNK, BLOCK), "float32")
         self.decay = T.alloc_shared((SLOTS, 2, d_key), "float32")
         self.full = T.alloc_barrier([4] * SLOTS)
         self.free = T.alloc_barrier([WARPS["chain"]] * SLOTS)
@@ -55,7 +56,7 @@ def store_factor(Factor, n, h, row, channel, decay):
 
 
 @T.macro
-def corrections(slots, s, blocks, beta, load_next):
+def corrections(slots, s, beta, load_next):
     """Of rows that have their decays, inverse diag(beta) and, in the place of -k E, -W."""
     product = T.alloc_fragment((CHUNK, CHUNK), "float32")
     whole = T.alloc_fragment((CHUNK, CHUNK), "float16")
@@ -71,7 +72,7 @@ def corrections(slots, s, blocks, beta, load_next):
     T.wait_wgmma(0)
     for i, j in T.Parallel(CHUNK, CHUNK):
         product[i, j] = T.if_then_else(i > j, -beta[i] * product[i, j], 0)
-    invert(product, blocks, slots.numbers, slots.half, (s,))
+    invert(product, slots.blocks, slots.numbers, slots.half, (s,))
     T.copy(slots.half[s, :, :], whole)
     for i, j in T.Parallel(CHUNK, CHUNK):
         product[i, j] = whole[i, j] * beta[j]
@@ -92,7 +93,6 @@ def prepare(s, count, chunks, h, tensors, results, raw, slots):
     """What group s of those that prepare does: `count` chunks, every other one."""
     (K, Gate, Beta), (Factor, Inverse, Decay, BetaRows) = tensors, results
     thread = T.get_thread_binding() % 128
-    blocks = T.alloc_shared((CHUNK, BLOCK), "float32")
     beta, ahead = [T.alloc_shared((CHUNK,), "float32") for _ in range(2)]
     if s == 0:
         load_rows((K, Gate), raw, h, 0, chunks)
@@ -113,7 +113,7 @@ def prepare(s, count, chunks, h, tensors, results, raw, slots):
         T.sync_threads(1 + s, 128)
         for side, d in T.Parallel(2, slots.decay.shape[2]):
             Decay[n, h, side, d] = slots.decay[s, side, d]
-        corrections(slots, s, blocks, beta, partial(load_rows, (K, Gate), raw, h, n + 1, chunks))
+        corrections(slots, s, beta, partial(load_rows, (K, Gate), raw, h, n + 1, chunks))
         T.tma_copy(slots.inverse[s, :, :], Inverse[n, h, :, :])
     T.ptx_wait_group(0)
     T.tma_store_wait()
