@@ -8,7 +8,8 @@
  * - a loop whose body is `if` with `else`, or has statements beside the `if`, is written twice,
  *   if `tl.loop_unswitching_allow_non_trivial_else` is set and the condition is equal in each
  *   iteration;
- * - neighbours `if c: S` and `if c: T` are `if c: S; T`;
+ * - neighbours `if c: S` and `if c: T` are `if c: S; T`, unless one stands for several warp groups
+ *   (kInstances), which take another branch in the end;
  * - `unroll r: if c(r % m): S(r)` over a thread's registers becomes `unroll q: if c(q): unroll p:
  *   S(p * m + q)`, where each S changes a register of its own: the condition of a fragment's row
  *   is evaluated once for all of its elements, which are skipped if it is false in all threads of
@@ -27,6 +28,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -245,6 +247,8 @@ class Unswitcher : public StmtExprMutator {
     if (!first || !second || first->else_case || second->else_case) return std::nullopt;
     if (!IsArithmetic(first->condition)) return std::nullopt;
     if (!ffi::StructuralEqual()(first->condition, second->condition)) return std::nullopt;
+    const auto is_of_groups = [](const ForNode* op) { return op->annotations.count(kInstances); };
+    if (HasNode<ForNode>(a, is_of_groups) || HasNode<ForNode>(b, is_of_groups)) return std::nullopt;
     auto n = make_object<IfThenElseNode>(*first);
     n->then_case = MakeSeq({first->then_case, second->then_case});
     return IfThenElse(n);

@@ -57,6 +57,28 @@ def turns(groups, tiles, each):
     return main
 
 
+def test_what_the_first_group_does_alone_stays_its_own():
+    """Neighbours of one condition are joined, and this branch becomes that of both groups."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 128), "float32"), B: T.Tensor((2, 128), "float32")):
+        with T.Kernel(1, threads=384):
+            S = T.alloc_shared((2, 128), "float32")
+            with T.ws(1):
+                for i in T.Parallel(128):
+                    T.atomic_add(B[1, i], A[1, i])
+            with T.ws(1, 2, each=True) as s:
+                for i in T.Parallel(128):
+                    S[s, i] = A[s, i]
+            with T.ws(1):
+                for i in T.Parallel(128):
+                    T.atomic_add(B[0, i], S[0, i])
+
+    a, b = torch.randn(2, 128), torch.zeros(2, 128)
+    tilelang.compile(main, target=TARGET, execution_backend="emulate")(a, b)
+    torch.testing.assert_close(b, a)
+
+
 @pytest.mark.parametrize("groups", [(0, 1), (1, 2), (1, 2, 3), (2,)])
 def test_groups_run_one_body(groups):
     tiles = 5
