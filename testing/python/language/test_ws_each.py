@@ -132,6 +132,31 @@ def test_barriers_of_other_ranges_leave_room():
     assert "tl::sync_threads_partial(5, 128)" in source
 
 
+def test_barriers_of_the_first_group_alone_are_others():
+    @T.prim_func
+    def main(A: T.Tensor((2, 128), "float32"), C: T.Tensor((4, 128), "float32")):
+        with T.Kernel(1, threads=384):
+            S = T.alloc_shared((2, 128), "float32")
+            with T.ws(1):
+                for i in T.Parallel(128):
+                    S[0, i] = A[0, i]
+                for i in T.Parallel(128):
+                    C[3, i] = S[0, 127 - i]
+            with T.ws(1, 2, each=True) as s:
+                for i in T.Parallel(128):
+                    S[s, i] = A[s, i]
+                for i in T.Parallel(128):
+                    C[s, i] = S[s, 127 - i]
+
+    source = tilelang.compile(main, target=TARGET).get_kernel_source()
+    ids = re.findall(r"tl::sync_threads_partial\((.*?), 128\)", source)
+    alone = {int(i) for i in ids if i.isdigit()}
+    first = {int(re.search(r"\d+", i)[0]) for i in ids if "instance" in i}
+    assert alone
+    assert first
+    assert not alone & {i + s for i in first for s in range(2)}
+
+
 def test_a_threads_number_is_that_of_the_first_group():
     """Also what stands for it outside of the body, and what conditions say of it."""
 
