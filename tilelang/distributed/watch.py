@@ -152,8 +152,9 @@ class Watch:
         )
 
     def _say(self, text: str) -> None:
-        self._found = text
+        # First: whoever sees the finding may expect the line.
         print(text, file=sys.stderr, flush=True)
+        self._found = text
 
     def _state(self, rank: int, now: float, count: int) -> str:
         """What is wrong with a rank, as words."""
