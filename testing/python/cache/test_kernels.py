@@ -149,7 +149,7 @@ def test_kernels_of_a_process_share_what_was_lowered(root, lowered):
 # What decides about a program's entry, and about a binary's.
 
 PROGRAMS = {
-    "a constant": lambda: build(scale(factor=2.0000000001)),
+    "a constant": lambda: build(scale(factor=2 + 2**-22)),
     "the structure": lambda: build(scale(width=128)),
     "a name": lambda: build(scale(name="other")),
     "a layout": lambda: build(scale(stride=2)),
