@@ -3,10 +3,11 @@
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
+import torch
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples"
 
@@ -22,3 +23,28 @@ def example(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         patch.setitem(sys.modules, spec.name, module)
         spec.loader.exec_module(module)
         yield module
+
+
+@pytest.fixture
+def gradient_errors(example: ModuleType) -> Callable[..., list[float]]:
+    """A function for the gradients of a delta rule, in chunks of 64 rows: of each one the relative
+    error against float64. Gates are of channels where the example's are."""
+    rule = example.check.__globals__
+    of_channels = "kda" in example.__name__
+
+    def errors(heads, length, sizes, gate=None, beta=None, device="cpu"):
+        torch.manual_seed(0)
+        q, k, v, betas = rule["inputs"](heads, length, *sizes, device)
+        if gate is None:
+            shape = (length, heads, sizes[0]) if of_channels else (length, heads)
+            gate = -torch.rand(shape, device=device) / 8
+        beta = betas if beta is None else beta
+        d_out = torch.randn_like(v)
+        found = example.backward(q, k, v, gate, beta, d_out, example.kernels_of(heads, 64, *sizes))
+        leaves = [x.double().requires_grad_() for x in (q, k, v, gate, beta)]
+        wanted = torch.autograd.grad(rule["reference"](*leaves), leaves, d_out.double())
+        return [
+            float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)
+        ]
+
+    return errors

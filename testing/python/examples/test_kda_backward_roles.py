@@ -8,45 +8,30 @@ import tilelang
 EXAMPLE = "linear_attention/kda_backward_roles.py"
 
 
-def errors(example, heads, length, sizes, gate=None, beta=None, device="cpu"):
-    """Of each gradient against float64."""
-    rule = example.check.__globals__
-    torch.manual_seed(0)
-    q, k, v, betas = rule["inputs"](heads, length, *sizes, device)
-    gate = -torch.rand(length, heads, sizes[0], device=device) / 8 if gate is None else gate
-    beta = betas if beta is None else beta
-    d_out = torch.randn_like(v)
-    kernels = example.kernels_of(heads, 64, *sizes)
-    found = example.backward(q, k, v, gate, beta, d_out, kernels)
-    leaves = [x.double().requires_grad_() for x in (q, k, v, gate, beta)]
-    wanted = torch.autograd.grad(rule["reference"](*leaves), leaves, d_out.double())
-    return [float((x.double() - y).norm() / y.norm()) for x, y in zip(found, wanted, strict=True)]
-
-
 @pytest.mark.parametrize(
     # Each slot is filled three times; less than a chunk; whole chunks.
     ("heads", "length", "key"),
     [(2, 330, 64), (1, 5, 128), (1, 128, 64)],
 )
-def test_sizes(example, device, heads, length, key):
-    found = errors(example, heads, length, (key, 128), device=device)
+def test_sizes(gradient_errors, device, heads, length, key):
+    found = gradient_errors(heads, length, (key, 128), device=device)
     assert max(found) < 1e-2, found
 
 
 @pytest.mark.parametrize("gates", [0, 1.875])
-def test_gates_at_their_ends(example, device, gates):
+def test_gates_at_their_ends(gradient_errors, device, gates):
     """No decay; all that half a chunk may have."""
     gate = torch.full((140, 1, 64), -float(gates), device=device)
-    found = errors(example, 1, 140, (64, 128), gate, device=device)
+    found = gradient_errors(1, 140, (64, 128), gate, device=device)
     # Where nothing decays, all gradients of gates are sums over all that is behind them.
     assert max(found) < 1e-2, found
 
 
 @pytest.mark.parametrize("value", [0.0, -1e-12, -0.5, 1e-5])
-def test_betas_of_any_sign(example, device, value):
+def test_betas_of_any_sign(gradient_errors, device, value):
     beta = torch.rand(140, 1, device=device) * 1.9
     beta[::3] = value
-    found = errors(example, 1, 140, (64, 128), beta=beta, device=device)
+    found = gradient_errors(1, 140, (64, 128), beta=beta, device=device)
     assert max(found) < 1e-2, found
 
 
