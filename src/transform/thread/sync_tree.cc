@@ -566,6 +566,15 @@ bool SyncNode::IsInside(const SyncNode* other) const {
   return n == other;
 }
 
+std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
+  std::vector<const SyncNode*> regions;
+  for (const SyncNode* n = node.parent; n; n = n->parent) {
+    if (!n->uniform) regions.push_back(n);
+  }
+  std::reverse(regions.begin(), regions.end());
+  return regions;
+}
+
 SyncTree BuildSyncTree(const Stmt& body) {
   TreeBuilder builder(body);
   SyncTree tree;

@@ -144,6 +144,9 @@ struct SyncTree {
 
 SyncTree BuildSyncTree(const Stmt& body);
 
+/*! The divergent nodes around one, whose bodies not all threads run together; outermost first. */
+std::vector<const SyncNode*> DivergentAround(const SyncNode& node);
+
 /*! What a copy has touched when the thread that issued it waits for it: the same as it touches
  * there, where threads and constant loops around the copy alone decide that, else any element. */
 SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait);
