@@ -57,14 +57,25 @@ def grid_of(form, key_heads, batch, blocks):
 
 
 @T.macro
-def share_of(Lengths, y, z, batch, splits):
+def share_of(Lengths, y, z, batch, splits, most, page=1):
     """What a block has to do: sequence, number of the share, tiles of a share, and keys. Of lengths
-    the tiles are left open."""
+    the tiles are left open. A row of a list that does not fit the tensors, of which a sequence has
+    `most` pages or rows, ends the kernel. Warps that load do not wait for that: they have numbers
+    that fit."""
     if len(Lengths.shape) == 1:
         return y, z, None, Lengths[y]
-    b, s = Lengths[y, 0], Lengths[y, 1]
-    T.assume(b >= 0 and b < batch and s >= 0 and s < splits)
-    return b, s, Lengths[y, 2], Lengths[y, 3]
+    row = [Lengths[y, i] for i in range(4)]
+    limits = (batch - 1, splits - 1, 2**30 // splits, 2**30 - 1)
+    b, s, listed_share, length = [
+        T.max(T.min(found, limit), 0) for found, limit in zip(row, limits, strict=True)
+    ]
+    T.device_assert(
+        (b == row[0] and s == row[1] and listed_share == row[2] and length == row[3])
+        and T.max(length - 1, 0) // page < most,
+        no_stack_info=True,
+    )
+    T.assume(b >= 0 and b < batch)
+    return b, s, listed_share, length
 
 
 @T.macro
@@ -347,6 +358,8 @@ def attend(form, cache, Q, own, b, g, s, length, span):
     early_numbers = T.alloc_local((block_N // form.part,), T.int32)
     if page:
         last = T.max(length - 1, 0) // page
+        if form.listed:
+            last = T.min(last, Table.shape[1] - 1)
         T.assume(last < Table.shape[1])
     load_queries(form, Q, own, b, g)
     begin_softmax(own)
@@ -405,7 +418,7 @@ def gqa_decode(
 
     If `listed`, `Lengths` is what `list_shares` makes of them for the same `splits`, `least`,
     `block_N` and `window`: then no block starts that has no keys, and the longest start first. It
-    is the same for all layers of a model.
+    is the same for all layers of a model. A list for other tensors ends the kernel by a trap.
 
     If `early`, which takes no window and no list, shares have tiles in turns, so that the first one
     is loaded beside the sequence's length; blocks without keys load one, too. It has one of the
@@ -438,7 +451,8 @@ def gqa_decode(
                 # Who looks pages up and loads them has addresses to keep.
                 T.annotate_producer_reg_dealloc(40)
             own = state_of(form, dtype)
-            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
+            room = (most, page) if page else (longest,)
+            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits, *room)
             span = tiles_of(form, s, listed_share, length)
             attend(form, (K, V, Table), Q, own, b, g, s, length, span)
             end_softmax(form, own)
