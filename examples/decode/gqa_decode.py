@@ -57,21 +57,21 @@ def grid_of(form, key_heads, batch, blocks):
 
 
 @T.macro
-def share_of(Lengths, y, z, batch, splits, most, page=1):
+def share_of(form, Lengths, y, z, Q, cache):
     """What a block has to do: sequence, number of the share, tiles of a share, and keys. Of lengths
-    the tiles are left open. A row of a list that does not fit the tensors, of which a sequence has
-    `most` pages or rows, ends the kernel. Warps that load do not wait for that: they have numbers
-    that fit."""
+    the tiles are left open. A row of a list that does not fit the tensors ends the kernel; `cache`
+    has a row of keys, or of numbers of pages, for each sequence. Warps that load do not wait for
+    that: they have numbers that fit."""
     if len(Lengths.shape) == 1:
         return y, z, None, Lengths[y]
-    row = [Lengths[y, i] for i in range(4)]
-    limits = (batch - 1, splits - 1, 2**30 // splits, 2**30 - 1)
+    row, batch = [Lengths[y, i] for i in range(4)], Q.shape[0]
+    limits = (batch - 1, form.splits - 1, 2**30 // form.splits, 2**30 - 1)
     b, s, listed_share, length = [
         T.max(T.min(found, limit), 0) for found, limit in zip(row, limits, strict=True)
     ]
     T.device_assert(
         (b == row[0] and s == row[1] and listed_share == row[2] and length == row[3])
-        and T.max(length - 1, 0) // page < most,
+        and T.max(length - 1, 0) // (form.page or 1) < cache.shape[1],
         no_stack_info=True,
     )
     T.assume(b >= 0 and b < batch)
@@ -451,8 +451,7 @@ def gqa_decode(
                 # Who looks pages up and loads them has addresses to keep.
                 T.annotate_producer_reg_dealloc(40)
             own = state_of(form, dtype)
-            room = (most, page) if page else (longest,)
-            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits, *room)
+            b, s, listed_share, length = share_of(form, Lengths, y, z, Q, Table if page else K)
             span = tiles_of(form, s, listed_share, length)
             attend(form, (K, V, Table), Q, own, b, g, s, length, span)
             end_softmax(form, own)

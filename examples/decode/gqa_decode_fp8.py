@@ -174,7 +174,7 @@ def gqa_decode_fp8(
             # One widens while the other one waits for its products or loads.
             T.annotate_min_blocks_per_sm(min_blocks)
             own = state_of(form)
-            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits, longest)
+            b, s, listed_share, length = share_of(form, Lengths, y, z, Q, K)
             scale = scale_K[g] * form.scale
             span = tiles_of(form, s, listed_share, length)
             load_queries(form, Q, own, b, g, place_of_channel)
