@@ -19,11 +19,8 @@ from convolution import Problem, inputs, outputs, relative_error
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import (
-    L2_BYTES_PER_CLOCK,
-    L2_PORT_BYTES_PER_CLOCK,
-    auto_infer_current_arch,
-)
+from tilelang.carver.arch import auto_infer_current_arch
+from tilelang.carver.arch.cuda import L2_BYTES_PER_CLOCK, L2_PORT_BYTES_PER_CLOCK
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     LATENCY_CLOCKS,
@@ -80,7 +77,7 @@ def add_up(partial, total):
         terms, results = T.view(partial, (split, M * N)), T.view(total, (M * N,))
         local = T.alloc_fragment((2048,), T.float32)
         T.clear(local)
-        if auto_infer_current_arch().sm >= 90:
+        if auto_infer_current_arch().has_dependent_launches:
             T.pdl_sync()
         for s in T.serial(split):
             for i in T.Parallel(2048):

@@ -10,7 +10,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import auto_infer_current_arch
+from tilelang.carver.arch import auto_infer_current_arch
 
 LOG2_E = 1.44269504
 IGNORED = -100  # the label of rows that do not count, as in torch
@@ -93,14 +93,17 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
     """The losses (rows,) of Logits (rows, vocabulary), and in their place the gradients of the sum
     of losses times `factor`. Blocks take rows in turn. The first `held` tiles of a row, as many as
     fit, stay in shared memory; a tile that is done with makes room for the next row's. What is
-    behind these is read by threads, and a second time if it is more than `APART` vectors of each.
+    behind these is read by threads, and a second time if it is more than `APART` vectors of each;
+    so is all of a row where it has other than whole 16 bytes, or the chip no cp.async.
     A thread has `parts` vectors of a tile, and a maximum and a sum of its own."""
     rows, blocks = T.dynamic("rows"), processors()
     line = threads * WIDTH  # a vector of each thread
     tile = parts * line
     if held is None:  # cp.async takes rows that are multiples of 16 bytes.
-        room = (auto_infer_current_arch().smem_cap - OTHER_BYTES) // (tile * 2)
-        held = min(vocabulary // tile, room) if vocabulary % WIDTH == 0 else 0
+        chip = auto_infer_current_arch()
+        room = (chip.smem_cap - OTHER_BYTES) // (tile * 2)
+        can_hold = chip.has_async_copies and vocabulary % WIDTH == 0
+        held = min(vocabulary // tile, room) if can_hold else 0
     rest = -(-(vocabulary - held * tile) // line)
     lines = min(rest, APART)
     chunks = -(-rest // max(lines, 1))
