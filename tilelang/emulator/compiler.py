@@ -36,7 +36,7 @@ from tilelang.utils.log import logger
 # Generated code reads shared memory as several types, and its integers wrap, as on the GPU. Sums
 # and products are rounded one by one. Its warnings are not the user's.
 _FLAGS = (
-    *("-std=c++17", "-O2", "-fPIC", "-w"),
+    *("-std=c++17", "-fPIC", "-w"),
     *("-fvisibility=hidden", "-fno-exceptions", "-fno-rtti"),
     *("-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"),
 )
@@ -49,6 +49,8 @@ _GNU_CHECKED_FLAGS = (
     *("--param", "tsan-instrument-func-entry-exit=0"),
     *("-fno-store-merging", "-fno-tree-loop-distribute-patterns"),
 )
+# The emulator itself is compiled once for all programs, and its loops are where launches take long.
+_RUNTIME_LEVEL = "-O2"
 _COMPILER_VARIABLES = (
     *("CPATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH"),
     *("GCC_EXEC_PREFIX", "COMPILER_PATH", "COMPILER_OPTIONS"),
@@ -389,7 +391,8 @@ class _Build:
         self.store = store
         self.version = version
         self.gnu = "Free Software Foundation" in self.version
-        self.command = [*compiler, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
+        level = f"-O{env.TILELANG_EMULATE_OPTIMIZATION}"
+        self.command = [*compiler, level, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
         self.command += [f"-DTL_EMU_CHECKS={checks}", f"-DTL_WARP_THREADS={warp_threads}"]
 
     def parts(self, program: str, name: str) -> dict[str, Any]:
@@ -436,7 +439,7 @@ class _Build:
         if entry is not None:
             _runtimes[key] = entry.files[result.name]
         elif key not in _runtimes:
-            self._run("-c", source, "-o", result)
+            self._run(_RUNTIME_LEVEL, "-c", source, "-o", result)
             _runtimes[key] = result.read_bytes()
             self.store.put(KIND, parts, {result.name: _runtimes[key]})
         result.write_bytes(_runtimes[key])

@@ -83,6 +83,25 @@ def test_programs_of_a_process_share_the_compiled_runtime(tmp_path, monkeypatch)
     assert len([words for words in compiled if "runtime.cc" in str(words)]) == 1
 
 
+@pytest.mark.parametrize("level", ["1", "g"])
+def test_programs_are_built_at_a_level_and_the_runtime_at_its_own(tmp_path, monkeypatch, level):
+    compiled = {}
+    run = compiler._Build._run
+
+    def note(self, *words):
+        run(self, *words)
+        levels = [w for w in map(str, (*self.command, *words)) if w.startswith("-O")]
+        compiled["runtime.cc" if "runtime.cc" in str(words) else "program"] = levels[-1]
+
+    monkeypatch.setattr(compiler._Build, "_run", note)
+    monkeypatch.setattr(compiler, "_runtimes", {})
+    monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", "2")
+    first = build_emulated(SOURCE, NAMES, tmp_path).path
+    monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", level)
+    assert build_emulated(SOURCE, NAMES, tmp_path).path != first
+    assert compiled == {"runtime.cc": "-O2", "program": f"-O{level}"}
+
+
 def test_installations_share_no_programs(monkeypatch, tmp_path, built):
     """Reports know the headers of an installation by their place."""
     copy = shutil.copytree(device_root(), tmp_path / "device")
