@@ -12,9 +12,7 @@ namespace tl {
 
 class NamedBarriers {
  public:
-  /*! `are_there`: whether the target has named barriers. If it has none, refuses (ValueError)
-   * ranges that stand for several warp groups (kInstances). */
-  NamedBarriers(const SyncNode& root, bool are_there, ThreadSubsets* subsets);
+  explicit NamedBarriers(ThreadSubsets* subsets) : subsets_(*subsets) {}
 
   /*! Gives each set of threads a named barrier, and each warp group that meets by itself its own.
    * If there are too few for the warp groups, all threads that run the node meet at one. Refuses
@@ -22,16 +20,12 @@ class NamedBarriers {
   void Assign(SyncNode* root);
 
  private:
-  void NoteInstances(const SyncNode& node, bool are_there);
-  int InstancesOf(const SyncNode& node) const;
   void NoteTaken(const SyncNode& node);
   void AssignSubsets(SyncNode* node);
   int FreeBarrier(const SyncNode& node);
   std::optional<int> FreeBarriers(int count);
 
   ThreadSubsets& subsets_;
-  /*! How many warp groups a range stands for. */
-  std::map<const SyncNode*, int> instances_;
   std::set<int> taken_;
   /*! By the set of threads, and how many warp groups it stands for. */
   std::map<std::pair<int, int>, int> barrier_of_;

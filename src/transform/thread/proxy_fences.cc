@@ -41,8 +41,8 @@ bool CallsAny(const SyncNode& node, std::initializer_list<const char*> ops) {
 /*! Places a fence in front of the barrier; without one, in front of the node. */
 void Fence(const SyncNode& node, const SyncNode* barrier, const SharedAccess& access) {
   auto* place = const_cast<SyncNode*>(barrier ? barrier : &node);
-  place->fence = true;
-  place->tensor_fence |= access.tensor;
+  place->plan->fence = true;
+  place->plan->tensor_fence |= access.tensor;
 }
 
 bool IsInsideAll(const SyncNode& node, const std::vector<const SyncNode*>& regions) {
@@ -102,8 +102,8 @@ void ProxyFences::Place(const SyncNode& node, SyncState* state) {
       for (const SyncNode* barrier : barriers) Fence(node, barrier, *access);
     }
   }
-  if (node.fence || CallsAny(node, {kFenceProxyAsync, kFenceProxyAsyncAll})) {
-    PassFence(node, node.tensor_fence || CallsAny(node, {kFenceProxyAsyncAll}), state);
+  if (node.plan->fence || CallsAny(node, {kFenceProxyAsync, kFenceProxyAsyncAll})) {
+    PassFence(node, node.plan->tensor_fence || CallsAny(node, {kFenceProxyAsyncAll}), state);
   }
   for (const SharedAccess& a : node.accesses) {
     if (!a.async_proxy) {

@@ -51,7 +51,8 @@
  * with mbarriers; in one range, the range's threads order it among themselves. If one of two ranges
  * contains the threads of the other, the threads of the larger one meet, inside of it; the block
  * meets on targets without named barriers. A barrier between ranges that share only some of their
- * threads is one of the block. The ranges run side by side: a barrier for an access in front of
+ * threads is one of the block. A range that stands for several warp groups is one of each
+ * (sync_instances.h). The ranges run side by side: a barrier for an access in front of
  * them stands in front of the first one, not between. A barrier of the block in a role that was the
  * kernel (`tl.warp_role`) becomes one of the role's threads.
  */
@@ -70,6 +71,7 @@
 #include "leaving_threads.h"
 #include "named_barriers.h"
 #include "proxy_fences.h"
+#include "sync_instances.h"
 #include "sync_ranges.h"
 #include "sync_state.h"
 
@@ -90,7 +92,6 @@ class SyncPlanner {
 
   /*! If `places_barriers` is false, only fences are placed: the program has its own order. */
   Stmt Plan(bool places_barriers) {
-    NamedBarriers barriers(*tree_.root, has_subset_barriers_, &subsets_);
     if (places_barriers) {
       marks_ = true;
       SyncState state;
@@ -108,7 +109,7 @@ class SyncPlanner {
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
     MarkBarriersOfRoles(tree_.root.get());
-    barriers.Assign(tree_.root.get());
+    NamedBarriers(&subsets_).Assign(tree_.root.get());
     return WithBarriers(*tree_.root);
   }
 
@@ -131,10 +132,10 @@ class SyncPlanner {
 
   // The visits return false when they have found a conflict.
   bool Visit(const SyncNode& node, SyncState* state) {
-    if (node.mark != Mark::kNone) fences_.NoteBarrier(node, state);
-    if (node.mark == Mark::kBlock) state->pending.clear();
-    if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
-    if (node.mark == Mark::kGroups) OrderInGroups(subsets_.At(&node), state);
+    if (node.plan->mark != Mark::kNone) fences_.NoteBarrier(node, state);
+    if (node.plan->mark == Mark::kBlock) state->pending.clear();
+    if (node.plan->mark == Mark::kSubset) Order(subsets_.At(&node), state);
+    if (node.plan->mark == Mark::kGroups) OrderInGroups(subsets_.At(&node), state);
     if (places_fences_) {
       fences_.Place(node, state);
     } else if (!Check(node, *state)) {
@@ -183,7 +184,7 @@ class SyncPlanner {
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
     return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
-      if (n->is_inert && n->mark == Mark::kNone) return true;
+      if (n->is_inert && n->plan->mark == Mark::kNone) return true;
       return marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state);
     });
   }
@@ -403,8 +404,8 @@ class SyncPlanner {
         (has_subset_barriers_ ? place->groups.Contains(a->groups) : place->groups == a->groups);
     if (SyncNode* end = own ? nullptr : EndOfLargerRange(c.earlier, *place)) {
       // Jumps may leave the range elsewhere.
-      if (end->mark == Mark::kNone && has_subset_barriers_ && subsets_.Meeting(end)) {
-        end->mark = Mark::kSubset;
+      if (end->plan->mark == Mark::kNone && has_subset_barriers_ && subsets_.Meeting(end)) {
+        end->plan->mark = Mark::kSubset;
         return end;
       }
     }
@@ -422,7 +423,8 @@ class SyncPlanner {
       break;
     }
     place = InFrontOfRanges(place, c.earlier);
-    if (place->mark != Mark::kNone && place->mark != Mark::kGroups) {
+    if (place->first_instance) place = place->first_instance;
+    if (place->plan->mark != Mark::kNone && place->plan->mark != Mark::kGroups) {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
@@ -431,16 +433,16 @@ class SyncPlanner {
       LeaveToProgram(c, *regions[0]);
       return c.later->node;
     }
-    const_cast<SyncNode*>(place)->mark = regions.empty()              ? Mark::kBlock
-                                         : MayMeetInGroups(*place, c) ? Mark::kGroups
-                                                                      : Mark::kSubset;
+    place->plan->mark = regions.empty()              ? Mark::kBlock
+                        : MayMeetInGroups(*place, c) ? Mark::kGroups
+                                                     : Mark::kSubset;
     return place;
   }
 
   /*! Whether a barrier of each warp group by itself orders the conflict, and no other conflict has
    * marked a larger barrier here. */
   bool MayMeetInGroups(const SyncNode& place, const Conflict& c) {
-    return place.mark == Mark::kNone && place.range && subsets_.AreWarpGroups(&place) &&
+    return place.plan->mark == Mark::kNone && place.range && subsets_.AreWarpGroups(&place) &&
            !conflict_.MayConflict(*c.earlier.access, *c.later, c.earlier.distance,
                                   SharedConflict::Between::kWarpGroups);
   }
@@ -482,9 +484,9 @@ class SyncPlanner {
   /*! Drops a barrier if the others order everything without it. Only a barrier that was marked
    * later can make it superfluous: one inside of its statement, or one in the same loop. */
   void Prune(SyncNode* node, bool in_loop) {
-    if (node->mark != Mark::kNone && (in_loop || HasMarks(*node))) {
-      const Mark mark = std::exchange(node->mark, Mark::kNone);
-      if (Walk()) node->mark = mark;
+    if (node->plan->mark != Mark::kNone && !node->is_copy && (in_loop || HasMarks(*node))) {
+      const Mark mark = std::exchange(node->plan->mark, Mark::kNone);
+      if (Walk()) node->plan->mark = mark;
     }
     in_loop |= node->kind == Kind::kLoop;
     for (const auto& n : node->body) Prune(n.get(), in_loop);
@@ -494,8 +496,9 @@ class SyncPlanner {
   /*! Whether a node in the bodies of this one has a barrier. */
   static bool HasMarks(const SyncNode& node) {
     const auto any = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(),
-                         [](const auto& n) { return n->mark != Mark::kNone || HasMarks(*n); });
+      return std::any_of(nodes.begin(), nodes.end(), [](const auto& n) {
+        return n->plan->mark != Mark::kNone || HasMarks(*n);
+      });
     };
     return any(node.body) || any(node.otherwise);
   }
@@ -507,7 +510,7 @@ class SyncPlanner {
       if (!meeting || *meeting != subsets_.Meeting(node->range->body.front().get())) {
         RefuseDivergentBarrier(*node);
       }
-      node->mark = Mark::kSubset;
+      node->plan->mark = Mark::kSubset;
     }
     for (const auto& n : node->body) MarkBarriersOfRoles(n.get());
     for (const auto& n : node->otherwise) MarkBarriersOfRoles(n.get());
@@ -535,7 +538,8 @@ class SyncPlanner {
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
   return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
-    return SyncPlanner(GetRef<Stmt>(op), target).Plan(places_barriers);
+    const Stmt kernel = WithAllInstances(GetRef<Stmt>(op), target);
+    return WithOneInstance(SyncPlanner(kernel, target).Plan(places_barriers));
   });
 }
 
