@@ -4,6 +4,7 @@ Tests are about compiling, so kernels are not kept; those of the cache enable it
 builds are.
 """
 
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -91,6 +92,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
     os.environ["TILELANG_VERIFY_IR"] = "1"
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
+    if not config.getoption("--long"):
+        # Most of the tests' time is the building of kernels that run for milliseconds.
+        os.environ.setdefault("TILELANG_EMULATE_OPTIMIZATION", "g")
     forms = config.getoption("--forms") and os.path.abspath(config.getoption("--forms"))
     if forms:
         from tilelang.testing.forms import watch
@@ -110,6 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
         mirror.watch(lambda kernel: record(kernel.artifact, "cuda"))
 
 
+@functools.cache
 def is_quick(path: pathlib.Path) -> bool:
     return any(path.is_relative_to(quick) for quick in QUICK)
 
@@ -137,7 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (config.getoption("--target") or "").startswith("hip"):
         left += listed_in(CUDA_ONLY, items)
     config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in set(left)]
+    gone = set(left)
+    items[:] = [item for item in items if item not in gone]
 
 
 def listed_in(file: pathlib.Path, items: list[pytest.Item]) -> list[pytest.Item]:

@@ -42,7 +42,7 @@
 #include "pipeline_handshakes.h"
 #include "pipeline_hazards.h"
 #include "pipeline_reads.h"
-#include "rename.h"
+#include "../rename.h"
 #include "tile_copies.h"
 #include "versions.h"
 

@@ -30,7 +30,7 @@
 #include "../../tvm/registry.h"
 #include "known_elements.h"
 #include "pipeline.h"
-#include "rename.h"
+#include "../rename.h"
 #include "role_schedule.h"
 #include "role_signals.h"
 #include "versions.h"
