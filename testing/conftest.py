@@ -92,6 +92,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
     os.environ["TILELANG_VERIFY_IR"] = "1"
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
+    # A worker has a core of its own, and those of torch wait for each other by spinning.
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not config.getoption("--long"):
         # Most of the tests' time is the building of kernels that run for milliseconds.
         os.environ.setdefault("TILELANG_EMULATE_OPTIMIZATION", "g")
