@@ -254,14 +254,24 @@ def test_short_caches_of_8_bits_have_one_tile_a_share(draw, monkeypatch, device)
     assert fp8.relative_error([300], 8, 1, 128, device=device, **config) < 2e-3
 
 
-def test_a_row_of_few_weights_is_multiplied_by_threads(draw, monkeypatch, device):
+def row_of_few_weights(draw, columns):
+    row = {"M": 1, "N": 17, "K": columns, "form": "int4"}
+    return draw.draw_products.quantised(row, 2)
+
+
+def test_a_row_of_few_weights_is_multiplied_by_threads(draw, monkeypatch):
     """Where all loads of a warp are under way at once; it has no counters of shares."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    products = draw.draw_products
-    rows = [products.quantised({"M": 1, "N": 17, "K": K, "form": "int4"}, 2) for K in (4096, 4098)]
-    assert [row.config == products.BY_THREADS for row in rows] == [True, False]
-    for config in rows[0].configs:
-        draw.checked(rows[0], rows[0].kernel(config), rows[0].inputs(device), config)
+    by_threads = draw.draw_products.BY_THREADS
+    chosen = [row_of_few_weights(draw, columns).config == by_threads for columns in (4096, 4098)]
+    assert chosen == [True, False]
+
+
+def test_every_schedule_of_a_row_of_few_weights_is_right(draw, monkeypatch, device):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    row = row_of_few_weights(draw, 4096)
+    for config in row.configs:
+        draw.checked(row, row.kernel(config), row.inputs(device), config)
 
 
 def test_configurations_that_scale_sums_have_registers_for_them(draw, monkeypatch):
