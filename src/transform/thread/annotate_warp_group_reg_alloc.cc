@@ -241,8 +241,9 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
              MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
-/*! Registers that a block's threads begin with, if a schedule is to change them; checks that all
- * roles have theirs. */
+/*! Registers that a block's threads begin with, if a schedule changes them; checks that all roles
+ * have theirs. Then every role says its number, also one that keeps what it has: where one does
+ * not, ptxas ignores what the others say (C7507). */
 std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Target& target) {
   const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
   if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
@@ -270,7 +271,8 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Ta
     found += (found.empty() ? "" : ", ") + std::to_string(each) + " for each of " +
              std::to_string(role.range.threads) + " threads of '" + role.name + "'";
   }
-  if (!moves || wanted <= all) return start;
+  if (!moves) return std::nullopt;
+  if (wanted <= all) return start;
   ThrowAt(span, "ValueError",
           "found " + found + ", " + std::to_string(wanted) +
               " registers with those of idle warps, "
@@ -296,8 +298,9 @@ class Annotator : public StmtExprMutator {
                       key == kNoSetMaxNReg;
     if (!ours) return Default<Stmt>(op);
     const Stmt body = Mutate(op->body);
-    if (key == kScheduledRole && start_ && ToInt(op->value)) {
-      return Set(ToInt(op->value), *start_, op->span, body);
+    if (key == kScheduledRole && start_) {
+      const int64_t asked = ToInt(op->value);
+      return Set(asked ? asked : std::min(*start_, kMostRegisters), *start_, op->span, body);
     }
     if (key != kWarpRole || !registers_) return body;
     const bool producer = op->node.cast<String>() == "producer";
@@ -308,8 +311,7 @@ class Annotator : public StmtExprMutator {
 
  private:
   static Stmt Set(int64_t registers, int64_t start, const Span& span, const Stmt& body) {
-    if (registers == start) return body;
-    const char* op = registers < start ? kRegDealloc : kRegAlloc;
+    const char* op = registers <= start ? kRegDealloc : kRegAlloc;
     return MakeSeq({MakeEvaluate(CallOp(op, {MakeInt(registers)}), span), body});
   }
   std::optional<Registers> registers_;

@@ -263,3 +263,24 @@ def test_lengths_of_every_type(device):
     wanted = torch.where(a < 20, a, 3)
     wanted[30:32], wanted[40] = 7, 8
     assert torch.equal(b, wanted.reshape(25, 2).flip(1).reshape(-1) + a)
+
+
+def test_a_quotient_rounded_up_in_int64_has_no_end_of_int32():
+    """In int32 its sum wraps beyond 2**31 - b, as the docstring of T.ceildiv says."""
+    block = 1 << 20
+
+    @T.prim_func
+    def main(C: T.Tensor((2,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            count = T.alloc_var("int32", init=0)
+            C[0] = T.ceildiv(T.cast(n, "int64"), block)
+            for _ in T.serial(T.ceildiv(T.cast(n, "int64"), block)):
+                count += 1
+            C[1] = count
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kernel = tilelang.compile(main)
+    for n in (0, 5, 2**31 - block, 2**31 - block + 1, 2**31 - 1):
+        c = torch.zeros(2, dtype=torch.int32, device=device)
+        kernel(c, n)
+        assert c.tolist() == [-(-n // block)] * 2
