@@ -19,7 +19,8 @@
  * multiprocessor has room for, with a warning. ptxas ignores a number that asks for more threads
  * than a multiprocessor has. Beyond what shared memory has room for, fewer registers do not admit
  * more blocks. Within the limit, a role always has registers left. Refuses (ValueError): numbers of
- * the program that need more registers than there are. Warns of numbers without an effect.
+ * the program that need more registers than there are, those of T.set_max_nreg among them, for
+ * which a warp group would wait for ever (held_registers.h). Warns of numbers without an effect.
  */
 #include <algorithm>
 #include <map>
@@ -37,6 +38,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "held_registers.h"
 
 namespace tl {
 namespace {
@@ -241,6 +243,13 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
              MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
+/*! Registers that a thread begins with where `blocks` share a multiprocessor: what ptxas gives by
+ * __launch_bounds__. A warp has whole units of kRegisterStep. */
+int64_t StartOf(int64_t threads, int64_t blocks) {
+  const int64_t each = kRegistersOfSm / blocks / threads;
+  return std::min(kRegistersOfThread + 1, each / kRegisterStep * kRegisterStep);
+}
+
 /*! Registers that a block's threads begin with, if a schedule changes them; checks that all roles
  * have theirs. Then every role says its number, also one that keeps what it has: where one does
  * not, ptxas ignores what the others say (C7507). */
@@ -257,10 +266,7 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Ta
   }
   const int64_t blocks = k.min_blocks.value_or(1);
   const int64_t all = RegistersAtStart(k.threads, blocks);
-  // What ptxas gives by __launch_bounds__; a warp has whole units of kRegisterStep.
-  const int64_t each_block = kRegistersOfSm / blocks / k.threads;
-  const int64_t start =
-      std::min(kRegistersOfThread + 1, each_block / kRegisterStep * kRegisterStep);
+  const int64_t start = StartOf(k.threads, blocks);
   int64_t wanted = k.threads * start;
   bool moves = false;
   std::string found;
@@ -353,6 +359,8 @@ Stmt Annotate(const Stmt& kernel, const Target& target) {
     registers = Choose(k, target);
   }
   const Stmt launch = Annotator(registers, start, k.min_blocks).Mutate(kernel);
+  const int64_t blocks = k.min_blocks.value_or(registers ? registers->blocks : 1);
+  if (target.Has(Feature::kSetMaxNReg)) RefuseEndlessWaits(launch, StartOf(k.threads, blocks));
   if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
   return Inside(launch, [&](const Stmt& body) {
     return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);
