@@ -37,12 +37,6 @@ class TracedCode:
         return types.FunctionType(self.code, function.__globals__, function.__name__, None, closure)
 
 
-def definition_span(function: types.FunctionType) -> ir.Span:
-    """Return the place of a function's definition, without reading its source."""
-    line = function.__code__.co_firstlineno
-    return ir.Span(ir.SourceName(function.__code__.co_filename), line, line, 1, 1)
-
-
 def traced_code(function: Any) -> TracedCode:
     """Return the rewritten code of ``function``; the same source is rewritten once.
 

@@ -95,6 +95,9 @@ class StepReader : public StmtExprVisitor {
   int unsure_ = 0;
 };
 
+/*! A program that takes turns so often is let pass: each order of a few groups' steps is tried. */
+constexpr size_t kMostStates = 1 << 14;
+
 /*! The groups of a block on their way through their steps. */
 class Block {
  public:
@@ -109,6 +112,7 @@ class Block {
     GoOn();
     if (IsAtEnd()) return true;
     if (!seen_.insert(at_).second) return false;
+    if (seen_.size() > kMostStates) return true;
     std::optional<std::pair<std::vector<size_t>, std::vector<int64_t>>> end;
     for (size_t g = 0; g < at_.size(); ++g) {
       if (at_[g] == steps_[g].size() || !Fits(g)) continue;
