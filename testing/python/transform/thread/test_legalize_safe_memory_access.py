@@ -213,3 +213,25 @@ def test_condition_with_a_shuffled_index(device):
     A = torch.arange(1, 17, dtype=torch.int32, device=device)
     wanted = [1 if 8 <= (tx ^ 16) - 8 < 16 else -1 for tx in range(64)]
     assert run_of_64(store_where, 64, A, device) == wanted
+
+
+@pytest.mark.parametrize(
+    ("lanes", "operand", "load"),
+    [
+        (32, lambda tx: tx % 8, "A[i]"),
+        (8, lambda tx: tx, "0 <= i && i < 8 ? A[i] : 0"),
+    ],
+)
+def test_bounds_of_shuffles(lanes, operand, load):
+    """What the operand's form says holds in all lanes, what a branch says in its own alone."""
+
+    @TL.prim_func
+    def main(A: TL.Tensor((8,), "int32"), B: TL.Tensor((64,), "int32")):
+        with TL.Kernel(1, threads=64):
+            tx = TL.get_thread_binding()
+            if tx < lanes:
+                i = TL.shfl_xor(operand(tx), 4, mask=(1 << lanes) - 1)
+                B[tx] = A[i]
+
+    source = tilelang.compile(main, execution_backend="emulate").get_kernel_source()
+    assert f"B[tx] = {load};" in source
