@@ -50,7 +50,7 @@ def roots_of(gates, roots):
 def sharing(blocks):
     """How many blocks of a head are a cluster and share its tiles: on chips that have clusters, the
     most that divide them, up to eight."""
-    if blocks == 1 or auto_infer_current_arch().sm < 90:
+    if blocks == 1 or not auto_infer_current_arch().has_clusters:
         return 1
     return max(count for count in range(1, 9) if blocks % count == 0)
 

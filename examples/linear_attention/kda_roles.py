@@ -23,8 +23,9 @@ COLUMNS = 64
 SLOTS = 2
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 ROWS = T.GemmWarpPolicy.FullRow
-# Registers of a thread of each kind.
-CHAIN, PREPARE = 160, 96
+# Registers of a thread that goes from chunk to chunk and of one that prepares, by the number of
+# groups that go.
+REGISTERS = {1: (176, 160), 2: (160, 96)}
 
 
 @T.macro
@@ -98,11 +99,11 @@ def prepare(slots, s, blocks, beta, load_next):
     product = T.alloc_fragment((chunk, chunk), "float32")
     whole = T.alloc_fragment((chunk, chunk), "float16")
     left = T.alloc_fragment((chunk, chunk), "bfloat16")
+    # In front of the product: beside it, what addresses the requests would be spilled.
+    load_next()
     T.wgmma_gemm(
         *(slots.k[s, :, :], columns, product), transpose_B=True, policy=ROWS, clear_accum=True
     )
-    # Beside the product.
-    load_next()
     T.wait_wgmma(0)
     for i, j in T.Parallel(chunk, chunk):
         product[i, j] = T.if_then_else(i > j, -beta[s, i] * product[i, j], 0)
@@ -300,7 +301,7 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
             blocks = T.alloc_shared((SLOTS, chunk, BLOCK), "float32")
             beta, ahead = [T.alloc_shared((SLOTS, chunk), "float32") for _ in range(2)]
             with T.ws(groups, groups + 1, each=True) as s:
-                T.set_max_nreg(PREPARE, False)
+                T.set_max_nreg(REGISTERS[groups][1], False)
                 if s == 0:
                     load_rows((K, Q, Gate), raw, h, 0, chunks)
                 T.async_copy(Beta[s * chunk : (s + 1) * chunk, h], ahead[s, :])
@@ -322,7 +323,7 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
                     prepare(slots, s, blocks, beta, following)
                 T.ptx_wait_group(0)
             with T.ws(*range(groups)):
-                T.set_max_nreg(CHAIN, True)
+                T.set_max_nreg(REGISTERS[groups][0], True)
                 state = T.alloc_fragment((columns, d_key), "float32")
                 first = bx * columns
                 load = partial(load_values, V, values, values_full, values_free, h, first)
