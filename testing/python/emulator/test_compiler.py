@@ -84,8 +84,7 @@ def test_programs_of_a_process_share_the_compiled_runtime(tmp_path, monkeypatch)
     assert len([words for words in compiled if "runtime.cc" in str(words)]) == 1
 
 
-@pytest.mark.parametrize("level", ["1", "g"])
-def test_programs_are_built_at_a_level_and_the_runtime_at_its_own(tmp_path, monkeypatch, level):
+def test_programs_are_built_at_a_level_and_the_runtime_at_its_own(tmp_path, monkeypatch):
     compiled = {}
     run = compiler._Build._run
 
@@ -96,11 +95,9 @@ def test_programs_are_built_at_a_level_and_the_runtime_at_its_own(tmp_path, monk
 
     monkeypatch.setattr(compiler._Build, "_run", note)
     monkeypatch.setattr(compiler, "_runtimes", {})
-    monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", "2")
-    first = build_emulated(SOURCE, NAMES, tmp_path).path
-    monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", level)
-    assert build_emulated(SOURCE, NAMES, tmp_path).path != first
-    assert compiled == {"runtime.cc": "-O2", "program": f"-O{level}"}
+    monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", "1")
+    build_emulated(SOURCE, NAMES, tmp_path)
+    assert compiled == {"runtime.cc": "-O2", "program": "-O1"}
 
 
 def test_the_third_program_reads_the_common_header_precompiled(tmp_path, monkeypatch):
@@ -120,7 +117,7 @@ def test_the_third_program_reads_the_common_header_precompiled(tmp_path, monkeyp
     monkeypatch.setattr(compiler, "_built", collections.Counter())
     for n in range(4):
         source = SOURCE.replace("*= 2", f"*= {n}")
-        module = build_emulated(source, NAMES, tmp_path, frozenset({"bounds"}))
+        module = build_emulated(source, NAMES, tmp_path)
         values = (ctypes.c_int * 1)(7)
         pointer = ctypes.c_void_p(ctypes.addressof(values))
         module.launch("double_kernel", (1, 1, 1), (1, 1, 1), 0, [pointer])
