@@ -268,7 +268,7 @@ def states(heads, d_key=128, d_value=COLUMNS):
 
 # The reverse order. Warps of each role, and registers of a thread.
 REVERSE_WARPS = {"keys": 4, "queries": 4, "chain": 8}
-REVERSE_REGISTERS = {"keys": 128, "queries": 96, "chain": 144}
+REVERSE_REGISTERS = {"keys": 112, "queries": 104, "chain": 144}
 
 
 def reverse_schedule():
@@ -514,14 +514,13 @@ def sum_rows(k, slot, gradient, sums):
 
 @T.macro
 def of_state_behind(s, tiles, passed, column):
-    """What dk has of the state behind the chunk and of dP, all that waits for no dv."""
+    """What dk has of the state behind the chunk and of dP."""
     slot = s % 2
-    T.mbarrier_wait_parity(tiles.updates_full, s % 2)
     T.mbarrier_wait_parity(passed.d_state_full, s % 2)
     T.wgmma_gemm(tiles.updates, passed.d_state, column, policy=ROWS, clear_accum=True)
-    T.mbarrier_wait_parity(tiles.rows_full[slot], s // 2 % 2)
     T.wait_wgmma(0)
     arrive(passed.d_state_free)
+    arrive(tiles.updates_free)
     for i, d in T.Parallel(*column.shape):
         column[i, d] *= T.exp2(tiles.gates[slot, 0, CHUNK - 1] - tiles.gates[slot, 0, i])
     T.mbarrier_wait_parity(passed.d_weights_full, s % 2)
@@ -542,8 +541,6 @@ def find_slopes(s, h, n, results, tiles, passed, slopes):
     )
     T.copy(passed.right, dV[rows, h, :])
     T.wait_wgmma(0)
-    arrive(passed.d_weights_free)
-    arrive(tiles.updates_free)
     for i, j in T.Parallel(CHUNK, CHUNK):
         diagonal[i, j] = T.if_then_else(i == j, scores[i, j], 0)
     T.reduce_sum(diagonal, d_beta, dim=1)
@@ -575,6 +572,7 @@ def of_dv(s, tiles, passed, slopes, column, of_column):
             right[i, d] *= T.cast(-T.exp2(tiles.gates[slot, 0, i]), "bfloat16")
         T.wgmma_gemm(right, tiles.state[here, :], column, policy=ROWS)
         T.wait_wgmma(0)
+    arrive(passed.d_weights_free)
 
 
 @T.macro
@@ -592,12 +590,14 @@ def of_keys(chunks, h, tensors, results, tiles, passed):
         load_tile(State[last, h, :, :], tiles.state, tiles.state_full, tiles.state_free, 0)
     for s in T.serial(chunks):
         n, slot = chunks - 1 - s, s % 2
-        of_state_behind(s, tiles, passed, column)
+        T.mbarrier_wait_parity(tiles.rows_full[slot], s // 2 % 2)
+        T.mbarrier_wait_parity(tiles.updates_full, s % 2)
         # The last dk has left the place of the next rows.
         T.tma_store_wait()
         if s + 1 < chunks:
             load_chunk(rows_of, tiles, h, n - 1, s + 1)
         find_slopes(s, h, n, (dV, dBeta), tiles, passed, slopes)
+        of_state_behind(s, tiles, passed, column)
         if s + 1 < chunks:
             load_tile(
                 *(Updates[n - 1, h, :, :], tiles.updates),
