@@ -99,6 +99,14 @@ def long(M, N, K):
     return found
 
 
+def has_sums(config):
+    """Has a thread registers for the sums of parts, too? Where 128 rows of two blocks share a
+    multiprocessor it has 80, and ptxas else lets all products wait for each other (C7512)."""
+    m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
+    used = m // 2 * (1 + config.get("parts", 1)) + k // 4
+    return used <= (80 if n == 128 and config.get("min_blocks") == 2 else 128)
+
+
 def short(M, N, K, form):
     """Of a few rows of A, in one tile of as many columns of the instruction. Several blocks of them
     share a multiprocessor, whose threads unpack while others wait."""
@@ -123,7 +131,7 @@ def short(M, N, K, form):
                     found.append(config)
                     break
     if form == "int4" and columns <= 32:
-        found += [{**config, "scale_sums": True} for config in found]
+        found += [{**config, "scale_sums": True} for config in found if has_sums(config)]
     return found + [{**config, "apart": True} for config in found if config["split"] > 1]
 
 

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import tilelang.language as T
 from tilelang.carver import FlashAttentionTemplate
-from tilelang.carver.arch.cuda import auto_infer_current_arch
+from tilelang.carver.arch import auto_infer_current_arch
 from tilelang.carver.cost import BANDWIDTH_SHARE, LATENCY_CLOCKS, together
 
 HALVES = (T.float16, T.bfloat16)

@@ -14,9 +14,7 @@ from gemm_fp8 import scaled_mm
 
 import tilelang.language as T
 from tilelang.carver import MatmulTemplate, schedules_of
-from tilelang.carver.arch.cuda import (
-    auto_infer_current_arch,
-)
+from tilelang.carver.arch import auto_infer_current_arch
 from tilelang.carver.cost import (
     Product,
     Tiling,

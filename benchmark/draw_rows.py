@@ -8,7 +8,7 @@ from common import Row, example, norm_error
 from draw_family import Family, best
 
 import tilelang.language as T
-from tilelang.carver.arch.cuda import auto_infer_current_arch
+from tilelang.carver.arch import auto_infer_current_arch
 from tilelang.carver.cost import BANDWIDTH_SHARE, LATENCY_CLOCKS
 
 MOST_BYTES, LEAST_BYTES = 2.0**31, 2.0**21

@@ -148,8 +148,8 @@ def delta_rule(channels: bool) -> Program:
         sources = [
             *(own.kda, own.Slots.__init__, own.Rows.__init__, own.arrive, own.load_rows),
             *(own.load_values, own.follow, own.decay_half, own.decay_rows, own.prepare),
-            *(own.update, own.step, own.store_columns),
-            *(rule.invert, rule.invert_blocks, rule.join_blocks),
+            *(own.join_decays, own.update, own.step, own.store_columns),
+            *(rule.invert, rule.invert_blocks, rule.join_below),
         ]
     else:
         program = own.delta_rule_by_roles
@@ -158,7 +158,7 @@ def delta_rule(channels: bool) -> Program:
             *(own.arrive, own.load_rows, own.load_values, own.multiply, own.weigh),
             *(own.corrections, own.keep, own.prepare),
             *(own.update, own.begin_output, own.end_output, own.chain),
-            *(rule.invert, rule.invert_blocks, rule.join_blocks),
+            *(rule.invert, rule.invert_blocks, rule.join_below),
         ]
     return Program(
         "KDA" if channels else "gated delta rule",

@@ -26,6 +26,13 @@ def spread(total: int, parts: int) -> list[int]:
     return [end - begin for begin, end in itertools.pairwise([0, *ends])]
 
 
+def decoding(own) -> list:
+    """What kernels of decoding are made of."""
+    ends = [own.begin_softmax, own.end_softmax, own.leave_result, own.leave_share]
+    steps = [own.online_softmax, own.step, own.attend, own.load_queries]
+    return [own.state_of, own.share_of, own.tiles_of, *steps, *ends]
+
+
 def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
     own, heads, key_heads, dim = example("gqa_decode"), 32, 8, 128
     page = 64 if pages else None
@@ -62,7 +69,7 @@ def gqa_decode(pages: bool = False, window: int | None = None) -> Program:
     name = "GQA decode, pages of 64" if pages else "GQA decode"
     return Program(
         name if window is None else f"{name}, window {window}, sinks",
-        [own.combine, own.online_softmax, own.step, own.gqa_decode],
+        [own.combine, own.load, *decoding(own), own.gqa_decode],
         [part],
         case,
         {"batch": 2, "length": 200},
@@ -96,7 +103,7 @@ def gqa_decode_fp8() -> Program:
 
     return Program(
         "GQA decode, 8-bit cache",
-        [own.online_softmax, own.step, own.gqa_decode_fp8],
+        [*decoding(own), own.gqa_decode_fp8],
         [part],
         case,
         {"batch": 2, "length": 200},

@@ -4,6 +4,7 @@ Tests are about compiling, so kernels are not kept; those of the cache enable it
 builds are.
 """
 
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -12,8 +13,10 @@ import logging
 import os
 import pathlib
 import re
+import resource
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -69,6 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seeds", type=int, default=0, help="random schedules of each launch")
     parser.addoption("--target", help="for kernels that name none, such as `hip -mcpu=gfx942`")
     parser.addoption("--screenshots", help="folder for pictures of the tools' pages")
+    parser.addoption("--cpu", help="file to which the CPU seconds of each test are added")
     parser.addoption("--long", action="store_true", help=f"also the tests of {LONG.name}")
 
 
@@ -91,6 +95,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
     os.environ["TILELANG_VERIFY_IR"] = "1"
     os.environ.setdefault("TILELANG_EMULATE_CHECKS", "1")
+    # A worker has a core of its own, and those of torch wait for each other by spinning.
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if not config.getoption("--long"):
+        # Most of the tests' time is the building of kernels that run for milliseconds.
+        os.environ.setdefault("TILELANG_EMULATE_OPTIMIZATION", "g")
     forms = config.getoption("--forms") and os.path.abspath(config.getoption("--forms"))
     if forms:
         from tilelang.testing.forms import watch
@@ -110,6 +120,25 @@ def pytest_configure(config: pytest.Config) -> None:
         mirror.watch(lambda kernel: record(kernel.artifact, "cuda"))
 
 
+def cpu_seconds() -> float:
+    """Of this process, and of those that it has started and that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """With ``--cpu``, a line of each test with its setup and teardown."""
+    before = cpu_seconds()
+    result = yield
+    file = item.config.getoption("--cpu")
+    if file:
+        with (item.config.rootpath / file).open("a") as lines:
+            lines.write(f"{cpu_seconds() - before:.3f} {item.nodeid}\n")
+    return result
+
+
+@functools.cache
 def is_quick(path: pathlib.Path) -> bool:
     return any(path.is_relative_to(quick) for quick in QUICK)
 
@@ -137,7 +166,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if (config.getoption("--target") or "").startswith("hip"):
         left += listed_in(CUDA_ONLY, items)
     config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in set(left)]
+    gone = set(left)
+    items[:] = [item for item in items if item not in gone]
 
 
 def listed_in(file: pathlib.Path, items: list[pytest.Item]) -> list[pytest.Item]:

@@ -14,6 +14,7 @@ LOG2_E = 1.44269504
 # The score of what is no key: finite, because a row may have no keys in a tile, and a power of two,
 # so that its product with the scale is exact, rounded before the maximum is subtracted or not.
 NO_KEY = -(2.0**100)
+ROWS = T.GemmWarpPolicy.FullRow  # a warp has all keys of its rows
 
 
 def processors():
@@ -49,6 +50,59 @@ def online_softmax(scores, out, row_max, row_sum, scale):
     if out is not None:
         for i, j in T.Parallel(*out.shape):
             out[i, j] = out[i, j] * rescale[i]
+
+
+@T.macro
+def mask(scores, step, here, first, length, causal, block=1):
+    """Leave out keys, of which `here` is the tile's first, that are behind the end, or with
+    `causal` behind the row's block of `block` positions; `first` is the tile's first row."""
+    # Where some row sees only a part of the tile: behind the last key of the first row.
+    if here + scores.shape[1] > (first // block * block + block - 1 if causal else length):
+        for i, j in T.Parallel(*scores.shape):
+            block_end = ((first + i) // block + 1) * block
+            end = T.min(length, block_end) if causal else length
+            scores[i, j] = T.if_then_else(here + j < end, scores[i, j], NO_KEY)
+
+
+@T.macro
+def attend(Q_tile, K, V, origin, head, steps, tiles, state, scale, num_stages, mask, seen):
+    """Attention of a tile of rows to `steps` tiles of keys, which begin at `origin` in K and V:
+    `state` becomes the weighted sums of values, the maxima of scores and the sums of weights.
+    `mask`, called with what is `seen`, leaves out scores."""
+    K_shared, V_shared, scores, weights = tiles
+    out, row_max, row_sum = state
+    *batch, start = origin
+    block_N = K_shared.shape[0]
+    T.clear(out)
+    T.clear(row_sum)
+    T.fill(row_max, -T.infinity(T.float32))
+    for step in T.Pipelined(steps, num_stages=num_stages):
+        # From the last keys on, so that masks stand in front of the loop.
+        here = (steps - 1 - step) * block_N
+        keys = (*batch, slice(start + here, start + here + block_N), head, slice(None))
+        T.copy(K[keys], K_shared)
+        T.gemm(Q_tile, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True)
+        mask(scores, step, here, *seen)
+        online_softmax(scores, out, row_max, row_sum, scale)
+        T.copy(scores, weights)
+        T.copy(V[keys], V_shared)
+        T.gemm(weights, V_shared, out, policy=ROWS)
+
+
+@T.macro
+def store(state, out_shared, Output, LogSum, batch, head, first, scale):
+    """The results of a tile of rows, and if there is a `LogSum`, the logarithms of their sums."""
+    out, row_max, row_sum = state
+    (rows, dim), part = out.shape, out_shared.shape[1]
+    for i, j in T.Parallel(rows, dim):
+        out[i, j] = out[i, j] / row_sum[i]
+    for here in [slice(c, c + part) for c in range(0, int(dim), int(part))]:
+        T.copy(out[:, here], out_shared)
+        T.copy(out_shared, Output[batch, first : first + rows, head, here])
+    if LogSum is not None:
+        for i in T.Parallel(rows):
+            row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+        T.copy(row_sum, LogSum[batch, head, first : first + rows])
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -91,8 +145,6 @@ def flash_attention(
     value_shape, out_shape = (*key_shape[:3], value_dim), (*shape[:3], value_dim)
     scale = LOG2_E / dim**0.5
     blocks, row_tiles = processors(), -(-length // block_M)
-    part = value_dim // out_parts
-    columns = [slice(first, first + part) for first in range(0, value_dim, part)]
 
     @T.prim_func
     def main(
@@ -112,8 +164,8 @@ def flash_attention(
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, value_dim), T.float32)
-            row_max = T.alloc_fragment((block_M,), T.float32)
-            row_sum = T.alloc_fragment((block_M,), T.float32)
+            row_max, row_sum = (T.alloc_fragment((block_M,), T.float32) for _ in range(2))
+            state = out, row_max, row_sum
 
             domain = [batch, heads, row_tiles]
             for bz, by, bx in T.Persistent(domain, blocks, block, row_tiles, counter=counter):
@@ -123,45 +175,15 @@ def flash_attention(
                 T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
                 if hold_Q:
                     T.copy(Q_shared, Q_tile)
-                T.clear(out)
-                T.clear(row_sum)
-                T.fill(row_max, -T.infinity(T.float32))
-                # The first row's last key, and where the last row's keys end.
-                seen = first // causal_block * causal_block + causal_block - 1
+                # Where the last row's keys end.
                 last = T.ceildiv(first + block_M, causal_block) * causal_block
-                tiles = T.ceildiv(T.min(length, last) if causal else length, block_N)
-                for step in T.Pipelined(tiles, num_stages=num_stages):
-                    # From the last keys on, so that masks stand in front of the loop.
-                    k = tiles - 1 - step
-                    T.copy(K[bz, k * block_N : (k + 1) * block_N, head, :], K_shared)
-                    T.gemm(
-                        Q_tile,
-                        K_shared,
-                        scores,
-                        transpose_B=True,
-                        policy=T.GemmWarpPolicy.FullRow,
-                        clear_accum=True,
-                    )
-                    # Tiles that some row has only a part of.
-                    if (k + 1) * block_N > (seen if causal else length):
-                        for i, j in T.Parallel(block_M, block_N):
-                            block_end = ((first + i) // causal_block + 1) * causal_block
-                            end = T.min(length, block_end) if causal else length
-                            key = k * block_N + j
-                            scores[i, j] = T.if_then_else(key < end, scores[i, j], NO_KEY)
-                    online_softmax(scores, out, row_max, row_sum, scale)
-                    T.copy(scores, weights)
-                    T.copy(V[bz, k * block_N : (k + 1) * block_N, head, :], V_shared)
-                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
-                for i, j in T.Parallel(block_M, value_dim):
-                    out[i, j] = out[i, j] / row_sum[i]
-                for here in columns:
-                    T.copy(out[:, here], out_shared)
-                    T.copy(out_shared, Output[bz, first : first + block_M, by, here])
-                if log_sum:
-                    for i in T.Parallel(block_M):
-                        row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
-                    T.copy(row_sum, LogSum[bz, by, first : first + block_M])
+                steps = T.ceildiv(T.min(length, last) if causal else length, block_N)
+                attend(
+                    *(Q_tile, K, V, (bz, 0), head, steps),
+                    *((K_shared, V_shared, scores, weights), state),
+                    *(scale, num_stages, mask, (first, length, causal, causal_block)),
+                )
+                store(state, out_shared, Output, LogSum, bz, by, first, scale)
         return (Output, LogSum) if log_sum else Output
 
     return main

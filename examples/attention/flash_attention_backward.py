@@ -7,7 +7,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from flash_attention import LOG2_E, flash_attention, inputs, new_counter, reference
+from flash_attention import LOG2_E, ROWS, flash_attention, inputs, new_counter, reference
 
 import tilelang
 import tilelang.language as T
@@ -67,6 +67,26 @@ OVERLAP = {
 }
 
 
+@T.macro
+def weigh(weights, log_sum, here, first, length, causal, scale):
+    """The scores of keys from `here` on and queries from `first` on become weights."""
+    for i, j in T.Parallel(*weights.shape):
+        seen = i <= first - here + j if causal else here + i < length
+        weights[i, j] = T.if_then_else(seen, T.exp2(weights[i, j] * scale - log_sum[j]), 0)
+
+
+@T.macro
+def store(dK_local, dV_local, K_shared, V_shared, dK, dV, head, batch, here):
+    """The gradients of keys from `here` on, through the memory of the keys and the values."""
+    block_N, dim = dK_local.shape
+    for i, j in T.Parallel(block_N, dim):
+        dK_local[i, j] = dK_local[i, j] * int(dim) ** -0.5
+    T.copy(dV_local, V_shared)
+    T.copy(dK_local, K_shared)
+    T.copy(V_shared, dV[batch, here : here + block_N, head, :])
+    T.copy(K_shared, dK[batch, here : here + block_N, head, :])
+
+
 @tilelang.jit(pass_configs=FAST_MATH)
 def gradients(
     batch,
@@ -83,11 +103,10 @@ def gradients(
     by_tma=False,
 ):
     """dK and dV; dQ * sqrt(dim) is added to the last argument, in float32. Rows of LogSum and Delta
-    are filled up to padded(length) with zeros. A block has `block_N`
-    keys and goes through the queries. With S^T = K Q^T, P^T = exp(S^T - LogSum) and
-    dS = P * (dO V^T - Delta): dV = P^T dO, dK = dS^T Q / sqrt(dim), dQ = dS K / sqrt(dim). With
-    `overlap`, products of two iterations run at a time; with `by_tma`, which sm_90 has, a tile of
-    dQ is added in one operation."""
+    are filled up to padded(length) with zeros. A block has `block_N` keys and goes through the
+    queries. With S^T = K Q^T, P^T = exp(S^T - LogSum) and dS = P * (dO V^T - Delta): dV = P^T dO,
+    dK = dS^T Q / sqrt(dim), dQ = dS K / sqrt(dim). With `overlap`, products of two iterations run
+    at a time; with `by_tma`, which sm_90 has, a tile of dQ is added in one operation."""
     shape, row_shape = (batch, length, heads, dim), (batch, heads, padded(length))
     scale = LOG2_E / dim**0.5
     schedule = OVERLAP if overlap else {}
@@ -119,43 +138,33 @@ def gradients(
             dV_local = T.alloc_fragment((block_N, dim), T.float32)
             dQ_local = T.alloc_fragment((block_M, dim), T.float32)
             dQ_shared = T.alloc_shared((block_M, dim), T.float32)
-            rows = T.GemmWarpPolicy.FullRow
 
-            T.copy(K[bz, bx * block_N : (bx + 1) * block_N, by, :], K_shared)
-            T.copy(V[bz, bx * block_N : (bx + 1) * block_N, by, :], V_shared)
+            here = bx * block_N
+            T.copy(K[bz, here : here + block_N, by, :], K_shared)
+            T.copy(V[bz, here : here + block_N, by, :], V_shared)
             T.clear(dK_local)
             T.clear(dV_local)
-            here = bx * block_N
             before = here // block_M if causal else 0
             steps = T.ceildiv(length, block_M) - before
             for step in T.Pipelined(steps, num_stages=num_stages, **schedule):
                 first = (before + step) * block_M
                 T.copy(Q[bz, first : first + block_M, by, :], Q_shared)
                 T.copy(LogSum[bz, by, first : first + block_M], log_sum)
-                T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=rows, clear_accum=True)
+                T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=ROWS, clear_accum=True)
                 T.copy(dO[bz, first : first + block_M, by, :], dO_shared)
                 T.copy(Delta[bz, by, first : first + block_M], delta)
-                T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=rows, clear_accum=True)
-                for i, j in T.Parallel(block_N, block_M):
-                    seen = i <= first - here + j if causal else here + i < length
-                    weights[i, j] = T.if_then_else(
-                        seen, T.exp2(weights[i, j] * scale - log_sum[j]), 0
-                    )
+                T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
+                weigh(weights, log_sum, here, first, length, causal, scale)
                 for i, j in T.Parallel(block_N, block_M):
                     slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[j])
                 T.copy(slope_cast, slope_shared)
                 T.copy(weights, weights_cast)
-                T.gemm(weights_cast, dO_shared, dV_local, policy=rows)
-                T.gemm(slope_shared, Q_shared, dK_local, policy=rows)
+                T.gemm(weights_cast, dO_shared, dV_local, policy=ROWS)
+                T.gemm(slope_shared, Q_shared, dK_local, policy=ROWS)
                 T.gemm(slope_shared, K_shared, dQ_local, transpose_A=True, clear_accum=True)
                 T.copy(dQ_local, dQ_shared)
                 T.atomic_add(dQ[bz, first : first + block_M, by, :], dQ_shared, use_tma=by_tma)
-            for i, j in T.Parallel(block_N, dim):
-                dK_local[i, j] = dK_local[i, j] * dim**-0.5
-            T.copy(dV_local, V_shared)
-            T.copy(dK_local, K_shared)
-            T.copy(V_shared, dV[bz, bx * block_N : (bx + 1) * block_N, by, :])
-            T.copy(K_shared, dK[bz, bx * block_N : (bx + 1) * block_N, by, :])
+            store(dK_local, dV_local, K_shared, V_shared, dK, dV, by, bz, here)
         return dK, dV
 
     return main

@@ -10,15 +10,26 @@ import torch
 from flash_attention import (
     LOG2_E,
     NO_KEY,
+    attend,
     check_heads,
     new_counter,
-    online_softmax,
     processors,
     reference,
 )
 
 import tilelang
 import tilelang.language as T
+
+
+@T.macro
+def mask_last(scores, step, here, masked, first, length, causal):
+    """Leave out, in the first `masked` steps, which are the last tiles of keys, those behind the
+    row's own, or the sequence's end."""
+    if step < masked:
+        for i, j in T.Parallel(*scores.shape):
+            # Rows behind the end are nobody's.
+            end = first + i + 1 if causal else length
+            scores[i, j] = T.if_then_else(here + j < end, scores[i, j], NO_KEY)
 
 
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
@@ -78,30 +89,11 @@ def flash_attention_varlen(
                 T.assume(0 <= first < length)
                 steps = T.ceildiv(T.min(length, first + block_M) if causal else length, block_N)
                 T.copy(Q[start + first : start + first + block_M, by, :], Q_shared)
-                T.clear(out)
-                T.clear(row_sum)
-                T.fill(row_max, -T.infinity(T.float32))
-                for step in T.Pipelined(steps, num_stages=num_stages):
-                    # From the last keys on, so that masks stand in front of the loop.
-                    key = (steps - 1 - step) * block_N
-                    T.copy(K[start + key : start + key + block_N, head, :], K_shared)
-                    T.gemm(
-                        Q_shared,
-                        K_shared,
-                        scores,
-                        transpose_B=True,
-                        policy=T.GemmWarpPolicy.FullRow,
-                        clear_accum=True,
-                    )
-                    if step < masked:
-                        for i, j in T.Parallel(block_M, block_N):
-                            # Rows behind the end are nobody's.
-                            end = first + i + 1 if causal else length
-                            scores[i, j] = T.if_then_else(key + j < end, scores[i, j], NO_KEY)
-                    online_softmax(scores, out, row_max, row_sum, scale)
-                    T.copy(scores, weights)
-                    T.copy(V[start + key : start + key + block_N, head, :], V_shared)
-                    T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+                attend(
+                    *(Q_shared, K, V, (start,), head, steps),
+                    *((K_shared, V_shared, scores, weights), (out, row_max, row_sum)),
+                    *(scale, num_stages, mask_last, (masked, first, length, causal)),
+                )
                 for i, j in T.Parallel(block_M, dim):
                     out[i, j] = out[i, j] / row_sum[i]
                 # Rows are stored as a whole, and asked once whether they are of the sequence.

@@ -8,13 +8,14 @@ import argparse
 import math
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, check_heads, inputs, online_softmax, processors
+from flash_attention import LOG2_E, NO_KEY, ROWS, check_heads, inputs, online_softmax, processors
 from flash_attention_backward import FAST_MATH
 
 import tilelang
 import tilelang.language as T
 
-ROWS = T.GemmWarpPolicy.FullRow
+# Of a product of which both operands have elements of a head side by side.
+OF_HEADS = {"transpose_B": True, "policy": ROWS, "clear_accum": True}
 
 
 @T.macro
@@ -59,6 +60,14 @@ def put_rows(tensor, values, batch, head, first, packed):
     for i in T.Parallel(values.shape[0]):
         if first + i // packed < tensor.shape[2]:
             tensor[batch, head + i % packed, first + i // packed] = values[i]
+
+
+@T.macro
+def weigh(tile, log_sum, scale, first, here, packed, window):
+    """The scores of a tile become weights, 0 of what a row does not see."""
+    for i, j in T.Parallel(*tile.shape):
+        tile[i, j] = T.exp2(tile[i, j] * scale - log_sum[i])
+    mask(tile, first, here, packed, window, 0)
 
 
 @T.macro
@@ -148,8 +157,7 @@ def attention(
         with T.Kernel(blocks, threads=threads) as block:
             T.annotate_min_blocks_per_sm(per_processor)
             Q_shared = T.alloc_shared((rows, packed, dim), dtype)
-            K_shared = T.alloc_shared((block_N, dim), dtype)
-            V_shared = T.alloc_shared((block_N, dim), dtype)
+            K_shared, V_shared = (T.alloc_shared((block_N, dim), dtype) for _ in range(2))
             out_shared = T.alloc_shared((block_M, dim), dtype)
             # Positions and heads are rows of products.
             Q_rows = T.reshape(Q_shared, (block_M, dim))
@@ -157,8 +165,7 @@ def attention(
             scores = T.alloc_fragment((block_M, block_N), T.float32)
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
-            row_max = T.alloc_fragment((block_M,), T.float32)
-            row_sum = T.alloc_fragment((block_M,), T.float32)
+            row_max, row_sum = (T.alloc_fragment((block_M,), T.float32) for _ in range(2))
             sinks = T.alloc_shared((heads,), T.float32)
 
             T.copy(Sinks, sinks)
@@ -176,12 +183,9 @@ def attention(
                     # From the last keys on, so that masks of the newest stand in front of the loop.
                     here = first + rows - (step + 1) * block_N
                     T.copy(K[bz, here : here + block_N, key_head, :], K_shared)
-                    T.gemm(
-                        Q_rows, K_shared, scores, transpose_B=True, policy=ROWS, clear_accum=True
-                    )
+                    T.gemm(Q_rows, K_shared, scores, **OF_HEADS)
                     mask(scores, first, here, packed, window, NO_KEY)
-                    before = out if key_tiles > 1 else None
-                    online_softmax(scores, before, row_max, row_sum, scale)
+                    online_softmax(scores, out if key_tiles > 1 else None, row_max, row_sum, scale)
                     T.copy(scores, weights)
                     T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
                     T.gemm(weights, V_shared, out, policy=ROWS, clear_accum=key_tiles == 1)
@@ -263,19 +267,10 @@ def gradient_of_queries(
                 for step in T.Pipelined(steps, num_stages=num_stages):
                     here = first + rows - (step + 1) * block_N
                     T.copy(K[bz, here : here + block_N, key_head, :], K_shared)
-                    T.gemm(
-                        *(Q_rows, K_shared, weights),
-                        transpose_B=True,
-                        policy=ROWS,
-                        clear_accum=True,
-                    )
+                    T.gemm(Q_rows, K_shared, weights, **OF_HEADS)
                     T.copy(V[bz, here : here + block_N, key_head, :], V_shared)
-                    T.gemm(
-                        dO_rows, V_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True
-                    )
-                    for i, j in T.Parallel(block_M, block_N):
-                        weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[i])
-                    mask(weights, first, here, packed, window, 0)
+                    T.gemm(dO_rows, V_shared, slope, **OF_HEADS)
+                    weigh(weights, log_sum, scale, first, here, packed, window)
                     for i, j in T.Parallel(block_M, block_N):
                         slope_cast[i, j] = weights[i, j] * (slope[i, j] - delta[i])
                     T.gemm(slope_cast, K_shared, dQ_local, policy=ROWS)
@@ -344,16 +339,14 @@ def gradients_of_keys(
             before = here // block_M
             steps = T.ceildiv(T.min(length, here + block_N + window - 1), block_M) - before
             for step in T.Pipelined(per_group * steps, num_stages=num_stages):
-                head, first = (
-                    by * per_group + step % per_group,
-                    (before + step // per_group) * block_M,
-                )
+                head = by * per_group + step % per_group
+                first = (before + step // per_group) * block_M
                 T.copy(Q[bz, first : first + block_M, head, :], Q_shared)
                 T.copy(LogSum[bz, head, first : first + block_M], log_sum)
-                T.gemm(K_shared, Q_shared, weights, transpose_B=True, policy=ROWS, clear_accum=True)
+                T.gemm(K_shared, Q_shared, weights, **OF_HEADS)
                 T.copy(dO[bz, first : first + block_M, head, :], dO_shared)
                 T.copy(Delta[bz, head, first : first + block_M], delta)
-                T.gemm(V_shared, dO_shared, slope, transpose_B=True, policy=ROWS, clear_accum=True)
+                T.gemm(V_shared, dO_shared, slope, **OF_HEADS)
                 for i, j in T.Parallel(block_N, block_M):
                     weights[i, j] = T.exp2(weights[i, j] * scale - log_sum[j])
                 mask_queries(weights, first, here, window)

@@ -8,7 +8,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from flash_attention import LOG2_E, NO_KEY, check_heads, inputs, online_softmax
+from flash_attention import LOG2_E, NO_KEY, ROWS, check_heads, inputs, online_softmax
 from flash_attention_backward import FAST_MATH
 from flash_attention_windows import attention
 
@@ -16,7 +16,6 @@ import tilelang
 import tilelang.language as T
 
 BLOCK = 64
-ROWS = T.GemmWarpPolicy.FullRow
 
 
 @tilelang.jit
@@ -58,6 +57,29 @@ def choose(worth, chosen):
             chosen[i, n] = T.if_then_else(best[i] >= 0, which[i], -1)
 
 
+@T.macro
+def score(Means, q, k, scores, first, tile, head, b, group):
+    """Scores of a tile of means, for rows of `group` heads at positions from `first` on, which see
+    the blocks that end before or with them."""
+    rows, columns = scores.shape
+    T.copy(Means[b, tile * columns : (tile + 1) * columns, head, :], k)
+    T.gemm(q, k, scores, transpose_B=True, policy=ROWS, clear_accum=True)
+    for i, j in T.Parallel(rows, columns):
+        seen = (tile * columns + j + 1) * BLOCK <= first + i // group + 1
+        scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
+
+
+@T.macro
+def appraise(sums, worth, first, group):
+    """What blocks are worth to positions from `first` on, of the sums of their weights: those that
+    are selected always more than any sum, those behind the position nothing."""
+    for i, t in T.Parallel(*worth.shape):
+        own = (first + i) // BLOCK
+        always = t == 0 or t == own or t == own - 1
+        # Several weights of 1 at most, which no sum exceeds.
+        worth[i, t] = T.if_then_else(t > own, -1, T.if_then_else(always, group + 1, sums[i, t]))
+
+
 @tilelang.jit(pass_configs=FAST_MATH)
 def attend_to_means(
     batch,
@@ -83,14 +105,7 @@ def attend_to_means(
         raise ValueError(f"found {group} heads in a group, wanted a divisor of block_M, {block_M}")
     mean_shape, positions = (batch, blocks, key_heads, dim), block_M // group
     tiles, scale = -(-blocks // block_N), LOG2_E / dim**0.5
-
-    @T.macro
-    def score(Means, q, k, scores, first, tile, head, b):
-        T.copy(Means[b, tile * block_N : (tile + 1) * block_N, head, :], k)
-        T.gemm(q, k, scores, transpose_B=True, policy=ROWS, clear_accum=True)
-        for i, j in T.Parallel(block_M, block_N):
-            seen = (tile * block_N + j + 1) * BLOCK <= first + i // group + 1
-            scores[i, j] = T.if_then_else(seen, scores[i, j], NO_KEY)
+    grid = T.ceildiv(length, positions), key_heads, batch
 
     @T.prim_func
     def main(
@@ -98,11 +113,7 @@ def attend_to_means(
     ):
         Output = T.empty(shape, dtype)
         Chosen = T.empty((batch, key_heads, length, selected), T.int32)
-        with T.Kernel(T.ceildiv(length, positions), key_heads, batch, threads=threads) as (
-            bx,
-            by,
-            bz,
-        ):
+        with T.Kernel(*grid, threads=threads) as (bx, by, bz):
             q = T.alloc_shared((block_M, dim), dtype)
             k = T.alloc_shared((block_N, dim), dtype)
             v = T.alloc_shared((block_N, dim), dtype)
@@ -124,7 +135,7 @@ def attend_to_means(
             T.fill(row_max, NO_KEY)
             used = T.ceildiv((first + positions) // BLOCK, block_N)
             for n in T.Pipelined(used, num_stages=num_stages):
-                score(K, q, k, scores, first, n, by, bz)
+                score(K, q, k, scores, first, n, by, bz, group)
                 online_softmax(scores, out, row_max, row_sum, scale)
                 T.copy(scores, weights)
                 T.copy(V[bz, n * block_N : (n + 1) * block_N, by, :], v)
@@ -136,19 +147,13 @@ def attend_to_means(
                     )
             # The weights again, now that their sums are known: those of a group are added.
             for n in T.Pipelined(used, num_stages=num_stages):
-                score(K, q, k, scores, first, n, by, bz)
+                score(K, q, k, scores, first, n, by, bz, group)
                 for i, j in T.Parallel(block_M, block_N):
                     share[i, j] = T.exp2((scores[i, j] - row_max[i]) * scale) / row_sum[i]
                 for i, j in T.Parallel(positions, block_N):
                     for g in T.serial(group):
                         sums[i, n * block_N + j] += share[i * group + g, j]
-            for i, t in T.Parallel(*worth.shape):
-                own = (first + i) // BLOCK
-                always = t == 0 or t == own or t == own - 1
-                # Several weights of 1 at most, which no sum exceeds.
-                worth[i, t] = T.if_then_else(
-                    t > own, -1, T.if_then_else(always, group + 1, sums[i, t])
-                )
+            appraise(sums, worth, first, group)
             choose(worth, chosen)
             T.copy(chosen, Chosen[bz, by, first : first + positions, :])
         return Output, Chosen

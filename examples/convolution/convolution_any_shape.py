@@ -19,11 +19,8 @@ from convolution import Problem, inputs, outputs, relative_error
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import (
-    L2_BYTES_PER_CLOCK,
-    L2_PORT_BYTES_PER_CLOCK,
-    auto_infer_current_arch,
-)
+from tilelang.carver.arch import auto_infer_current_arch
+from tilelang.carver.arch.cuda import L2_BYTES_PER_CLOCK, L2_PORT_BYTES_PER_CLOCK
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
     LATENCY_CLOCKS,
@@ -80,13 +77,61 @@ def add_up(partial, total):
         terms, results = T.view(partial, (split, M * N)), T.view(total, (M * N,))
         local = T.alloc_fragment((2048,), T.float32)
         T.clear(local)
-        if auto_infer_current_arch().sm >= 90:
+        if auto_infer_current_arch().has_dependent_launches:
             T.pdl_sync()
         for s in T.serial(split):
             for i in T.Parallel(2048):
                 if block * 2048 + i < M * N:
                     local[i] += terms[s, block * 2048 + i]
         T.copy(local, results[block * 2048])
+
+
+@T.macro
+def place(tile, tile_rows, tile_columns, tall):
+    """Row and column of a tile, of panels of `tall` rows of tiles."""
+    if tile_columns == 1:
+        return tile, 0
+    above = tile // (tall * tile_columns) * tall
+    tiles = T.min(tall, tile_rows - above) if tile_rows % tall else tall
+    inside = tile % (tall * tile_columns)
+    return above + inside % tiles, inside // tiles
+
+
+@T.macro
+def multiply(pixels, weights, tiles, local, row, column, first, count, group, steps_apart, stages):
+    """The product of `count` steps from `first` on, of which each has `group` parts of a tap's
+    channels. `steps_apart`: stride, dilation and pad."""
+    (window, weight_shared), (kernel, _, channels, filters) = tiles, map(int, weights.shape)
+    (block_M, width), block_N = window.shape, weight_shared.shape[1]
+    (stride, dilation, pad), block_K = steps_apart, int(width) // group
+    per_tap = -(-channels // block_K)
+    is_product = kernel == stride == 1 and pad == 0
+    if is_product:
+        pixel_rows = T.view(pixels, (math.prod(map(int, pixels.shape[:3])), pixels.shape[3]))
+    taps = T.view(weights, (kernel * kernel, channels, filters))
+    T.clear(local)
+    for k in T.Pipelined(count, num_stages=stages):
+        for g in T.unroll(group, explicit=True):
+            at = (first + k) * group + g
+            begin, end = g * block_K, (g + 1) * block_K
+            tile = window[:, begin:end]
+            if is_product:
+                T.copy(pixel_rows[row * block_M, at * block_K], tile)
+            else:
+                T.im2col(pixels, tile, row, at, kernel, stride, dilation, pad, whole_taps=True)
+            channel = at % per_tap * block_K
+            T.copy(taps[at // per_tap, channel, column * block_N], weight_shared[begin:end, :])
+        T.gemm(window, weight_shared, local, policy=T.GemmWarpPolicy.FullRow)
+
+
+@T.macro
+def store(local, part, result, row, column, parts):
+    """A tile, through one buffer while the other one is stored, if there are two."""
+    width = part[0].shape[1]
+    for p in T.unroll(parts, explicit=True):
+        first = p * width
+        T.copy(local[:, first : first + width], part[p % 2])
+        T.copy(part[p % 2], result[row, column + first])
 
 
 @tilelang.jit(out_idx=[-1])
@@ -125,41 +170,8 @@ def convolution(
     tile_rows, tile_columns = T.ceildiv(M, block_M), T.ceildiv(N, block_N)
     tall = min(panel, tile_rows)
     part_columns = block_N // parts
-    is_product = kernel == stride == 1 and pad == 0
     narrow = (make_quarter_bank_swizzled_layout, make_half_bank_swizzled_layout)[block_K % 32 == 0]
     wide, wide_filters = eights(channels), eights(filters)
-
-    @T.macro
-    def place(tile):
-        """Row and column of a tile."""
-        if tile_columns == 1:
-            return tile, 0
-        above = tile // (tall * tile_columns) * tall
-        tiles = T.min(tall, tile_rows - above) if tile_rows % tall else tall
-        inside = tile % (tall * tile_columns)
-        return above + inside % tiles, inside // tiles
-
-    @T.macro
-    def multiply(pixels, weights, window, weight_shared, local, row, column, first):
-        """The product of a share of the steps."""
-        if is_product:
-            pixel_rows = T.view(pixels, (M, wide))
-        taps_of = T.view(weights, (taps, channels, wide_filters))
-        T.clear(local)
-        for k in T.Pipelined(share, num_stages=stages):
-            for g in T.unroll(group, explicit=True):
-                at = (first + k) * group + g
-                begin, end = g * block_K, (g + 1) * block_K
-                tile = window[:, begin:end]
-                if is_product:
-                    T.copy(pixel_rows[row * block_M, at * block_K], tile)
-                else:
-                    T.im2col(pixels, tile, row, at, kernel, stride, dilation, pad, whole_taps=True)
-                channel = at % per_tap * block_K
-                T.copy(
-                    taps_of[at // per_tap, channel, column * block_N], weight_shared[begin:end, :]
-                )
-            T.gemm(window, weight_shared, local, policy=T.GemmWarpPolicy.FullRow)
 
     @T.prim_func
     def main(
@@ -189,17 +201,15 @@ def convolution(
             part_tile = block_M, part_columns
             part = [T.alloc_shared(part_tile, T.float16) for _ in range(min(parts, 2))]
             for unit in T.Persistent([tile_rows * tile_columns * split], blocks, block):
-                row, column = place(unit // split)
+                row, column = place(unit // split, tile_rows, tile_columns, tall)
                 multiply(
-                    pixels, weights, window, weight_shared, local, row, column, unit % split * share
+                    *(pixels, weights, (window, weight_shared), local, row, column),
+                    *(unit % split * share, share, group, (stride, dilation, pad), stages),
                 )
                 if split > 1:
                     T.copy(local, partial[unit % split, row * block_M, column * block_N])
                 else:
-                    for p in T.unroll(parts, explicit=True):
-                        first = p * part_columns
-                        T.copy(local[:, first : first + part_columns], part[p % 2])
-                        T.copy(part[p % 2], result[row * block_M, column * block_N + first])
+                    store(local, part, result, row * block_M, column * block_N, parts)
         if split > 1:
             add_up(partial, output)
 

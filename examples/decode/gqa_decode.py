@@ -7,6 +7,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 
 import argparse
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 
@@ -18,15 +19,83 @@ LOG2_E = 1.44269504
 NO_KEY = -(2.0**100)
 
 
+class Form(NamedTuple):
+    """What a kernel is compiled for: heads of q for a head of keys, columns of the products for
+    them, and the parameters of `gqa_decode`."""
+
+    per_group: int
+    block_H: int
+    block_N: int
+    dim: int
+    splits: int
+    least: int
+    num_stages: int
+    listed: bool
+    early: bool
+    page: int | None = None
+    window: int | None = None
+
+    @property
+    def part(self):
+        """Rows of a copy."""
+        return min(self.page or self.block_N, self.block_N)
+
+    @property
+    def copies(self):
+        """How many pages a tile is of, or has a part of."""
+        return self.block_N // self.part if self.page else 0
+
+    @property
+    def scale(self):
+        """What scores are multiplied by, for weights that are powers of two."""
+        return LOG2_E / self.dim**0.5
+
+
+def grid_of(form, key_heads, batch, blocks):
+    """Blocks of a kernel: of lengths, the shares that short sequences do not have come last."""
+    return (key_heads, blocks, 1) if form.listed else (key_heads, batch, form.splits)
+
+
 @T.macro
-def share_of(Lengths, y, z, batch, splits):
+def share_of(form, Lengths, y, z, Q, cache):
     """What a block has to do: sequence, number of the share, tiles of a share, and keys. Of lengths
-    the tiles are left open."""
+    the tiles are left open. A row of a list that does not fit the tensors ends the kernel; `cache`
+    has a row of keys, or of numbers of pages, for each sequence. Warps that load do not wait for
+    that: they have numbers that fit."""
     if len(Lengths.shape) == 1:
         return y, z, None, Lengths[y]
-    b, s = Lengths[y, 0], Lengths[y, 1]
-    T.assume(b >= 0 and b < batch and s >= 0 and s < splits)
-    return b, s, Lengths[y, 2], Lengths[y, 3]
+    row, batch = [Lengths[y, i] for i in range(4)], Q.shape[0]
+    limits = (batch - 1, form.splits - 1, 2**30 // form.splits, 2**30 - 1)
+    b, s, listed_share, length = [
+        T.max(T.min(found, limit), 0) for found, limit in zip(row, limits, strict=True)
+    ]
+    T.device_assert(
+        (b == row[0] and s == row[1] and listed_share == row[2] and length == row[3])
+        and T.max(length - 1, 0) // (form.page or 1) < cache.shape[1],
+        no_stack_info=True,
+    )
+    T.assume(b >= 0 and b < batch)
+    return b, s, listed_share, length
+
+
+@T.macro
+def tiles_of(form, s, listed_share, length):
+    """Of share s: the first of the keys that count and their tiles, as the sequence has them, tiles
+    of each of its shares, the share's first tile, and how many tiles its loop has."""
+    # Lengths, and what is computed of them, fit 32 bits.
+    T.assume(length >= 0 and length < 2**30)
+    begin = T.max(length - form.window, 0) if form.window else 0
+    tiles = T.ceildiv(length, form.block_N) - begin // form.block_N
+    share = (
+        T.max(listed_share, 1) if form.listed else T.max(T.ceildiv(tiles, form.splits), form.least)
+    )
+    start = begin // form.block_N + s * share
+    if form.early:
+        # Tiles in turns: the first one is known before the length is.
+        count = T.max(T.ceildiv(tiles - s, form.splits) - 1, 0)
+    else:
+        count = T.max(T.min(share, tiles - s * share), 0)
+    return begin, tiles, share, start, count
 
 
 @T.macro
@@ -88,6 +157,21 @@ def heads_of_a_group(heads, key_heads, block_H):
     return per_group, block_H
 
 
+def form_of(heads, key_heads, block_H, *options):
+    """The form of a kernel for so many heads, and the parameters behind block_H."""
+    form = Form(*heads_of_a_group(heads, key_heads, block_H), *options)
+    if form.early and (form.window or form.listed or form.num_stages < 2):
+        raise ValueError(
+            f"found early with window={form.window}, listed={form.listed}, "
+            f"num_stages={form.num_stages}, wanted neither a window nor a list, and two stages or "
+            "more; leave early out"
+        )
+    page, block_N = form.page, form.block_N
+    if page and page % block_N and block_N % page:
+        raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
+    return form
+
+
 @T.macro
 def online_softmax(own, scale):
     """Make a tile's scores weights; what earlier tiles came to is rescaled."""
@@ -122,6 +206,180 @@ def step(own, K_tile, V_tile, first, length, begin, scale, masked):
                 own.scores[j, i] = T.if_then_else(j >= own.too_old[0], own.scores[j, i], NO_KEY)
     online_softmax(own, scale)
     T.gemm(V_tile, own.weights, own.out, transpose_A=True)
+
+
+@T.macro
+def load_queries(form, Q, own, b, g, place=lambda d: d):
+    """Column d of the tile is channel `place(d)`."""
+    for i, d in T.Parallel(form.block_H, form.dim):
+        channel = place(d)
+        own.Q[i, d] = T.if_then_else(i < form.per_group, Q[b, g * form.per_group + i, channel], 0)
+
+
+@T.macro
+def begin_softmax(own):
+    """No keys yet."""
+    T.clear(own.out)
+    T.clear(own.sums)
+    T.fill(own.row_max, NO_KEY)
+
+
+@T.macro
+def end_softmax(form, own):
+    """Add the sums up."""
+    T.reduce_sum(own.sums, own.row_sum, dim=0)
+    if form.early:
+        # Scores of a share without keys count for nothing, and its values may be any.
+        for i in T.Parallel(form.block_H):
+            own.row_sum[i] = T.if_then_else(own.row_max[i] > NO_KEY, own.row_sum[i], 0)
+        for d, i in T.Parallel(form.dim, form.block_H):
+            own.out[d, i] = T.if_then_else(own.row_max[i] > NO_KEY, own.out[d, i], 0)
+
+
+def mean(own, d, i, factors, g):
+    """An element of the result of a block's keys; without keys 0."""
+    value = own.out[d, i] if factors is None else own.out[d, i] * factors[g]
+    return value / T.max(own.row_sum[i], 1e-30)
+
+
+@T.macro
+def add_sinks(form, own, Sinks, g):
+    """Logits without a value."""
+    for i in T.Parallel(form.block_H):
+        if i < form.per_group:
+            sink = Sinks[g * form.per_group + i] * LOG2_E
+            own.row_sum[i] += T.exp2(sink - own.row_max[i] * form.scale)
+
+
+@T.macro
+def leave_result(form, own, Output, b, g, Sinks=None, place=lambda d: d, factors=None):
+    """The result of all keys of a sequence. Row d of `out` is channel `place(d)`, and takes the
+    factor of the head of keys, if there are `factors`."""
+    if Sinks is not None:
+        add_sinks(form, own, Sinks, g)
+    for d, i in T.Parallel(form.dim, form.block_H):
+        if i < form.per_group:
+            Output[b, g * form.per_group + i, place(d)] = mean(own, d, i, factors, g)
+
+
+@T.macro
+def leave_share(form, own, results, b, g, s, span, scale, place=lambda d: d, factors=None):
+    """The result of share s for a second kernel. The first share marks those that no block has."""
+    partial, log_sums = results
+    _, tiles, share, _, _ = span
+    for d, i in T.Parallel(form.dim, form.block_H):
+        if i < form.per_group:
+            partial[b, g * form.per_group + i, s, place(d)] = mean(own, d, i, factors, g)
+    for i in T.Parallel(form.block_H):
+        if i < form.per_group:
+            # No keys: a weight of 0.
+            log_sums[b, g * form.per_group + i, s] = T.if_then_else(
+                own.row_sum[i] > 0, T.log2(own.row_sum[i]) + own.row_max[i] * scale, NO_KEY
+            )
+    if form.listed and s == 0:
+        shares = T.max(T.ceildiv(tiles, share), 1)
+        mark_absent(log_sums, b, g * form.per_group, form.per_group, form.block_H, shares)
+
+
+@T.macro
+def state_of(form, dtype):
+    """What a block keeps. Products are transposed: there are few heads, and columns of a product
+    may be few."""
+    Q_shared = T.alloc_shared((form.block_H, form.dim), dtype)
+    K_shared = T.alloc_shared((form.block_N, form.dim), dtype)
+    V_shared = T.alloc_shared((form.block_N, form.dim), dtype)
+    if form.early:
+        K_first = T.alloc_shared((form.block_N, form.dim), dtype)
+        V_first = T.alloc_shared((form.block_N, form.dim), dtype)
+    scores = T.alloc_fragment((form.block_N, form.block_H), T.float32)
+    weights = T.alloc_shared((form.block_N, form.block_H), dtype)
+    out = T.alloc_fragment((form.dim, form.block_H), T.float32)
+    # A sum for each key of a tile: they are added up once, at the end.
+    sums = T.alloc_fragment((form.block_N, form.block_H), T.float32)
+    row_max = T.alloc_fragment((form.block_H,), T.float32)
+    row_sum = T.alloc_fragment((form.block_H,), T.float32)
+    return SimpleNamespace(
+        Q=Q_shared,
+        tiles=(K_shared, V_shared),
+        first_tiles=(K_first, V_first) if form.early else None,
+        scores=scores,
+        weights=weights,
+        out=out,
+        sums=sums,
+        row_max=row_max,
+        row_sum=row_sum,
+        row_max_before=T.alloc_fragment((form.block_H,), T.float32),
+        rescale=T.alloc_fragment((form.block_H,), T.float32),
+        too_old=T.alloc_fragment((1,), T.int32) if form.window else None,
+    )
+
+
+@T.macro
+def load(form, X, numbers, tile, b, g, first):
+    """Rows of X from `first` on, of the pages of these numbers if it has pages."""
+    if form.page:
+        part = form.part
+        for n in T.unroll(form.copies, explicit=True):
+            row = first % form.page if form.page > form.block_N else 0
+            page = X[numbers[n], row : row + part, g, :]
+            T.copy(page, tile[n * part : (n + 1) * part, :])
+    else:
+        T.copy(X[b, first : first + form.block_N, g, :], tile)
+
+
+@T.macro
+def attend_early(form, cache, numbers, last, own, b, g, s, length, begin):
+    """Attend to the first tile of share s, which is loaded beside the length."""
+    K, V, Table = cache
+    block_N, page = form.block_N, form.page
+    K_first, V_first = own.first_tiles
+    for n in T.unroll(form.copies, explicit=True):
+        begun = s * block_N // form.part + n if page < block_N else s * block_N // page
+        numbers[n] = Table[b, T.min(begun, Table.shape[1] - 1)]
+    for n in T.unroll(form.copies, explicit=True):
+        if n > 0:
+            numbers[n] = T.if_then_else(
+                s * block_N // form.part + n <= last, numbers[n], numbers[0]
+            )
+    load(form, K, numbers, K_first, b, g, s * block_N)
+    load(form, V, numbers, V_first, b, g, s * block_N)
+    behind = (s + 1) * block_N > length
+    step(own, K_first, V_first, s * block_N, length, begin, form.scale, behind)
+
+
+@T.macro
+def attend(form, cache, Q, own, b, g, s, length, span):
+    """Attend to the tiles of share s."""
+    K, V, Table = cache
+    block_N, page = form.block_N, form.page
+    K_shared, V_shared = own.tiles
+    begin, _, _, start, count = span
+    numbers = T.alloc_local((block_N // form.part,), T.int32)
+    early_numbers = T.alloc_local((block_N // form.part,), T.int32)
+    if page:
+        last = T.max(length - 1, 0) // page
+        if form.listed:
+            last = T.min(last, Table.shape[1] - 1)
+        T.assume(last < Table.shape[1])
+    load_queries(form, Q, own, b, g)
+    begin_softmax(own)
+    if form.early:
+        last_page = last if page else None
+        attend_early(form, cache, early_numbers, last_page, own, b, g, s, length, begin)
+    stages = form.num_stages - 1 if form.early else form.num_stages
+    for t in T.Pipelined(count, num_stages=stages):
+        # From the last keys on, so that their mask stands in front of the loop.
+        tile = s + (t + 1) * form.splits if form.early else start + count - 1 - t
+        first = tile * block_N
+        T.assume(tile >= 0)
+        for n in T.unroll(form.copies, explicit=True):
+            # What is behind the last page is masked: that page again.
+            place = tile * (block_N // form.part) + n if page < block_N else first // page
+            numbers[n] = Table[b, T.min(place, last)]
+        load(form, K, numbers, K_shared, b, g, first)
+        load(form, V, numbers, V_shared, b, g, first)
+        masked = first + block_N > length if form.early else t == 0
+        step(own, K_shared, V_shared, first, length, begin, form.scale, masked)
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -160,35 +418,18 @@ def gqa_decode(
 
     If `listed`, `Lengths` is what `list_shares` makes of them for the same `splits`, `least`,
     `block_N` and `window`: then no block starts that has no keys, and the longest start first. It
-    is the same for all layers of a model.
+    is the same for all layers of a model. A list for other tensors ends the kernel by a trap.
 
     If `early`, which takes no window and no list, shares have tiles in turns, so that the first one
     is loaded beside the sequence's length; blocks without keys load one, too. It has one of the
     `num_stages`, of which there are two or more. It pays where all shares have a few tiles.
     """
-    if early and (window or listed or num_stages < 2):
-        raise ValueError(
-            f"found early with window={window}, listed={listed}, num_stages={num_stages}, wanted "
-            "neither a window nor a list, and two stages or more; leave early out"
-        )
-    batch, longest, pages, most = T.dynamic("batch, longest, pages, most")
-    blocks = T.dynamic("blocks")
-    per_group, block_H = heads_of_a_group(heads, key_heads, block_H)
-    scale = LOG2_E / dim**0.5
-    if page and page % block_N and block_N % page:
-        raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
-    part = min(page or block_N, block_N)  # rows of a copy
+    batch, longest, pages, most, blocks = T.dynamic("batch, longest, pages, most, blocks")
+    form = form_of(
+        *(heads, key_heads, block_H, block_N, dim, splits, least),
+        *(num_stages, listed, early, page, window),
+    )
     cached = (pages, page, key_heads, dim) if page else (batch, longest, key_heads, dim)
-
-    @T.macro
-    def load(X, numbers, tile, b, g, first):
-        """Rows of X from `first` on."""
-        if page:
-            for n in T.unroll(block_N // part, explicit=True):
-                row = first % page if page > block_N else 0
-                T.copy(X[numbers[n], row : row + part, g, :], tile[n * part : (n + 1) * part, :])
-        else:
-            T.copy(X[b, first : first + block_N, g, :], tile)
 
     @T.prim_func
     def main(
@@ -203,120 +444,21 @@ def gqa_decode(
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        # Of lengths, the shares that short sequences do not have come last.
-        grid = (key_heads, blocks, 1) if listed else (key_heads, batch, splits)
-        with T.Kernel(*grid, threads=threads) as (g, y, z):
+        with T.Kernel(*grid_of(form, key_heads, batch, blocks), threads=threads) as (g, y, z):
             # One loads while the other one waits for its products.
             T.annotate_min_blocks_per_sm(min_blocks)
             if page:
                 # Who looks pages up and loads them has addresses to keep.
                 T.annotate_producer_reg_dealloc(40)
-            # Products are transposed: there are few heads, and columns of a product may be few.
-            Q_shared = T.alloc_shared((block_H, dim), dtype)
-            K_shared = T.alloc_shared((block_N, dim), dtype)
-            V_shared = T.alloc_shared((block_N, dim), dtype)
-            if early:
-                K_first = T.alloc_shared((block_N, dim), dtype)
-                V_first = T.alloc_shared((block_N, dim), dtype)
-            scores = T.alloc_fragment((block_N, block_H), T.float32)
-            weights = T.alloc_shared((block_N, block_H), dtype)
-            out = T.alloc_fragment((dim, block_H), T.float32)
-            # A sum for each key of a tile: they are added up once, at the end.
-            sums = T.alloc_fragment((block_N, block_H), T.float32)
-            row_max = T.alloc_fragment((block_H,), T.float32)
-            row_sum = T.alloc_fragment((block_H,), T.float32)
-            own = SimpleNamespace(
-                Q=Q_shared,
-                scores=scores,
-                weights=weights,
-                out=out,
-                sums=sums,
-                row_max=row_max,
-                row_max_before=T.alloc_fragment((block_H,), T.float32),
-                rescale=T.alloc_fragment((block_H,), T.float32),
-                too_old=T.alloc_fragment((1,), T.int32) if window else None,
-            )
-
-            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
-            # Lengths, and what is computed of them, fit 32 bits.
-            T.assume(length >= 0 and length < 2**30)
-            begin = T.max(length - window, 0) if window else 0
-            tiles = T.ceildiv(length, block_N) - begin // block_N
-            share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
-            start = begin // block_N + s * share
-            if early:
-                # Tiles in turns: the first one is known before the length is.
-                count = T.max(T.ceildiv(tiles - s, splits) - 1, 0)
+            own = state_of(form, dtype)
+            b, s, listed_share, length = share_of(form, Lengths, y, z, Q, Table if page else K)
+            span = tiles_of(form, s, listed_share, length)
+            attend(form, (K, V, Table), Q, own, b, g, s, length, span)
+            end_softmax(form, own)
+            if splits > 1:
+                leave_share(form, own, (partial, log_sums), b, g, s, span, form.scale)
             else:
-                count = T.max(T.min(share, tiles - s * share), 0)
-
-            numbers = T.alloc_local((block_N // part,), T.int32)
-            early_numbers = T.alloc_local((block_N // part,), T.int32)
-            if page:
-                last = T.max(length - 1, 0) // page
-                T.assume(last < most)
-
-            for i, d in T.Parallel(block_H, dim):
-                Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, d], 0)
-            T.clear(out)
-            T.clear(sums)
-            T.fill(row_max, NO_KEY)
-            if early:
-                for n in T.unroll(block_N // part if page else 0, explicit=True):
-                    begun = s * block_N // part + n if page < block_N else s * block_N // page
-                    early_numbers[n] = Table[b, T.min(begun, most - 1)]
-                for n in T.unroll(block_N // part if page else 0, explicit=True):
-                    if n > 0:
-                        early_numbers[n] = T.if_then_else(
-                            s * block_N // part + n <= last, early_numbers[n], early_numbers[0]
-                        )
-                load(K, early_numbers, K_first, b, g, s * block_N)
-                load(V, early_numbers, V_first, b, g, s * block_N)
-                behind = (s + 1) * block_N > length
-                step(own, K_first, V_first, s * block_N, length, begin, scale, behind)
-            for t in T.Pipelined(count, num_stages=num_stages - 1 if early else num_stages):
-                # From the last keys on, so that their mask stands in front of the loop.
-                tile = s + (t + 1) * splits if early else start + count - 1 - t
-                first = tile * block_N
-                T.assume(tile >= 0)
-                for n in T.unroll(block_N // part if page else 0, explicit=True):
-                    # What is behind the last page is masked: that page again.
-                    place = tile * (block_N // part) + n if page < block_N else first // page
-                    numbers[n] = Table[b, T.min(place, last)]
-                load(K, numbers, K_shared, b, g, first)
-                load(V, numbers, V_shared, b, g, first)
-                masked = first + block_N > length if early else t == 0
-                step(own, K_shared, V_shared, first, length, begin, scale, masked)
-            T.reduce_sum(sums, row_sum, dim=0)
-            if early:
-                # Scores of a share without keys count for nothing, and its values may be any.
-                for i in T.Parallel(block_H):
-                    row_sum[i] = T.if_then_else(row_max[i] > NO_KEY, row_sum[i], 0)
-                for d, i in T.Parallel(dim, block_H):
-                    out[d, i] = T.if_then_else(row_max[i] > NO_KEY, out[d, i], 0)
-            if splits == 1:
-                if sinks:
-                    for i in T.Parallel(block_H):
-                        if i < per_group:
-                            sink = Sinks[g * per_group + i] * LOG2_E
-                            row_sum[i] += T.exp2(sink - row_max[i] * scale)
-                for d, i in T.Parallel(dim, block_H):
-                    if i < per_group:
-                        # No keys: 0.
-                        Output[b, g * per_group + i, d] = out[d, i] / T.max(row_sum[i], 1e-30)
-            else:
-                for d, i in T.Parallel(dim, block_H):
-                    if i < per_group:
-                        # No keys: 0, with a weight of 0.
-                        partial[b, g * per_group + i, s, d] = out[d, i] / T.max(row_sum[i], 1e-30)
-                for i in T.Parallel(block_H):
-                    if i < per_group:
-                        log_sums[b, g * per_group + i, s] = T.if_then_else(
-                            row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
-                        )
-                if listed and s == 0:
-                    shares = T.max(T.ceildiv(tiles, share), 1)
-                    mark_absent(log_sums, b, g * per_group, per_group, block_H, shares)
+                leave_result(form, own, Output, b, g, Sinks if sinks else None)
         if splits > 1:
             combine(partial, log_sums, Sinks if sinks else None, Output, dependent, listed)
         return Output

@@ -7,20 +7,26 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import functools
 from types import SimpleNamespace
 
 import torch
 from gqa_decode import (
-    LOG2_E,
     NO_KEY,
+    begin_softmax,
     combine,
-    heads_of_a_group,
+    end_softmax,
+    form_of,
+    grid_of,
+    leave_result,
+    leave_share,
     list_shares,
-    mark_absent,
+    load_queries,
     online_softmax,
     reference,
     share_of,
     splits_for,
+    tiles_of,
 )
 
 import tilelang
@@ -62,6 +68,64 @@ def step(own, K_tile, V_tile, first, length, scale, masked):
     T.gemm(own.V_local, own.weights, own.out)
 
 
+@T.macro
+def state_of(form):
+    """What a block keeps."""
+    block_H, block_N, dim = form.block_H, form.block_N, form.dim
+    Q_shared = T.alloc_shared((block_H, dim), T.float16)
+    K_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+    V_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+    if form.early:
+        K_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+        V_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
+    out = T.alloc_fragment((dim, block_H), T.float32)
+    # A sum for each key of a tile: they are added up once, at the end.
+    sums = T.alloc_fragment((block_N, block_H), T.float32)
+    row_max = T.alloc_fragment((block_H,), T.float32)
+    row_sum = T.alloc_fragment((block_H,), T.float32)
+    return SimpleNamespace(
+        Q=Q_shared,
+        tiles=(K_shared, V_shared),
+        first_tiles=(K_first, V_first) if form.early else None,
+        K_bytes=T.alloc_fragment((block_N, dim), T.float8_e4m3fn),
+        # Widened in pairs of neighbours, before rows and columns change places.
+        V_wide=T.alloc_fragment((block_N, dim), T.float16),
+        K_local=T.alloc_fragment((block_N, dim), T.float16),
+        V_local=T.alloc_fragment((dim, block_N), T.float16),
+        scores=T.alloc_fragment((block_N, block_H), T.float32),
+        weights=T.alloc_shared((block_N, block_H), T.float16),
+        out=out,
+        sums=sums,
+        row_max=row_max,
+        row_sum=row_sum,
+        row_max_before=T.alloc_fragment((block_H,), T.float32),
+        rescale=T.alloc_fragment((block_H,), T.float32),
+    )
+
+
+@T.macro
+def attend(form, K, V, own, b, g, s, length, span, scale):
+    """Attend to the tiles of share s."""
+    block_N = form.block_N
+    K_shared, V_shared = own.tiles
+    _, _, _, start, count = span
+    if form.early:
+        K_first, V_first = own.first_tiles
+        T.copy(K[b, s * block_N : (s + 1) * block_N, g, :], K_first)
+        T.copy(V[b, s * block_N : (s + 1) * block_N, g, :], V_first)
+        behind = (s + 1) * block_N > length
+        step(own, K_first, V_first, s * block_N, length, scale, behind)
+    stages = form.num_stages - 1 if form.early else form.num_stages
+    for t in T.Pipelined(count, num_stages=stages):
+        # From the last keys on, so that the mask stands in front of the loop.
+        tile = s + (t + 1) * form.splits if form.early else start + count - 1 - t
+        first = tile * block_N
+        T.copy(K[b, first : first + block_N, g, :], K_shared)
+        T.copy(V[b, first : first + block_N, g, :], V_shared)
+        masked = first + block_N > length if form.early else t == 0
+        step(own, K_shared, V_shared, first, length, scale, masked)
+
+
 # Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def gqa_decode_fp8(
@@ -87,14 +151,11 @@ def gqa_decode_fp8(
     which, if it is `dependent`, is launched while the first one ends (from sm_90 on).
     `min_blocks` are to share a multiprocessor. If `listed`, `Lengths` is what `list_shares` makes
     of them for the same `splits`, `least` and `block_N`. `early` is that of `gqa_decode`."""
-    if early and (listed or num_stages < 2):
-        raise ValueError(
-            f"found early with listed={listed}, num_stages={num_stages}, wanted no list, and two "
-            "stages or more; leave early out"
-        )
     batch, longest, blocks = T.dynamic("batch, longest, blocks")
     cached = (batch, longest, key_heads, dim)
-    per_group, block_H = heads_of_a_group(heads, key_heads, block_H)
+    form = form_of(
+        *(heads, key_heads, block_H, block_N, dim, splits, least, num_stages, listed, early)
+    )
 
     @T.prim_func
     def main(
@@ -109,98 +170,23 @@ def gqa_decode_fp8(
         if splits > 1:
             partial = T.alloc_global((batch, heads, splits, dim), T.float32)
             log_sums = T.alloc_global((batch, heads, splits), T.float32)
-        # Of lengths, the shares that short sequences do not have come last.
-        grid = (key_heads, blocks, 1) if listed else (key_heads, batch, splits)
-        with T.Kernel(*grid, threads=threads) as (g, y, z):
+        with T.Kernel(*grid_of(form, key_heads, batch, blocks), threads=threads) as (g, y, z):
             # One widens while the other one waits for its products or loads.
             T.annotate_min_blocks_per_sm(min_blocks)
-            Q_shared = T.alloc_shared((block_H, dim), T.float16)
-            K_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
-            V_shared = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
-            if early:
-                K_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
-                V_first = T.alloc_shared((block_N, dim), T.float8_e4m3fn)
-            out = T.alloc_fragment((dim, block_H), T.float32)
-            # A sum for each key of a tile: they are added up once, at the end.
-            sums = T.alloc_fragment((block_N, block_H), T.float32)
-            row_max = T.alloc_fragment((block_H,), T.float32)
-            row_sum = T.alloc_fragment((block_H,), T.float32)
-            own = SimpleNamespace(
-                Q=Q_shared,
-                K_bytes=T.alloc_fragment((block_N, dim), T.float8_e4m3fn),
-                # Widened in pairs of neighbours, before rows and columns change places.
-                V_wide=T.alloc_fragment((block_N, dim), T.float16),
-                K_local=T.alloc_fragment((block_N, dim), T.float16),
-                V_local=T.alloc_fragment((dim, block_N), T.float16),
-                scores=T.alloc_fragment((block_N, block_H), T.float32),
-                weights=T.alloc_shared((block_N, block_H), T.float16),
-                out=out,
-                sums=sums,
-                row_max=row_max,
-                row_max_before=T.alloc_fragment((block_H,), T.float32),
-                rescale=T.alloc_fragment((block_H,), T.float32),
-            )
-
-            b, s, listed_share, length = share_of(Lengths, y, z, batch, splits)
-            scale = scale_K[g] * (LOG2_E / dim**0.5)
-            # Lengths, and what is computed of them, fit 32 bits.
-            T.assume(length >= 0 and length < 2**30)
-            tiles = T.ceildiv(length, block_N)
-            share = T.max(listed_share, 1) if listed else T.max(T.ceildiv(tiles, splits), least)
-            start = s * share
-            if early:
-                # Tiles in turns: the first one is known before the length is.
-                count = T.max(T.ceildiv(tiles - s, splits) - 1, 0)
+            own = state_of(form)
+            b, s, listed_share, length = share_of(form, Lengths, y, z, Q, K)
+            scale = scale_K[g] * form.scale
+            span = tiles_of(form, s, listed_share, length)
+            load_queries(form, Q, own, b, g, place_of_channel)
+            begin_softmax(own)
+            attend(form, K, V, own, b, g, s, length, span, scale)
+            end_softmax(form, own)
+            place = functools.partial(place_of_row, dim=dim)
+            if splits > 1:
+                results = (partial, log_sums)
+                leave_share(form, own, results, b, g, s, span, scale, place, scale_V)
             else:
-                count = T.max(T.min(share, tiles - start), 0)
-            for i, d in T.Parallel(block_H, dim):
-                place = place_of_channel(d)
-                Q_shared[i, d] = T.if_then_else(i < per_group, Q[b, g * per_group + i, place], 0)
-            T.clear(out)
-            T.clear(sums)
-            T.fill(row_max, NO_KEY)
-            if early:
-                T.copy(K[b, s * block_N : (s + 1) * block_N, g, :], K_first)
-                T.copy(V[b, s * block_N : (s + 1) * block_N, g, :], V_first)
-                behind = (s + 1) * block_N > length
-                step(own, K_first, V_first, s * block_N, length, scale, behind)
-            for t in T.Pipelined(count, num_stages=num_stages - 1 if early else num_stages):
-                # From the last keys on, so that the mask stands in front of the loop.
-                tile = s + (t + 1) * splits if early else start + count - 1 - t
-                first = tile * block_N
-                T.copy(K[b, first : first + block_N, g, :], K_shared)
-                T.copy(V[b, first : first + block_N, g, :], V_shared)
-                masked = first + block_N > length if early else t == 0
-                step(own, K_shared, V_shared, first, length, scale, masked)
-            T.reduce_sum(sums, row_sum, dim=0)
-            if early:
-                # Scores of a share without keys count for nothing, and its values may be any.
-                for i in T.Parallel(block_H):
-                    row_sum[i] = T.if_then_else(row_max[i] > NO_KEY, row_sum[i], 0)
-                for d, i in T.Parallel(dim, block_H):
-                    out[d, i] = T.if_then_else(row_max[i] > NO_KEY, out[d, i], 0)
-            if splits == 1:
-                for d, i in T.Parallel(dim, block_H):
-                    if i < per_group:
-                        # No keys: 0.
-                        Output[b, g * per_group + i, place_of_row(d, dim)] = (
-                            out[d, i] * scale_V[g] / T.max(row_sum[i], 1e-30)
-                        )
-            else:
-                for d, i in T.Parallel(dim, block_H):
-                    if i < per_group:
-                        # No keys: 0, with a weight of 0.
-                        partial[b, g * per_group + i, s, place_of_row(d, dim)] = (
-                            out[d, i] * scale_V[g] / T.max(row_sum[i], 1e-30)
-                        )
-                for i in T.Parallel(block_H):
-                    if i < per_group:
-                        log_sums[b, g * per_group + i, s] = T.if_then_else(
-                            row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
-                        )
-                if listed and s == 0:
-                    shares = T.max(T.ceildiv(tiles, share), 1)
-                    mark_absent(log_sums, b, g * per_group, per_group, block_H, shares)
+                leave_result(form, own, Output, b, g, None, place, scale_V)
         if splits > 1:
             combine(partial, log_sums, None, Output, dependent, listed)
         return Output

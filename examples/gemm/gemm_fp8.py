@@ -6,6 +6,8 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 import itertools
 import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from gemm import inputs, processors, relative_error
@@ -40,29 +42,12 @@ def add_up(C_local, partial, arrivals, arrived, tile, first, left, share):
     return is_last
 
 
-@tilelang.jit
-def scaled_matmul(
-    M,
-    N,
-    K,
-    rows_of_B=False,
-    block_M=128,
-    block_N=128,
-    num_stages=4,
-    group=128,
-    panel=8,
-    parts=1,
-    wide=None,
-    results=1,
-    cluster=1,
-    split=1,
-    apart=False,
-    padded=False,
-    out_dtype=T.bfloat16,
-):
+@dataclass(frozen=True)
+class Plan:
     """C (M, N) of A (M, K) with a scale for each `group` of a row, (K / group, M) of them, and B
     (N, K) with one for each square of `group`, (N / group, K / group), or with `rows_of_B` as A has
-    them, (K / group, N); the scales are applied to float32 sums of `group` products.
+    them, (K / group, N); the scales are applied to float32 sums of `group` products. And how blocks
+    share the work:
 
     Blocks for all multiprocessors take the tiles in turn, so that the loads of one run during the
     end of another. `panel` tiles of rows go through the columns together. A tile has `parts` times
@@ -73,131 +58,240 @@ def scaled_matmul(
     `cluster` work on neighbours in M, and each loads a part of B's tile for all.
 
     `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
-    them up, or with `apart` a second kernel, whose blocks have a part each. `arrivals` are zeros,
-    and zeros again behind the kernel. `padded`: A and B are copied first, to rows of whole lines of
-    L2: TMA takes rows of whole 16 bytes, but those across lines are read more slowly.
+    them up, or with `apart` a second kernel, whose blocks have a part each. `padded`: A and B are
+    copied first, to rows of whole lines of L2: TMA takes rows of whole 16 bytes, but those across
+    lines are read more slowly.
     """
-    if split > 1 and not apart and (cluster > 1 or min(block_M, parts * block_N) < 64):
-        raise ValueError(
-            f"found {split} shares that the last block adds up, tiles of {block_M} x "
-            f"{parts * block_N} and clusters of {cluster}, wanted tiles of 64 x 64 or more, whose "
-            "counters `arrivals_of` gives, and no clusters; apart=True takes both"
-        )
-    groups, clusters = -(-K // group), processors() // cluster
-    rows, columns = -(-M // (cluster * block_M)), -(-N // (parts * block_N))
-    wide = columns if wide is None else wide
-    narrow = max(0, -(-N // block_N) - wide * parts)
-    # Columns that share a scale of B, as those of a tile of 192 do in parts.
-    shared = math.gcd(block_N, group)
-    steps = -(-groups // split)
-    apart = apart and split > 1
-    # Of whole tiles, of which shares store no part element by element.
-    below, beside = (
-        -(-extent // 128) * 128 for extent in (rows * cluster * block_M, columns * parts * block_N)
-    )
-    # Rows of tiles of a panel: of those up to `panel` the number whose last panel is fullest. A
-    # lower last panel would take divisions by a variable, in each step of the producer.
-    tall = min(range(-(-panel // 2), panel + 1), key=lambda t: (-(-rows // t) * t, -t))
-    tall = min(tall, rows)
-    panels = -(-rows // tall)
-    # Clusters that are busy in the last round of tiles with all parts; the others begin with tiles
-    # of one part.
-    taken = panels * wide * tall * split % clusters
-    deep = -(-K // LINE) * LINE
-    # TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come along.
-    in_front = M % 4 != 0
 
-    @T.macro
-    def make_tile(operands, C, partial, arrivals, tiles, registers, by, rank, left, share):
-        """The tile of row `by` from column `left` on, of as many parts as `registers` has."""
-        left_operand, right_operand, scale_A, scale_B = operands
-        A_shared, B_shared, C_shared, scale, scale_of_B, arrived = tiles
-        row, square, product, C_local = registers
-        first, width = (by * cluster + rank) * block_M, len(C_local) * block_N
-        for sums in C_local:
-            T.clear(sums)
-        begin = share * steps
-        count = T.min(steps, groups - begin) if groups % split else steps
-        for step in T.Pipelined(count, num_stages=num_stages):
-            k = begin + step
-            at = k * M + first
-            T.copy(left_operand[first, k * group], A_shared)
-            T.copy(right_operand[left : left + width, k * group], B_shared[0:width, :])
-            if in_front:
-                flat = T.reshape(scale_A, (groups * M,))
-                T.copy(flat[at // 4 * 4 : at // 4 * 4 + block_M + 32], scale)
-            else:
-                T.copy(scale_A[k, first : first + block_M], scale)
-            if rows_of_B:
-                T.copy(scale_B[k, left : left + width], scale_of_B[0:width])
-            else:
-                # Under way during the product.
-                for p in T.unroll(width // shared):
-                    square[p] = scale_B[(left + p * shared) // group, k]
-            add_scaled_products(
-                *(A_shared, B_shared, C_local, product),
-                *(row, scale, at % 4 if in_front else 0),
-                *((scale_of_B, 1) if rows_of_B else (square, shared)),
-                T.GemmWarpPolicy.FullRow,
+    M: int
+    N: int
+    K: int
+    rows_of_B: bool = False
+    block_M: int = 128
+    block_N: int = 128
+    num_stages: int = 4
+    group: int = 128
+    panel: int = 8
+    parts: int = 1
+    wide: int | None = None
+    results: int = 1
+    cluster: int = 1
+    split: int = 1
+    apart: bool = False
+    padded: bool = False
+    out_dtype: T.dtype = T.bfloat16
+
+    def __post_init__(self):
+        width = self.parts * self.block_N
+        if self.adds_up and (self.cluster > 1 or min(self.block_M, width) < 64):
+            raise ValueError(
+                f"found {self.split} shares that the last block adds up, tiles of {self.block_M} x "
+                f"{width} and clusters of {self.cluster}, wanted tiles of 64 x 64 or more, whose "
+                "counters `arrivals_of` gives, and no clusters; apart=True takes both"
             )
-        if split > 1:
-            for n, sums in enumerate(C_local):
-                at = left + n * block_N
-                T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
-        tile = by * -(-N // block_N) + left // block_N
-        if not apart and (
-            split == 1 or add_up(C_local, partial, arrivals, arrived, tile, first, left, share)
+
+    @property
+    def adds_up(self):
+        """The last block that arrives at a tile adds up its shares."""
+        return self.split > 1 and not self.apart
+
+    @property
+    def groups(self):
+        """Of a row of A."""
+        return -(-self.K // self.group)
+
+    @property
+    def steps(self):
+        """Groups of a share of K; the last one may have less."""
+        return -(-self.groups // self.split)
+
+    @property
+    def clusters(self):
+        """For all multiprocessors."""
+        return processors() // self.cluster
+
+    @property
+    def rows(self):
+        """Tiles of clusters below each other."""
+        return -(-self.M // (self.cluster * self.block_M))
+
+    @property
+    def columns(self):
+        """Of tiles with all parts, and of those with one part."""
+        wide = -(-self.N // (self.parts * self.block_N)) if self.wide is None else self.wide
+        return wide, max(0, -(-self.N // self.block_N) - wide * self.parts)
+
+    @property
+    def shared(self):
+        """Columns that share a scale of B, as those of a tile of 192 do in parts."""
+        return math.gcd(self.block_N, self.group)
+
+    @property
+    def partial(self):
+        """Shares of whole tiles, of which none is stored element by element in parts."""
+        width = self.parts * self.block_N
+        whole = self.rows * self.cluster * self.block_M, -(-self.N // width) * width
+        return (self.split, *(-(-extent // 128) * 128 for extent in whole))
+
+    @property
+    def tall(self):
+        """Rows of tiles of a panel: of those up to `panel` the number whose last panel is fullest.
+        A lower last panel would take divisions by a variable, in each step of the producer."""
+        heights = range(-(-self.panel // 2), self.panel + 1)
+        return min(min(heights, key=lambda t: (-(-self.rows // t) * t, -t)), self.rows)
+
+    @property
+    def panels(self):
+        """Below each other."""
+        return -(-self.rows // self.tall)
+
+    @property
+    def skips(self):
+        """TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come
+        along."""
+        return self.M % 4 != 0
+
+
+class Block(NamedTuple):
+    """The memory of a block, and its number in the cluster."""
+
+    A: Any
+    B: Any
+    scale_A: Any
+    scale_B: Any
+    C: Any
+    partial: Any
+    arrivals: Any
+    A_shared: Any
+    B_shared: Any
+    scale: Any
+    scale_of_B: Any
+    C_shared: Any
+    arrived: Any
+    row: Any
+    square: Any
+    product: Any
+    rank: Any
+
+
+@T.macro
+def load_scales(plan, block, k, first, at, left, width):
+    """Those of step k: of rows from `first` on, which are at `at` among all of A, and of columns
+    from `left` on."""
+    if plan.skips:
+        flat = T.reshape(block.scale_A, (plan.groups * plan.M,))
+        T.copy(flat[at // 4 * 4 : at // 4 * 4 + plan.block_M + 32], block.scale)
+    else:
+        T.copy(block.scale_A[k, first : first + plan.block_M], block.scale)
+    if plan.rows_of_B:
+        T.copy(block.scale_B[k, left : left + width], block.scale_of_B[0:width])
+    else:
+        # Under way during the product.
+        for p in T.unroll(width // plan.shared):
+            block.square[p] = block.scale_B[(left + p * plan.shared) // plan.group, k]
+
+
+@T.macro
+def multiply(plan, block, C_local, first, left, share):
+    """The product of a share of the steps, of rows from `first` on and columns from `left` on."""
+    width, begin = len(C_local) * plan.block_N, share * plan.steps
+    for sums in C_local:
+        T.clear(sums)
+    count = T.min(plan.steps, plan.groups - begin) if plan.groups % plan.split else plan.steps
+    for step in T.Pipelined(count, num_stages=plan.num_stages):
+        k = begin + step
+        at = k * plan.M + first
+        T.copy(block.A[first, k * plan.group], block.A_shared)
+        T.copy(block.B[left : left + width, k * plan.group], block.B_shared[0:width, :])
+        load_scales(plan, block, k, first, at, left, width)
+        add_scaled_products(
+            *(block.A_shared, block.B_shared, C_local, block.product),
+            *(block.row, block.scale, at % 4 if plan.skips else 0),
+            *((block.scale_of_B, 1) if plan.rows_of_B else (block.square, plan.shared)),
+            T.GemmWarpPolicy.FullRow,
+        )
+
+
+@T.macro
+def make_tile(plan, block, C_local, by, left, share):
+    """The tile of row `by` from column `left` on, of as many parts as C_local has, or a share."""
+    block_M, block_N, partial = plan.block_M, plan.block_N, block.partial
+    first = (by * plan.cluster + block.rank) * block_M
+    multiply(plan, block, C_local, first, left, share)
+    if plan.split > 1:
+        for n, sums in enumerate(C_local):
+            at = left + n * block_N
+            T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
+    tile = by * -(-plan.N // block_N) + left // block_N
+    counts = partial, block.arrivals, block.arrived
+    if plan.split == 1 or (plan.adds_up and add_up(C_local, *counts, tile, first, left, share)):
+        for n, sums in enumerate(C_local):
+            T.copy(sums, block.C_shared[n % plan.results])
+            T.copy(block.C_shared[n % plan.results], block.C[first, left + n * block_N])
+
+
+@T.macro
+def deal_tiles(plan, block, C_local, number):
+    """The tiles of a cluster: first those with all parts, then some of those with one part, if the
+    last round of the others has none for it."""
+    parts, block_N, (wide, narrow) = plan.parts, plan.block_N, plan.columns
+    for above, bx, y, share in T.Persistent(
+        [plan.panels, wide, plan.tall, plan.split], plan.clusters, number
+    ):
+        by, left = above * plan.tall + y, bx * parts * block_N
+        if by < plan.rows:
+            make_tile(plan, block, C_local, by, left, share)
+    busy = plan.panels * wide * plan.tall * plan.split % plan.clusters
+    if narrow and number >= busy:
+        for above, bx, y, share in T.Persistent(
+            [plan.panels, narrow, plan.tall, plan.split], plan.clusters - busy, number - busy
         ):
-            for n, sums in enumerate(C_local):
-                T.copy(sums, C_shared[n % results])
-                T.copy(C_shared[n % results], C[first, left + n * block_N])
+            by, left = above * plan.tall + y, (wide * parts + bx) * block_N
+            if by < plan.rows:
+                make_tile(plan, block, C_local[:1], by, left, share)
+
+
+@tilelang.jit
+def scaled_matmul(M, N, K, **schedule):
+    """C of A, B and their scales by a schedule, the fields of `Plan` from rows_of_B on. `arrivals`
+    are zeros, and zeros again behind the kernel."""
+    plan = Plan(M, N, K, **schedule)
+    block_M, block_N, parts, groups = plan.block_M, plan.block_N, plan.parts, plan.groups
+    cluster, group, deep = plan.cluster, plan.group, -(-K // LINE) * LINE
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), T.float8_e4m3fn),
         B: T.Tensor((N, K), T.float8_e4m3fn),
         scale_A: T.Tensor((groups, M), T.float32),
-        scale_B: T.Tensor((groups, N) if rows_of_B else (-(-N // group), groups), T.float32),
+        scale_B: T.Tensor((groups, N) if plan.rows_of_B else (-(-N // group), groups), T.float32),
         arrivals: T.Tensor((arrivals_of(M, N),), T.int32),
     ):
-        C = T.empty((M, N), out_dtype)
-        partial = T.alloc_global((split, below, beside), T.float32) if split > 1 else None
-        if padded:
+        C = T.empty((M, N), plan.out_dtype)
+        partial = T.alloc_global(plan.partial, T.float32) if plan.split > 1 else None
+        left, right = A, B
+        if plan.padded:
             A_deep = T.alloc_global((M, deep), T.float8_e4m3fn)
             B_deep = T.alloc_global((N, deep), T.float8_e4m3fn)
             copy_rows((A, A_deep), (B, B_deep))
-        operands = (A_deep if padded else A, B_deep if padded else B, scale_A, scale_B)
-        with T.Kernel(clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as block:
+            left, right = A_deep, B_deep
+        with T.Kernel(plan.clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as index:
             A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
             B_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
-            staged = results if not apart else 0
-            C_shared = [T.alloc_shared((block_M, block_N), out_dtype) for _ in range(staged)]
-            scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if rows_of_B else None
-            scale = T.alloc_shared((block_M + 32 if in_front else block_M,), T.float32)
+            staged = 0 if plan.split > 1 and plan.apart else plan.results
+            C_shared = [T.alloc_shared((block_M, block_N), plan.out_dtype) for _ in range(staged)]
+            scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if plan.rows_of_B else None
+            scale = T.alloc_shared((block_M + 32 if plan.skips else block_M,), T.float32)
             row = T.alloc_fragment((block_M,), T.float32)
-            square = T.alloc_local((parts * block_N // shared,), T.float32)
+            square = T.alloc_local((parts * block_N // plan.shared,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
             C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
-            arrived = T.alloc_shared((1,), T.int32) if split > 1 and not apart else None
-            memory = (operands, C, partial, arrivals)
-            tiles = (A_shared, B_shared, C_shared, scale, scale_of_B, arrived)
-            number, rank = block // cluster, block % cluster
-
-            units = [panels, wide, tall, split]
-            for above, bx, y, share in T.Persistent(units, clusters, number):
-                by, left = above * tall + y, bx * parts * block_N
-                if by < rows:
-                    registers = (row, square, product, C_local)
-                    make_tile(*memory, tiles, registers, by, rank, left, share)
-            if narrow and number >= taken:
-                units = [panels, narrow, tall, split]
-                free = clusters - taken
-                for above, bx, y, share in T.Persistent(units, free, number - taken):
-                    by, left = above * tall + y, (wide * parts + bx) * block_N
-                    if by < rows:
-                        registers = (row, square, product, C_local[:1])
-                        make_tile(*memory, tiles, registers, by, rank, left, share)
-        if apart:
+            arrived = T.alloc_shared((1,), T.int32) if plan.adds_up else None
+            memory = (left, right, scale_A, scale_B, C, partial, arrivals)
+            tiles = (A_shared, B_shared, scale, scale_of_B, C_shared, arrived)
+            block = Block(*memory, *tiles, row, square, product, index % cluster)
+            deal_tiles(plan, block, C_local, index // cluster)
+        if plan.split > 1 and plan.apart:
             add_shares(partial, C)
         return C
 

@@ -50,7 +50,7 @@ def roots_of(gates, roots):
 def sharing(blocks):
     """How many blocks of a head are a cluster and share its tiles: on chips that have clusters, the
     most that divide them, up to eight."""
-    if blocks == 1 or auto_infer_current_arch().sm < 90:
+    if blocks == 1 or not auto_infer_current_arch().has_clusters:
         return 1
     return max(count for count in range(1, 9) if blocks % count == 0)
 
@@ -103,10 +103,28 @@ def join_blocks(system, inverse, at, size):
 
 
 @T.macro
-def invert(system, blocks, numbers, inverse, at=()):
+def join_below(system, inverse, at, size):
+    # As join_blocks, but B's place alone is stored: threads load and store less between products.
+    chunk, tile = system.shape[-1], (*at, slice(None), slice(None))
+    product = T.alloc_fragment((chunk, chunk), "float32")
+    factor = T.alloc_fragment((chunk, chunk), "float16")
+    T.gemm(inverse[tile], system[tile], product, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        factor[i, j] = T.if_then_else(
+            i // size == j // size + 1 and j // size % 2 == 0, -product[i, j], 0
+        )
+    T.gemm(factor, inverse[tile], product, clear_accum=True)
+    for i, j in T.Parallel(chunk, chunk):
+        if i // size == j // size + 1 and j // size % 2 == 0:
+            place = (*at, i, j)
+            inverse[place] = product[i, j]
+
+
+@T.macro
+def invert(system, blocks, numbers, inverse, at=(), join=join_blocks):
     # inverse[at] = (1 + system)^-1 of a strictly lower triangle in registers: of the blocks of 16
-    # rows on the diagonal, which `blocks` is for, then of 32, then of 64, which is the largest
-    # chunk. Its numbers on the way are in numbers[at].
+    # rows on the diagonal, which `blocks` is for, then by `join` of 32, then of 64, which is the
+    # largest chunk. Its numbers on the way are in numbers[at].
     chunk, tile = system.shape[0], (*at, slice(None), slice(None))
     check_chunk(chunk)
     for i, j in T.Parallel(chunk, chunk):
@@ -115,9 +133,9 @@ def invert(system, blocks, numbers, inverse, at=()):
             blocks[place] = system[i, j]
     T.copy(system, numbers[tile])
     invert_blocks(blocks, inverse, at)
-    join_blocks(numbers, inverse, at, BLOCK)
+    join(numbers, inverse, at, BLOCK)
     if chunk > 2 * BLOCK:
-        join_blocks(numbers, inverse, at, 2 * BLOCK)
+        join(numbers, inverse, at, 2 * BLOCK)
 
 
 @T.macro

@@ -12,7 +12,7 @@ import itertools
 from functools import partial
 
 import torch
-from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, check, invert
+from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, check, invert, join_below
 
 import tilelang
 import tilelang.language as T
@@ -167,7 +167,7 @@ def prepare(g, pairs, h, tensors, load_values, tiles, system):
         weigh(gates, product, 1)
         for i, j in T.Parallel(CHUNK, CHUNK):
             product[i, j] *= beta[i]
-        invert(product, blocks, numbers, inverse)
+        invert(product, blocks, numbers, inverse, join=join_below)
         # Beside what follows.
         multiply(q, k, slot, product)
         # All of this group's last chunk is done.

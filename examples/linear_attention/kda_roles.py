@@ -9,7 +9,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 from functools import partial
 
 import torch
-from delta_rule import BLOCK, CHUNK, FAST_MATH, LOG2_E, check, invert, off_zero
+from delta_rule import BLOCK, CHUNK, FAST_MATH, LOG2_E, check, invert, join_below, off_zero
 
 import tilelang
 import tilelang.language as T
@@ -23,8 +23,9 @@ COLUMNS = 64
 SLOTS = 2
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 ROWS = T.GemmWarpPolicy.FullRow
-# Registers of a thread of each kind.
-CHAIN, PREPARE = 160, 96
+# Registers of a thread that goes from chunk to chunk and of one that prepares, by the number of
+# groups that go.
+REGISTERS = {1: (176, 160), 2: (160, 96)}
 
 
 @T.macro
@@ -90,6 +91,15 @@ def decay_rows(slots, s, raw, thread, store_factor=None):
 
 
 @T.macro
+def join_decays(decay, s, thread):
+    # What the state takes behind the chunk before and in front of this one, by one factor. That
+    # chunk's rows came before this one's, so its decays are there; the first one's are 1.
+    if thread < decay.shape[2] // 2:
+        for c in T.vectorized(2):
+            decay[s, 0, thread * 2 + c] *= decay[1 - s, 1, thread * 2 + c]
+
+
+@T.macro
 def prepare(slots, s, blocks, beta, load_next):
     # Of rows that have their decays, the inverse of the system, the queries' weights and, in the
     # place of -k E, its product with the inverse.
@@ -98,15 +108,17 @@ def prepare(slots, s, blocks, beta, load_next):
     product = T.alloc_fragment((chunk, chunk), "float32")
     whole = T.alloc_fragment((chunk, chunk), "float16")
     left = T.alloc_fragment((chunk, chunk), "bfloat16")
+    # In front of the product: beside it, what addresses the requests would be spilled.
+    load_next()
     T.wgmma_gemm(
         *(slots.k[s, :, :], columns, product), transpose_B=True, policy=ROWS, clear_accum=True
     )
-    # Beside the product.
-    load_next()
     T.wait_wgmma(0)
     for i, j in T.Parallel(chunk, chunk):
-        product[i, j] = T.if_then_else(i > j, -beta[s, i] * product[i, j], 0)
-    invert(product, blocks, slots.numbers, slots.half, (s,))
+        product[i, j] *= -beta[s, i]
+    for i, j in T.Parallel(chunk, chunk):
+        product[i, j] = T.if_then_else(i - j > 0, product[i, j], 0)
+    invert(product, blocks, slots.numbers, slots.half, (s,), join_below)
     T.copy(slots.half[s, :, :], whole)
     for i, j in T.Parallel(chunk, chunk):
         left[i, j] = whole[i, j] * beta[s, j]
@@ -124,7 +136,7 @@ def prepare(slots, s, blocks, beta, load_next):
     )
     T.wait_wgmma(0)
     for i, j in T.Parallel(chunk, chunk):
-        product[i, j] = T.if_then_else(i >= j, product[i, j], 0)
+        product[i, j] = T.if_then_else(i - j >= 0, product[i, j], 0)
     T.copy(product, slots.weights[s, :, :])
     T.fence_proxy_async()
     arrive(slots.weighed, s)
@@ -150,7 +162,8 @@ def update(v, before, slots, s, product, updates):
 
 @T.macro
 def step(slots, n, v, state, load_next, store, empty):
-    # The state behind a chunk and its results, transposed, half of the rows at a time.
+    # The state behind a chunk, but for its decay there, and its results, transposed, half of the
+    # rows at a time.
     s, columns, half = n % SLOTS, v.shape[1], v.shape[0] // 2
     before = T.alloc_fragment(state.shape, "bfloat16")
     product = T.alloc_fragment((columns, half), "float32")
@@ -177,10 +190,6 @@ def step(slots, n, v, state, load_next, store, empty):
         for piece, first in zip(updates, [0, half], strict=True):
             weights = slots.weights[s, rows, first : first + half]
             T.wgmma_gemm(piece, weights, product, transpose_B=True, policy=ROWS)
-        if part == 1:
-            # Beside the last results.
-            for j, d in T.Parallel(*state.shape):
-                state[j, d] *= slots.decay[s, 1, d]
         T.wait_wgmma(0)
         if part == 1:
             arrive(empty, s)
@@ -213,6 +222,7 @@ class Slots:
         self.inverse, self.weights = [
             T.view(numbers, system, "bfloat16") for numbers in (self.numbers, self.half)
         ]
+        # In front of the chunk's middle, with the one behind the chunk before, and behind it.
         self.decay = T.alloc_shared((SLOTS, 2, d_key), "float32")
         # What updates follow from is there; what results follow from is, too.
         self.solved, self.weighed = [T.alloc_barrier([4] * SLOTS) for _ in range(2)]
@@ -300,9 +310,11 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
             blocks = T.alloc_shared((SLOTS, chunk, BLOCK), "float32")
             beta, ahead = [T.alloc_shared((SLOTS, chunk), "float32") for _ in range(2)]
             with T.ws(groups, groups + 1, each=True) as s:
-                T.set_max_nreg(PREPARE, False)
+                T.set_max_nreg(REGISTERS[groups][1], False)
                 if s == 0:
                     load_rows((K, Q, Gate), raw, h, 0, chunks)
+                    for side, d in T.Parallel(2, d_key):
+                        slots.decay[1, side, d] = 1
                 T.async_copy(Beta[s * chunk : (s + 1) * chunk, h], ahead[s, :])
                 for turn in T.serial(T.ceildiv(chunks - s, SLOTS)):
                     n = turn * SLOTS + s
@@ -315,6 +327,7 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
                     )
                     T.mbarrier_wait_parity(raw.full[s], turn % 2)
                     decay_rows(slots, s, raw, thread)
+                    join_decays(slots.decay, s, thread)
                     # In front of the arrival below, which tells others of what threads wrote.
                     T.fence_proxy_async()
                     T.sync_threads(1, 128)
@@ -322,7 +335,7 @@ def kda(heads, d_key, d_value, chunk=CHUNK):
                     prepare(slots, s, blocks, beta, following)
                 T.ptx_wait_group(0)
             with T.ws(*range(groups)):
-                T.set_max_nreg(CHAIN, True)
+                T.set_max_nreg(REGISTERS[groups][0], True)
                 state = T.alloc_fragment((columns, d_key), "float32")
                 first = bx * columns
                 load = partial(load_values, V, values, values_full, values_free, h, first)

@@ -16,6 +16,49 @@ import tilelang
 import tilelang.language as T
 
 
+@T.macro
+def decays_of(A, head, time, step, share, next_step, next_share, decays, own):
+    """Of rows of a chunk: logarithms of the decays up to them, and of those divided by what they
+    count in the rows that follow; and which part of that counts in the row itself."""
+    for i in T.Parallel(*own.shape):
+        counts = share[i] * step[i] + (1 - next_share[i]) * next_step[i]
+        decays[0, i] = LOG2_E * A[head] * time[i]
+        decays[1, i] = decays[0, i] - T.log2(counts)
+        # Of no steps nothing.
+        own[i] = share[i] * step[i] / T.max(counts, 1e-30)
+
+
+@T.macro
+def rotate(b, c, b_rotated, c_rotated, rates, step, angles, angle_before):
+    """Rows of B and C in coordinates that rotate with the state, `angle_before` a chunk; it becomes
+    that behind it."""
+    chunk, half = angles.shape
+    for i, m in T.Parallel(chunk, half):
+        angles[i, m] = rates[i, m] * step[i]
+    T.cumsum(angles, dim=0)
+    for i, m in T.Parallel(chunk, half):
+        angle = angle_before[m] + angles[i, m]
+        cos, sin = T.cos(angle), T.sin(angle)
+        b_rotated[i, m] = b[i, m] * cos + b[i, m + half] * sin
+        b_rotated[i, m + half] = b[i, m + half] * cos - b[i, m] * sin
+        c_rotated[i, m] = c[i, m] * cos + c[i, m + half] * sin
+        c_rotated[i, m + half] = c[i, m + half] * cos - c[i, m] * sin
+    for m in T.Parallel(half):
+        # Angles stay small, so that they keep their digits.
+        angle = angle_before[m] + angles[chunk - 1, m]
+        angle_before[m] = angle - T.floor(angle / (2 * math.pi)) * (2 * math.pi)
+
+
+@T.macro
+def rotate_back(state, angle, Last, head):
+    """The last state, from coordinates that rotate with it."""
+    half, width = angle.shape[0], state.shape[1]
+    for s, p in T.Parallel(half, width):
+        cos, sin = T.cos(angle[s]), T.sin(angle[s])
+        Last[head, s, p] = state[s, p] * cos - state[s + half, p] * sin
+        Last[head, s + half, p] = state[s + half, p] * cos + state[s, p] * sin
+
+
 def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     """y[t] = c[t] . h[t] of the states
 
@@ -45,12 +88,9 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
     ):
         with T.Kernel(heads, threads=threads) as h:
             x = T.alloc_shared((chunk, width), "float16")
-            b = T.alloc_shared((chunk, d_state), "float16")
-            c = T.alloc_shared((chunk, d_state), "float16")
-            b_rotated = T.alloc_shared((chunk, d_state), "float16")
-            c_rotated = T.alloc_shared((chunk, d_state), "float16")
-            rates = T.alloc_shared((chunk, half), "float32")
-            angles = T.alloc_shared((chunk, half), "float32")
+            b, c = (T.alloc_shared((chunk, d_state), "float16") for _ in range(2))
+            b_rotated, c_rotated = (T.alloc_shared((chunk, d_state), "float16") for _ in range(2))
+            rates, angles = (T.alloc_shared((chunk, half), "float32") for _ in range(2))
             angle_before = T.alloc_shared((half,), "float32")
             step = T.alloc_shared((chunk,), "float32")
             share = T.alloc_shared((chunk,), "float32")
@@ -84,26 +124,8 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                 T.copy(C[n * chunk, 0], c)
                 T.copy(X[rows, h, :], x)
                 T.cumsum(step, time, dim=0)
-                for i in T.Parallel(chunk):
-                    counts = share[i] * step[i] + (1 - next_share[i]) * next_step[i]
-                    decays[0, i] = LOG2_E * A[h] * time[i]
-                    decays[1, i] = decays[0, i] - T.log2(counts)
-                    # The part that counts in the row itself, of no steps nothing.
-                    own[i] = share[i] * step[i] / T.max(counts, 1e-30)
-                for i, m in T.Parallel(chunk, half):
-                    angles[i, m] = rates[i, m] * step[i]
-                T.cumsum(angles, dim=0)
-                for i, m in T.Parallel(chunk, half):
-                    angle = angle_before[m] + angles[i, m]
-                    cos, sin = T.cos(angle), T.sin(angle)
-                    b_rotated[i, m] = b[i, m] * cos + b[i, m + half] * sin
-                    b_rotated[i, m + half] = b[i, m + half] * cos - b[i, m] * sin
-                    c_rotated[i, m] = c[i, m] * cos + c[i, m + half] * sin
-                    c_rotated[i, m + half] = c[i, m + half] * cos - c[i, m] * sin
-                for m in T.Parallel(half):
-                    # Angles stay small, so that they keep their digits.
-                    angle = angle_before[m] + angles[chunk - 1, m]
-                    angle_before[m] = angle - T.floor(angle / (2 * math.pi)) * (2 * math.pi)
+                decays_of(A, h, time, step, share, next_step, next_share, decays, own)
+                rotate(b, c, b_rotated, c_rotated, rates, step, angles, angle_before)
                 T.gemm(c_rotated, b_rotated, products, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(chunk, chunk):
                     seen = T.if_then_else(i == j, own[i], T.if_then_else(i > j, 1.0, 0))
@@ -112,11 +134,7 @@ def mamba3(heads, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
                 T.copy(y, y_shared)
                 T.copy(y_shared, Y[rows, h, :])
                 T.copy(state, state_shared)
-            # Back from the coordinates that rotate.
-            for s, p in T.Parallel(half, width):
-                cos, sin = T.cos(angle_before[s]), T.sin(angle_before[s])
-                Last[h, s, p] = state[s, p] * cos - state[s + half, p] * sin
-                Last[h, s + half, p] = state[s + half, p] * cos + state[s, p] * sin
+            rotate_back(state, angle_before, Last, h)
 
     return main
 

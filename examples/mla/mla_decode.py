@@ -15,8 +15,112 @@ LOG2_E = 1.44269504
 # The score of what is no key: finite, because a tile may have no keys at all, and a power of two,
 # so that its product with the scale is exact, rounded before the maximum is subtracted or not.
 NO_KEY = -(2.0**100)
+COLUMNS = T.GemmWarpPolicy.FullCol  # a warp has all rows of its keys
+OF_HEADS = {"transpose_B": True, "policy": COLUMNS}  # of queries and keys
 
 
+@T.macro
+def online_softmax(scores, weights_shared, values, out, sums, row_max, scale):
+    """Make a tile's scores weights, and add the weighted `values` to `out`, both in pieces of
+    columns, and the weights to `sums`, one for each key of a tile, which are added up once, at the
+    end. Where a row's maximum grows, rescale what earlier tiles came to."""
+    rows, keys = scores.shape
+    row_max_before = T.alloc_fragment((rows,), T.float32)
+    rescale = T.alloc_fragment((rows,), T.float32)
+    T.copy(row_max, row_max_before)
+    T.reduce_max(scores, row_max, dim=1, clear=False)
+    for i in T.Parallel(rows):
+        rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
+    for i, j in T.Parallel(rows, keys):
+        scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+    T.copy(scores, weights_shared)
+    for piece in out:
+        for i, j in T.Parallel(*piece.shape):
+            piece[i, j] = piece[i, j] * rescale[i]
+    for value, piece in zip(values, out, strict=True):
+        T.gemm(weights_shared, value, piece, policy=COLUMNS)
+    # Beside the products.
+    for i, j in T.Parallel(rows, keys):
+        sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
+
+
+@T.macro
+def attend(Q, Q_rope, KV, K_rope, Output, LogSum, block_H, block_N, pieces, num_stages, threads):
+    """The attention of each token, or with `LogSum` of each token and split of the keys."""
+    dtype, (batch, heads, dim), (_, length, rope_dim) = Q.dtype, Q.shape, K_rope.shape
+    scale, split = LOG2_E / int(dim + rope_dim) ** 0.5, 1 if LogSum is None else LogSum.shape[0]
+    columns, steps = columns_of(int(dim), pieces), T.ceildiv(length, block_N * split)
+    width = int(dim) // pieces
+    with T.Kernel(T.ceildiv(heads, block_H), batch, split, threads=threads) as (bx, by, bz):
+        Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
+        Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
+        KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
+        K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
+        weights_shared = T.alloc_shared((block_H, block_N), dtype)
+        scores = T.alloc_fragment((block_H, block_N), T.float32)
+        out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
+        row_max = T.alloc_fragment((block_H,), T.float32)
+        sums = T.alloc_fragment((block_H, block_N), T.float32)
+        row_sum = T.alloc_fragment((block_H,), T.float32)
+
+        rows = slice(bx * block_H, (bx + 1) * block_H)
+        for p, here in enumerate(columns):
+            T.copy(Q[by, rows, here], Q_shared[p])
+            T.clear(out[p])
+        T.copy(Q_rope[by, rows, :], Q_rope_local)
+        T.clear(sums)
+        T.fill(row_max, -T.infinity(T.float32))
+        for step in T.Pipelined(steps, num_stages=num_stages):
+            first = (bz * steps + step) * block_N
+            T.copy(K_rope[by, first : first + block_N, :], K_rope_shared)
+            T.gemm(Q_rope_local, K_rope_shared, scores, clear_accum=True, **OF_HEADS)
+            for p, here in enumerate(columns):
+                T.copy(KV[by, first : first + block_N, here], KV_shared[p])
+                T.gemm(Q_shared[p], KV_shared[p], scores, **OF_HEADS)
+            if first + block_N > length:
+                for i, j in T.Parallel(block_H, block_N):
+                    scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
+            online_softmax(scores, weights_shared, KV_shared, out, sums, row_max, scale)
+        T.reduce_sum(sums, row_sum, dim=1)
+        parts = T.view(Output, (1, batch, heads, dim)) if LogSum is None else Output
+        for piece, here in zip(out, columns, strict=True):
+            for i, j in T.Parallel(block_H, width):
+                piece[i, j] = piece[i, j] / row_sum[i]
+            T.copy(piece, parts[bz, by, rows, here])
+        if LogSum is not None:
+            for i in T.Parallel(block_H):
+                row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
+            T.copy(row_sum, LogSum[bz, by, rows])
+
+
+@T.macro
+def combine(Parts, LogSum, Output):
+    """Output (batch, heads, dim) from the results of splits, weighted by their sums."""
+    split, batch, heads, dim = Parts.shape
+    with T.Kernel(heads, batch, threads=128) as (bx, by):
+        total = T.alloc_fragment((dim,), T.float32)
+        log_max = T.alloc_var(T.float32, init=-T.infinity(T.float32))
+        weight_sum = T.alloc_var(T.float32, init=0.0)
+        T.clear(total)
+        for s in T.serial(split):
+            log_max = T.max(log_max, LogSum[s, by, bx])
+        for s in T.serial(split):
+            weight = T.exp2(LogSum[s, by, bx] - log_max)
+            weight_sum += weight
+            for j in T.Parallel(dim):
+                total[j] += weight * Parts[s, by, bx, j]
+        for j in T.Parallel(dim):
+            Output[by, bx, j] = total[j] / weight_sum
+
+
+def columns_of(dim, pieces):
+    """The columns of each piece."""
+    if dim % pieces:
+        raise ValueError(f"pieces is {pieces}, wanted a divisor of dim, {dim}")
+    return [slice(first, first + dim // pieces) for first in range(0, dim, dim // pieces)]
+
+
+# Fast math leaves out what exp2 does for subnormal weights.
 @tilelang.jit(pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
 def mla_decode(
     batch,
@@ -41,106 +145,9 @@ def mla_decode(
     The keys of a step come in `pieces` along `dim`: each is loaded again while the others are in
     use, so that one buffer for each will do, and a step has twice the keys.
     """
-    scale = LOG2_E / (dim + rope_dim) ** 0.5
-    steps = -(-length // (block_N * split))
-    if dim % pieces:
-        raise ValueError(f"pieces is {pieces}, wanted a divisor of dim, {dim}")
-    width = dim // pieces
-    columns = [slice(first, first + width) for first in range(0, dim, width)]
-
-    @T.macro
-    def attend(Q, Q_rope, KV, K_rope, Output, LogSum):
-        with T.Kernel(T.ceildiv(heads, block_H), batch, split, threads=threads) as (bx, by, bz):
-            Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
-            Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
-            KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
-            K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
-            weights_shared = T.alloc_shared((block_H, block_N), dtype)
-            scores = T.alloc_fragment((block_H, block_N), T.float32)
-            out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
-            row_max = T.alloc_fragment((block_H,), T.float32)
-            row_max_before = T.alloc_fragment((block_H,), T.float32)
-            rescale = T.alloc_fragment((block_H,), T.float32)
-            # A sum for each key of a tile: they are added up once, at the end.
-            sums = T.alloc_fragment((block_H, block_N), T.float32)
-            row_sum = T.alloc_fragment((block_H,), T.float32)
-
-            rows = slice(bx * block_H, (bx + 1) * block_H)
-            for p, here in enumerate(columns):
-                T.copy(Q[by, rows, here], Q_shared[p])
-                T.clear(out[p])
-            T.copy(Q_rope[by, rows, :], Q_rope_local)
-            T.clear(sums)
-            T.fill(row_max, -T.infinity(T.float32))
-            for step in T.Pipelined(steps, num_stages=num_stages):
-                first = (bz * steps + step) * block_N
-                T.copy(K_rope[by, first : first + block_N, :], K_rope_shared)
-                T.gemm(
-                    Q_rope_local,
-                    K_rope_shared,
-                    scores,
-                    transpose_B=True,
-                    policy=T.GemmWarpPolicy.FullCol,
-                    clear_accum=True,
-                )
-                for p, here in enumerate(columns):
-                    T.copy(KV[by, first : first + block_N, here], KV_shared[p])
-                    T.gemm(
-                        Q_shared[p],
-                        KV_shared[p],
-                        scores,
-                        transpose_B=True,
-                        policy=T.GemmWarpPolicy.FullCol,
-                    )
-                if first + block_N > length:
-                    for i, j in T.Parallel(block_H, block_N):
-                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_H):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for i, j in T.Parallel(block_H, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                T.copy(scores, weights_shared)
-                for part in out:
-                    for i, j in T.Parallel(block_H, width):
-                        part[i, j] = part[i, j] * rescale[i]
-                for values, part in zip(KV_shared, out, strict=True):
-                    T.gemm(weights_shared, values, part, policy=T.GemmWarpPolicy.FullCol)
-                # Beside the products.
-                for i, j in T.Parallel(block_H, block_N):
-                    sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
-            T.reduce_sum(sums, row_sum, dim=1)
-            parts = T.view(Output, (1, batch, heads, dim)) if LogSum is None else Output
-            for part, here in zip(out, columns, strict=True):
-                for i, j in T.Parallel(block_H, width):
-                    part[i, j] = part[i, j] / row_sum[i]
-                T.copy(part, parts[bz, by, rows, here])
-            if LogSum is not None:
-                for i in T.Parallel(block_H):
-                    row_sum[i] = T.log2(row_sum[i]) + row_max[i] * scale
-                T.copy(row_sum, LogSum[bz, by, rows])
-
-    @T.macro
-    def combine(Parts, LogSum, Output):
-        with T.Kernel(heads, batch, threads=128) as (bx, by):
-            total = T.alloc_fragment((dim,), T.float32)
-            log_max = T.alloc_var(T.float32, init=-T.infinity(T.float32))
-            weight_sum = T.alloc_var(T.float32, init=0.0)
-            T.clear(total)
-            for s in T.serial(split):
-                log_max = T.max(log_max, LogSum[s, by, bx])
-            for s in T.serial(split):
-                weight = T.exp2(LogSum[s, by, bx] - log_max)
-                weight_sum += weight
-                for j in T.Parallel(dim):
-                    total[j] += weight * Parts[s, by, bx, j]
-            for j in T.Parallel(dim):
-                Output[by, bx, j] = total[j] / weight_sum
-
     q_shape, q_rope_shape = (batch, heads, dim), (batch, heads, rope_dim)
     kv_shape, k_rope_shape = (batch, length, dim), (batch, length, rope_dim)
-    out_shape = (batch, heads, dim)
+    out_shape, tile = (batch, heads, dim), (block_H, block_N, pieces, num_stages, threads)
 
     @T.prim_func
     def whole(
@@ -150,7 +157,7 @@ def mla_decode(
         K_rope: T.Tensor(k_rope_shape, dtype),
     ):
         Output = T.empty(out_shape, dtype)
-        attend(Q, Q_rope, KV, K_rope, Output, None)
+        attend(Q, Q_rope, KV, K_rope, Output, None, *tile)
         return Output
 
     @T.prim_func
@@ -163,7 +170,7 @@ def mla_decode(
         LogSum: T.Tensor((split, batch, heads), T.float32),
     ):
         Output = T.empty(out_shape, dtype)
-        attend(Q, Q_rope, KV, K_rope, Parts, LogSum)
+        attend(Q, Q_rope, KV, K_rope, Parts, LogSum, *tile)
         combine(Parts, LogSum, Output)
         return Output
 

@@ -8,34 +8,80 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
+from mla_decode import LOG2_E, NO_KEY, OF_HEADS, columns_of, combine, online_softmax
 
 import tilelang
 import tilelang.language as T
 
-LOG2_E = 1.44269504
-# The score of what is no key: finite, so that a block without keys has a maximum, too.
-NO_KEY = -(2.0**100)
-COLUMNS = T.GemmWarpPolicy.FullCol
+
+@T.macro
+def load(Cache, Table, tile, b, first, here, length):
+    """Columns `here` of the rows of sequence b from `first` on."""
+    page, rows = int(Cache.shape[1]), int(tile.shape[0])
+    part = min(page, rows)  # rows of a copy
+    for n in T.serial(rows // part):
+        row = first + n * part
+        # What is behind the last page is masked: that page again.
+        number = Table[b, T.min(row, length - 1) // page]
+        to = tile[n * part : (n + 1) * part, :]
+        T.copy(Cache[number, row % page : row % page + part, here], to)
 
 
 @T.macro
-def combine(partial, log_sums, Output):
-    """Output (batch, heads, dim) from the results of splits, weighted by their sums."""
-    splits, batch, heads, dim = partial.shape
-    with T.Kernel(heads, batch, threads=128) as (h, b):
-        total = T.alloc_fragment((dim,), T.float32)
-        top = T.alloc_var(T.float32, init=NO_KEY)
-        weight_sum = T.alloc_var(T.float32, init=0.0)
-        for s in T.serial(splits):
-            top = T.max(top, log_sums[s, b, h])
-        T.clear(total)
-        for s in T.serial(splits):
-            weight = T.exp2(log_sums[s, b, h] - top)
-            weight_sum += weight
-            for d in T.Parallel(dim):
-                total[d] += weight * partial[s, b, h, d]
-        for d in T.Parallel(dim):
-            Output[b, h, d] = total[d] / weight_sum
+def attend(
+    Q, Cache, Table, Lengths, Output, log_sums, dim, block_H, block_N, pieces, num_stages, threads
+):
+    """Output (batch, heads, dim), or with `log_sums` one for each split."""
+    (batch, heads, deep), dtype, columns = Q.shape, Q.dtype, columns_of(dim, pieces)
+    splits, width = 1 if log_sums is None else log_sums.shape[0], dim // pieces
+    scale, rope_dim = LOG2_E / int(deep) ** 0.5, int(deep) - dim
+    with T.Kernel(T.ceildiv(heads, block_H), batch, splits, threads=threads) as (bx, by, bz):
+        Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
+        Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
+        KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
+        K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
+        weights_shared = T.alloc_shared((block_H, block_N), dtype)
+        scores = T.alloc_fragment((block_H, block_N), T.float32)
+        out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
+        row_max = T.alloc_fragment((block_H,), T.float32)
+        sums = T.alloc_fragment((block_H, block_N), T.float32)
+        row_sum = T.alloc_fragment((block_H,), T.float32)
+
+        length = Lengths[by]
+        tiles = T.ceildiv(length, block_N)
+        share = T.ceildiv(tiles, splits)
+        count = T.max(T.min(share, tiles - bz * share), 0)
+        rows = slice(bx * block_H, (bx + 1) * block_H)
+        for p, here in enumerate(columns):
+            T.copy(Q[by, rows, here], Q_shared[p])
+            T.clear(out[p])
+        T.copy(Q[by, rows, dim:], Q_rope_local)
+        T.clear(sums)
+        T.fill(row_max, NO_KEY)
+        for step in T.Pipelined(count, num_stages=num_stages):
+            first = (bz * share + step) * block_N
+            load(Cache, Table, K_rope_shared, by, first, slice(dim, dim + rope_dim), length)
+            T.gemm(Q_rope_local, K_rope_shared, scores, clear_accum=True, **OF_HEADS)
+            for p, here in enumerate(columns):
+                load(Cache, Table, KV_shared[p], by, first, here, length)
+                T.gemm(Q_shared[p], KV_shared[p], scores, **OF_HEADS)
+            if first + block_N > length:
+                for i, j in T.Parallel(block_H, block_N):
+                    scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
+            online_softmax(scores, weights_shared, KV_shared, out, sums, row_max, scale)
+        T.reduce_sum(sums, row_sum, dim=1)
+        parts = T.view(Output, (1, batch, heads, dim)) if log_sums is None else Output
+        for piece, here in zip(out, columns, strict=True):
+            for i, j in T.Parallel(block_H, width):
+                # No keys: 0, with a weight of 0.
+                piece[i, j] = piece[i, j] / T.max(row_sum[i], 1e-30)
+            T.copy(piece, parts[bz, by, rows, here])
+        if log_sums is not None:
+            for i in T.Parallel(block_H):
+                row_sum[i] = T.if_then_else(
+                    row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
+                )
+            T.copy(row_sum, log_sums[bz, by, rows])
 
 
 # Fast math leaves out what exp2 does for subnormal weights.
@@ -63,100 +109,9 @@ def mla_decode_paged(
     then their results are combined by a second kernel.
     """
     batch, pages, most = T.dynamic("batch, pages, most")
-    scale, width = LOG2_E / (dim + rope_dim) ** 0.5, dim // pieces
-    if dim % pieces:
-        raise ValueError(f"pieces is {pieces}, wanted a divisor of dim, {dim}")
     if page % block_N and block_N % page:
         raise ValueError(f"page is {page}, wanted a divisor or a multiple of block_N, {block_N}")
-    columns = [slice(first, first + width) for first in range(0, dim, width)]
-    part = min(page, block_N)  # rows of a copy
-
-    @T.macro
-    def load(Cache, Table, tile, b, first, here, length):
-        """Columns `here` of the rows from `first` on."""
-        for n in T.serial(block_N // part):
-            row = first + n * part
-            # What is behind the last page is masked: that page again.
-            number = Table[b, T.min(row, length - 1) // page]
-            T.copy(
-                Cache[number, row % page : row % page + part, here],
-                tile[n * part : (n + 1) * part, :],
-            )
-
-    @T.macro
-    def attend(Q, Cache, Table, Lengths, Output, log_sums):
-        """Output (batch, heads, dim), or with `log_sums` one for each split."""
-        with T.Kernel(T.ceildiv(heads, block_H), batch, splits, threads=threads) as (bx, by, bz):
-            Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
-            Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
-            KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
-            K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
-            weights_shared = T.alloc_shared((block_H, block_N), dtype)
-            scores = T.alloc_fragment((block_H, block_N), T.float32)
-            out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
-            row_max = T.alloc_fragment((block_H,), T.float32)
-            row_max_before = T.alloc_fragment((block_H,), T.float32)
-            rescale = T.alloc_fragment((block_H,), T.float32)
-            # A sum for each key of a tile: they are added up once, at the end.
-            sums = T.alloc_fragment((block_H, block_N), T.float32)
-            row_sum = T.alloc_fragment((block_H,), T.float32)
-
-            length = Lengths[by]
-            tiles = T.ceildiv(length, block_N)
-            share = T.ceildiv(tiles, splits)
-            count = T.max(T.min(share, tiles - bz * share), 0)
-            rows = slice(bx * block_H, (bx + 1) * block_H)
-            for p, here in enumerate(columns):
-                T.copy(Q[by, rows, here], Q_shared[p])
-                T.clear(out[p])
-            T.copy(Q[by, rows, dim:], Q_rope_local)
-            T.clear(sums)
-            T.fill(row_max, NO_KEY)
-            for step in T.Pipelined(count, num_stages=num_stages):
-                first = (bz * share + step) * block_N
-                load(Cache, Table, K_rope_shared, by, first, slice(dim, dim + rope_dim), length)
-                T.gemm(
-                    Q_rope_local,
-                    K_rope_shared,
-                    scores,
-                    transpose_B=True,
-                    policy=COLUMNS,
-                    clear_accum=True,
-                )
-                for p, here in enumerate(columns):
-                    load(Cache, Table, KV_shared[p], by, first, here, length)
-                    T.gemm(Q_shared[p], KV_shared[p], scores, transpose_B=True, policy=COLUMNS)
-                if first + block_N > length:
-                    for i, j in T.Parallel(block_H, block_N):
-                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], NO_KEY)
-                T.copy(row_max, row_max_before)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_H):
-                    rescale[i] = T.exp2((row_max_before[i] - row_max[i]) * scale)
-                for i, j in T.Parallel(block_H, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
-                T.copy(scores, weights_shared)
-                for piece in out:
-                    for i, j in T.Parallel(block_H, width):
-                        piece[i, j] = piece[i, j] * rescale[i]
-                for values, piece in zip(KV_shared, out, strict=True):
-                    T.gemm(weights_shared, values, piece, policy=COLUMNS)
-                # Beside the products.
-                for i, j in T.Parallel(block_H, block_N):
-                    sums[i, j] = sums[i, j] * rescale[i] + scores[i, j]
-            T.reduce_sum(sums, row_sum, dim=1)
-            parts = T.view(Output, (1, batch, heads, dim)) if log_sums is None else Output
-            for piece, here in zip(out, columns, strict=True):
-                for i, j in T.Parallel(block_H, width):
-                    # No keys: 0, with a weight of 0.
-                    piece[i, j] = piece[i, j] / T.max(row_sum[i], 1e-30)
-                T.copy(piece, parts[bz, by, rows, here])
-            if log_sums is not None:
-                for i in T.Parallel(block_H):
-                    row_sum[i] = T.if_then_else(
-                        row_sum[i] > 0, T.log2(row_sum[i]) + row_max[i] * scale, NO_KEY
-                    )
-                T.copy(row_sum, log_sums[bz, by, rows])
+    tile = dim, block_H, block_N, pieces, num_stages, threads
 
     @T.prim_func
     def main(
@@ -167,11 +122,11 @@ def mla_decode_paged(
     ):
         Output = T.empty((batch, heads, dim), dtype)
         if splits == 1:
-            attend(Q, Cache, Table, Lengths, Output, None)
+            attend(Q, Cache, Table, Lengths, Output, None, *tile)
         else:
             partial = T.alloc_global((splits, batch, heads, dim), T.float32)
             log_sums = T.alloc_global((splits, batch, heads), T.float32)
-            attend(Q, Cache, Table, Lengths, partial, log_sums)
+            attend(Q, Cache, Table, Lengths, partial, log_sums, *tile)
             combine(partial, log_sums, Output)
         return Output
 

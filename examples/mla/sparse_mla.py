@@ -9,7 +9,7 @@ import argparse
 import math
 
 import torch
-from mla_decode_paged import COLUMNS, LOG2_E, NO_KEY
+from mla_decode import COLUMNS, LOG2_E, NO_KEY
 
 import tilelang
 import tilelang.language as T

@@ -9,7 +9,7 @@ import argparse
 import math
 
 import torch
-from mla_decode_paged import COLUMNS
+from mla_decode import COLUMNS
 from sparse_mla import LOG2_E, gather, inputs, reference, sparse_mla
 
 import tilelang
@@ -139,22 +139,18 @@ def sparse_mla_backward(
             do = T.alloc_shared((block_H, latent), dtype)
             kv = T.alloc_shared((block, latent), dtype)
             k_rotated = T.alloc_shared((block, rotated), dtype)
-            p_shared = T.alloc_shared((block_H, block), dtype)
-            ds_shared = T.alloc_shared((block_H, block), dtype)
+            p_shared, ds_shared = (T.alloc_shared((block_H, block), dtype) for _ in range(2))
             row = T.alloc_fragment((block,), T.int32)
-            log_sum = T.alloc_fragment((block_H,), T.float32)
-            delta = T.alloc_fragment((block_H,), T.float32)
-            p = T.alloc_fragment((block_H, block), T.float32)
-            dp = T.alloc_fragment((block_H, block), T.float32)
+            log_sum, delta = (T.alloc_fragment((block_H,), T.float32) for _ in range(2))
+            p, dp = (T.alloc_fragment((block_H, block), T.float32) for _ in range(2))
             dq = T.alloc_fragment((block_H, latent), T.float32)
             dq_rotated = T.alloc_fragment((block_H, rotated), T.float32)
             dkv = T.alloc_fragment((block, width), T.float32)
             dk_rotated = T.alloc_fragment((block, rotated), T.float32)
             by_lines = T.alloc_fragment((block, width), T.float32)
             rotated_by_lines = T.alloc_fragment((block, rotated), T.float32)
-            T.annotate_layout(
-                {tile: lines(tile, threads // 128) for tile in (by_lines, rotated_by_lines)}
-            )
+            groups = threads // 128
+            T.annotate_layout({x: lines(x, groups) for x in (by_lines, rotated_by_lines)})
             here = slice(bx * block_H, (bx + 1) * block_H)
             T.copy(Q[query, here, :latent], q)
             T.copy(Q[query, here, latent:], q_rotated)
@@ -177,10 +173,7 @@ def sparse_mla_backward(
                 T.gemm(ds_shared, k_rotated, dq_rotated, **columns)
                 rows_of(Chosen, query, t * block, row)
                 T.gemm(
-                    *(ds_shared, q_rotated, dk_rotated),
-                    transpose_A=True,
-                    clear_accum=True,
-                    **columns,
+                    ds_shared, q_rotated, dk_rotated, transpose_A=True, clear_accum=True, **columns
                 )
                 add_rows(dKV, row, latent, dk_rotated, rotated_by_lines)
                 for first in range(0, latent, width):

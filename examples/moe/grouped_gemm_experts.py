@@ -180,6 +180,33 @@ def grouped_matmul(
     return main
 
 
+@T.macro
+def make_scaled_tile(num_stages, operands, C, tiles, registers, group, first, end, x):
+    """A tile of a group's rows in front of `end`, whose height is that of the registers."""
+    A, B, scale_A, scale_B = operands
+    A_shared, B_shared, scales, C_shared = tiles
+    row, square, product, C_local = registers
+    (block_M, block), height = A_shared.shape, row.shape[0]
+    parts, left = len(C_local), x * B_shared.shape[0]
+    by = T.GemmWarpPolicy.FullRow if height == block_M else T.GemmWarpPolicy.FullCol
+    for sums in C_local:
+        T.clear(sums)
+    for k in T.Pipelined(scale_A.shape[0], num_stages=num_stages):
+        T.copy(A[first : first + height, k * block], A_shared[0:height, :])
+        T.copy(B[group, left : left + parts * block, k * block], B_shared)
+        T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
+        # Under way during the product, as are those of the rows.
+        for p in T.unroll(parts):
+            square[p] = scale_B[group, x * parts + p, k]
+        left_tile = A_shared[0:height, :]
+        add_scaled_products(
+            *(left_tile, B_shared, C_local, product),
+            *(row, scales, first % 4, square, block, by),
+        )
+    for p, sums in enumerate(C_local):
+        store_rows(sums, C_shared, C, first, end, left + p * block)
+
+
 @tilelang.jit
 def grouped_matmul_fp8(
     groups, N, K, rows, block_M=128, num_stages=4, threads=256, panel=4, block=128, parts=2
@@ -199,37 +226,12 @@ def grouped_matmul_fp8(
     columns = -(-N // (parts * block))
 
     @T.macro
-    def make_tile(operands, C, tiles, registers, group, first, end, x):
-        """A tile of a group's rows in front of `end`, whose height is that of the registers."""
-        A, B, scale_A, scale_B = operands
-        A_shared, B_shared, scales, C_shared = tiles
-        row, square, product, C_local = registers
-        height, left = row.shape[0], x * parts * block
-        by = T.GemmWarpPolicy.FullRow if height == block_M else T.GemmWarpPolicy.FullCol
-        for sums in C_local:
-            T.clear(sums)
-        for k in T.Pipelined(steps, num_stages=num_stages):
-            T.copy(A[first : first + height, k * block], A_shared[0:height, :])
-            T.copy(B[group, left : left + parts * block, k * block], B_shared)
-            T.copy(scale_A[k, first // 4 * 4 : first // 4 * 4 + block_M + 32], scales)
-            # Under way during the product, as are those of the rows.
-            for p in T.unroll(parts):
-                square[p] = scale_B[group, x * parts + p, k]
-            left_tile = A_shared[0:height, :]
-            add_scaled_products(
-                *(left_tile, B_shared, C_local, product),
-                *(row, scales, first % 4, square, block, by),
-            )
-        for p, sums in enumerate(C_local):
-            store_rows(sums, C_shared, C, first, end, left + p * block)
-
-    @T.macro
     def any_tile(arguments, group, first, end, x):
         operands, C, tiles, registers = arguments
         if end - first > block_M // 2:
-            make_tile(operands, C, tiles, registers[0], group, first, end, x)
+            make_scaled_tile(num_stages, operands, C, tiles, registers[0], group, first, end, x)
         else:
-            make_tile(operands, C, tiles, registers[1], group, first, end, x)
+            make_scaled_tile(num_stages, operands, C, tiles, registers[1], group, first, end, x)
 
     @T.prim_func
     def main(

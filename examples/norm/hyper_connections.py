@@ -242,6 +242,19 @@ def slopes_of(weights, gate, d_gate, d_mix, dPost, first, slopes):
         slopes[i, 2 * STREAMS + s * STREAMS + t] = d_mix[i, s, t]
 
 
+@T.macro
+def gate_slopes(X, dLayer, first, partial, d_gate):
+    """The gradients of the streams' gates: products of the streams and the layer's input."""
+    (tokens, _, step), hidden = partial.shape, X.shape[2]
+    T.clear(partial)
+    for k in T.serial(T.ceildiv(hidden, step)):
+        for i, s, j in T.Parallel(tokens, STREAMS, step):
+            if k * step + j < hidden:
+                x = T.cast(X[first + i, s, k * step + j], "float32")
+                partial[i, s, j] += x * dLayer[first + i, k * step + j]
+    T.reduce_sum(partial, d_gate, dim=2)
+
+
 def pre_backward(hidden, tokens=64, step=32, threads=128, num_stages=2):
     """Gradients of `pre`: of the streams, added to Grad, which `post_backward` found; of the
     products with W, in bfloat16; and of Bias, added to dBias."""
@@ -285,14 +298,7 @@ def pre_backward(hidden, tokens=64, step=32, threads=128, num_stages=2):
             T.copy(Scale[first], scale)
             for i, j in T.Parallel(tokens, 32):
                 weights[i, j] = products[i, j] * scale[i] + Bias[j]
-            # The gates', by the layer's input.
-            T.clear(partial)
-            for k in T.serial(T.ceildiv(hidden, step)):
-                for i, s, j in T.Parallel(tokens, STREAMS, step):
-                    if k * step + j < hidden:
-                        x = T.cast(X[first + i, s, k * step + j], "float32")
-                        partial[i, s, j] += x * dLayer[first + i, k * step + j]
-            T.reduce_sum(partial, d_gate, dim=2)
+            gate_slopes(X, dLayer, first, partial, d_gate)
             T.copy(dMix[first, 0, 0], d_mix)
             balance(weights, mix, rows, columns, sums)
             balance_backward(mix, d_mix, rows, columns, sums)

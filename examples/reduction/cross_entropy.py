@@ -10,7 +10,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.carver.arch.cuda import auto_infer_current_arch
+from tilelang.carver.arch import auto_infer_current_arch
 
 LOG2_E = 1.44269504
 IGNORED = -100  # the label of rows that do not count, as in torch
@@ -65,6 +65,29 @@ def add(values, own_max, own_sum):
 
 
 @T.macro
+def add_held(Held, values, own_max, own_sum):
+    """`add` of the tiles that are on the chip."""
+    (held, _), (threads, _) = Held.shape, values[0].shape
+    for k in T.unroll(held, unroll_factor=2):
+        # An empty group, so that as many are behind each tile of a row.
+        T.ptx_wait_group(held - 1)
+        T.ptx_commit_group()
+        for u, value in enumerate(values):
+            for t, j in T.Parallel(threads, WIDTH):
+                value[t, j] = Held[k, (u * threads + t) * WIDTH + j]
+        add(values, own_max, own_sum)
+
+
+@T.macro
+def sum_up(own_max, own_sum, top, total):
+    """The largest logit of a row, and the sum of weights beside it, of those that threads have."""
+    T.reduce_max(own_max, top, dim=0)
+    for t in T.Parallel(*own_sum.shape):
+        own_sum[t] = own_sum[t] * T.exp2((own_max[t] - top[0]) * LOG2_E)
+    T.reduce_sum(own_sum, total, dim=0)
+
+
+@T.macro
 def store_loaded(Logits, row, begin, raw, top, scale):
     """Gradients of what `load` has loaded."""
     threads, vocabulary = raw[0].shape[0], Logits.shape[1]
@@ -93,14 +116,17 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
     """The losses (rows,) of Logits (rows, vocabulary), and in their place the gradients of the sum
     of losses times `factor`. Blocks take rows in turn. The first `held` tiles of a row, as many as
     fit, stay in shared memory; a tile that is done with makes room for the next row's. What is
-    behind these is read by threads, and a second time if it is more than `APART` vectors of each.
+    behind these is read by threads, and a second time if it is more than `APART` vectors of each;
+    so is all of a row where it has other than whole 16 bytes, or the chip no cp.async.
     A thread has `parts` vectors of a tile, and a maximum and a sum of its own."""
     rows, blocks = T.dynamic("rows"), processors()
     line = threads * WIDTH  # a vector of each thread
     tile = parts * line
     if held is None:  # cp.async takes rows that are multiples of 16 bytes.
-        room = (auto_infer_current_arch().smem_cap - OTHER_BYTES) // (tile * 2)
-        held = min(vocabulary // tile, room) if vocabulary % WIDTH == 0 else 0
+        chip = auto_infer_current_arch()
+        room = (chip.smem_cap - OTHER_BYTES) // (tile * 2)
+        can_hold = chip.has_async_copies and vocabulary % WIDTH == 0
+        held = min(vocabulary // tile, room) if can_hold else 0
     rest = -(-(vocabulary - held * tile) // line)
     lines = min(rest, APART)
     chunks = -(-rest // max(lines, 1))
@@ -136,14 +162,7 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
                 if chunks == 1:
                     load(Logits, row, held * tile, raw)
                 if held:
-                    for k in T.unroll(held, unroll_factor=2):
-                        # An empty group, so that as many are behind each tile of a row.
-                        T.ptx_wait_group(held - 1)
-                        T.ptx_commit_group()
-                        for u, value in enumerate(values):
-                            for t, j in T.Parallel(threads, WIDTH):
-                                value[t, j] = Held[k, (u * threads + t) * WIDTH + j]
-                        add(values, own_max, own_sum)
+                    add_held(Held, values, own_max, own_sum)
                 for chunk in T.serial(chunks):
                     if chunks > 1:
                         load(Logits, row, held * tile + chunk * lines * line, raw)
@@ -151,10 +170,7 @@ def cross_entropy(vocabulary, dtype=T.bfloat16, threads=1024, parts=1, held=None
                         for part, value in zip(some, values, strict=False):
                             T.copy(part, value)
                         add(values[: len(some)], own_max, own_sum)
-                T.reduce_max(own_max, top, dim=0)
-                for t in T.Parallel(threads):
-                    own_sum[t] = own_sum[t] * T.exp2((own_max[t] - top[0]) * LOG2_E)
-                T.reduce_sum(own_sum, total, dim=0)
+                sum_up(own_max, own_sum, top, total)
                 for i in T.Parallel(1):
                     log_sum = T.log2(total[i]) / LOG2_E + top[i]
                     Loss[row] = T.if_then_else(counts, log_sum - labelled, 0)

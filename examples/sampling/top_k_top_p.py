@@ -16,6 +16,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.carver.arch import auto_infer_current_arch
 
 LOG2_E = 1.44269504
 UNITS = 256  # of a weight of 1, each of 32 binary digits
@@ -26,6 +27,7 @@ PARTS = 4  # threads that share what a logit is compared with
 BINS = 512  # of a list
 GROUP = 2  # threads that share a part of the sample
 SMALL = {"threads": 32, "loads": 1, "ranked": 64}  # for a few hundred tokens
+OTHER_BYTES = 1024  # of shared memory: barriers, sums of groups, single numbers
 LOWEST = 0x007FFFFF  # the key of -inf
 
 
@@ -576,26 +578,35 @@ def read_row(Logits, row, few, ways, split, stages, found, listed, of_lines):
             take(tile, first, block, *way)
 
 
+def stages_for(stage_bytes, ranked, lines):
+    """As many stages as shared memory has room for beside a block's lists and its sums of lines:
+    up to 4, which keep the memory busy, and at least 1."""
+    words = 3 * 2 * ranked + BINS + 3 * lines  # of both lists, the bins and the lines
+    room = auto_infer_current_arch().smem_cap - 4 * words - OTHER_BYTES
+    return max(1, min(4, room // stage_bytes))
+
+
 @tilelang.jit(out_idx=[-1], pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True})
-def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=4, wide=3):
+def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=None, wide=3):
     """A token for each row of Logits (batch, vocabulary) in float32. It is one of the K[row]
     largest logits, and those equal to the last of them; of these it is one of the fewest, again
     with equals, whose softmax weights are at least P[row] of these logits' together; of these it is
     the first one, in the order of the vocabulary, at which the sum of weights exceeds
     Uniform[row], 0 to 1, times all of it. K[row] below 1 is 1, and P[row] below 0, or NaN, is 0:
     the largest logit, with equals. A tile is a vector of each thread; `pieces` of a row's tiles are
-    the sample, `stages` times `wide` of the others are in flight: 96 KB of the 168 KB of shared
-    memory. GPUs with less take 3 stages (sm_80) or 1 (sm_86). Up to `ranked` logits are compared.
-    Where a row is read by passes, a thread has `loads` vectors in flight."""
+    the sample, `stages` times `wide` of the others are in flight, by default as many as shared
+    memory has room for. Up to `ranked` logits are compared. Where a row is read by passes, a thread
+    has `loads` vectors in flight."""
     if ranked % threads:
         raise ValueError(f"ranked is {ranked}, wanted a multiple of {threads} threads")
     batch = T.dynamic("batch")
     block = VECTOR * threads
     room = 2 * ranked  # of the first list
-    split = split_of(vocabulary, block, pieces, wide)
     # Of a warp's vectors each, those of the last tile too, which may have no logits.
-    lines = max(-(-vocabulary // (loads * block)) * loads, split.whole + 1) * (block // LINE)
-    groups = -(-lines // LANES)
+    tiles = max(-(-vocabulary // (loads * block)) * loads, vocabulary // block + 1)
+    groups = -(-tiles * (block // LINE) // LANES)
+    split = split_of(vocabulary, block, pieces, wide)
+    stages = stages or stages_for(4 * split.wide * block, ranked, groups * LANES)
 
     @T.prim_func
     def main(

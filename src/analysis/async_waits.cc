@@ -82,6 +82,24 @@ class KernelUses {
                          return it != statements_in_.end() && it->second.count(loop);
                        });
   }
+  /*! The operations whose innermost loop this is, and which read registers that a statement of the
+   * loop writes. */
+  std::vector<const AsyncIssue*> ReadersOfRegisters(const CfgNode* loop) const {
+    std::vector<const AsyncIssue*> readers;
+    const auto own = issues_in_.find(loop);
+    if (own == issues_in_.end()) return readers;
+    const auto is_written = [&](const MemoryAccess& a) {
+      const auto it = written_in_.find(a.memory.get());
+      return !IsShared(a.memory) && !IsGlobal(a.memory) && it != written_in_.end() &&
+             it->second.count(loop);
+    };
+    for (const AsyncIssue* issue : own->second) {
+      if (std::any_of(issue->sources.begin(), issue->sources.end(), is_written)) {
+        readers.push_back(issue);
+      }
+    }
+    return readers;
+  }
 
  private:
   void Note(const CfgNode& node, const CfgNode* range, std::vector<const CfgNode*> loops) {
@@ -92,9 +110,12 @@ class KernelUses {
       signals_ |= node.effects.tells >= ThreadScope::kCluster;
       for (const MemoryAccess& a : node.effects.accesses) {
         ranges_[a.memory.get()].insert(range);
-        if (!node.issue) statements_in_[a.memory.get()].insert(loops.begin(), loops.end());
+        if (node.issue) continue;
+        statements_in_[a.memory.get()].insert(loops.begin(), loops.end());
+        if (a.writes) written_in_[a.memory.get()].insert(loops.begin(), loops.end());
       }
     }
+    if (node.issue && !loops.empty()) issues_in_[loops.back()].push_back(node.issue.get());
     if (node.kind == CfgNode::Kind::kLoop) loops.push_back(&node);
     for (const auto& n : node.body) Note(*n, range, loops);
     for (const auto& n : node.otherwise) Note(*n, range, loops);
@@ -109,6 +130,9 @@ class KernelUses {
   std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> ranges_;
   /*! By memory, the loops around statements that are no operations. */
   std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> statements_in_;
+  /*! The same of those that write it. */
+  std::unordered_map<const Object*, std::unordered_set<const CfgNode*>> written_in_;
+  std::unordered_map<const CfgNode*, std::vector<const AsyncIssue*>> issues_in_;
 };
 
 /*! How far an operation has to be, and why. */
@@ -343,6 +367,16 @@ class Dataflow {
     node->at_end.push_back(wait);
   }
 
+  /*! The operation is to be waited for behind the next one, and so are the others of its loop that
+   * read registers written there, even if those need no wait of their own: ptxas serialises all of
+   * a loop's MMAs if one of them is still in flight where registers of the next are written. */
+  void LetWaitBehindNext(const AsyncIssue& issue) {
+    behind_next_.insert(&issue);
+    if (issue.loops.empty()) return;
+    const auto others = uses_.ReadersOfRegisters(issue.loops.back());
+    behind_next_.insert(others.begin(), others.end());
+  }
+
   /*! Waits, behind an issue, for the earlier operations of `behind_next_`. */
   void WaitBehind(CfgNode* node, InFlight* state) {
     const AsyncQueueRow* const queue = node->issue->queue;
@@ -404,7 +438,9 @@ class Dataflow {
       }
       if (wait.until == Completion::kStarted) continue;
       if (CompletesUsedResult(wait, *state)) wait.pending = 0;
-      if (wait.pending > 0) behind_next_.insert(of_registers.begin(), of_registers.end());
+      if (wait.pending > 0) {
+        for (const AsyncIssue* issue : of_registers) LetWaitBehindNext(*issue);
+      }
       if (!queue->waits_for_reads) wait.until = Completion::kComplete;
       Retire(&wait, state);
       waits->push_back(wait);

@@ -26,7 +26,8 @@
  *
  * Five waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
  * another one (docs/measurements.md):
- *  - registers that a statement writes while later MMAs run: right behind the next MMA (C7513);
+ *  - registers that a statement writes while later MMAs run: right behind the next MMA, and so are
+ *    those that the loop's other MMAs read, if the loop writes them (C7513);
  *  - accumulators of an earlier iteration: one wait for all that are in flight (C7514);
  *  - accumulators that a branch uses, and what follows it, too: in front of the branch (C7514);
  *  - what an iteration would begin with: at the end of the iteration before (C7515);

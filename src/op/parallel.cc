@@ -327,6 +327,20 @@ std::optional<SharedElement> SharedElementOf(const Expr& index, const ParallelNe
   return std::nullopt;
 }
 
+/*! Whether bounds show that all iterations name elements that there are. Those of a loop over all
+ * of one fragment may name none of another: its condition leaves them out (whole_fragment.h). */
+bool StayInside(const ParallelNest& nest, const Array<Expr>& indices,
+                const std::vector<int64_t>& shape) {
+  Analyzer analyzer;
+  const std::vector<int64_t> extents = StaticExtents(nest);
+  for (size_t k = 0; k < extents.size(); ++k) analyzer.BindConst(nest.vars[k], extents[k]);
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const auto bound = analyzer.ConstBound(indices[d]);
+    if (bound.min < 0 || bound.max >= shape[d]) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const FragmentAccess& access,
@@ -361,8 +375,12 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   });
   if (!all_named && !each_its_own && !IsInjective(MakeLayout(nest.vars, extents, names)))
     return std::nullopt;
-  return MakeFragment(nest.vars, extents, index, fragment->MapThread(indices, fragment->replica),
-                      fragment->replica, fragment->replicate);
+  const Fragment found =
+      MakeFragment(nest.vars, extents, index, fragment->MapThread(indices, fragment->replica),
+                   fragment->replica, fragment->replicate);
+  const bool is_placed =
+      StayInside(nest, indices, fragment->Shape()) || PlacementDefect(found).empty();
+  return is_placed ? std::optional(found) : std::nullopt;
 }
 
 Fragment PlanPartition(const ParallelNest& nest, int64_t width, int64_t num_threads) {

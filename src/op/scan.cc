@@ -7,6 +7,9 @@
  * it out would take memory for the sums of its parts, and two barriers. A program with a long line
  * scans the rows of a matrix, and then their sums.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
+#include "../analysis/effects.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -29,9 +32,40 @@ struct ScanOp {
   Span span;
 };
 
+/*! Gives the starts of regions that are read from memory names. What is bound in front of a loop
+ * has one value in it, which is how `SharedConflict` knows one thread's lines from another's; and
+ * a scan in place may write where its start was read. */
+class StartNames {
+ public:
+  explicit StartNames(const Span& span) : span_(span) {}
+  std::vector<Stmt> bindings;
+
+  TileRegion Of(TileRegion region) {
+    region.ranges = region.ranges.Map([this](const Range& range) {
+      return IsPureInteger(range->min) ? range : MakeRange(NameOf(range->min), range->extent);
+    });
+    return region;
+  }
+
+ private:
+  Expr NameOf(const Expr& start) {
+    for (const auto& [value, name] : names_) {
+      if (ffi::StructuralEqual()(value, start)) return name;
+    }
+    names_.emplace_back(start, MakeVar("start", start->dtype()));
+    bindings.push_back(MakeBind(names_.back().second, start, span_));
+    return names_.back().second;
+  }
+
+  Span span_;
+  std::vector<std::pair<Expr, Var>> names_;
+};
+
 class ScanEmitter {
  public:
-  ScanEmitter(const ScanOp& op, LoweringScope* scope) : op_(op), scope_(scope) {
+  ScanEmitter(const ScanOp& op, LoweringScope* scope) : op_(op), scope_(scope), starts_(op.span) {
+    op_.src = starts_.Of(op_.src);
+    op_.dst = starts_.Of(op_.dst);
     length_ = op.shape[op.dim];
     lines_ = Product(op.shape) / length_;
     type_ = BufferOf(op.dst.buffer)->dtype->dtype;
@@ -61,7 +95,9 @@ class ScanEmitter {
     body = MakeIf(is_worker, body, op_.span);
     body = steps == 1 ? Substitute(body, step, MakeInt(0))
                       : Stmt(MakeFor(step, MakeInt(steps), ForKind::kSerial, body, op_.span));
-    return scope_->PlaceAccesses(MakeSeq({AllocLocal(carry_), body}));
+    std::vector<Stmt> all = starts_.bindings;
+    all.insert(all.end(), {AllocLocal(carry_), body});
+    return scope_->PlaceAccesses(MakeSeq(all));
   }
 
  private:
@@ -120,8 +156,9 @@ class ScanEmitter {
     return MakeFor(p, MakeInt(vectors), ForKind::kSerial, MakeSeq(body), op_.span);
   }
 
-  const ScanOp& op_;
+  ScanOp op_;
   LoweringScope* scope_;
+  StartNames starts_;
   int64_t length_, lines_;
   DLDataType type_;
   Var carry_;

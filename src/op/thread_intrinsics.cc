@@ -45,7 +45,7 @@ std::vector<Intrinsic> ThreadIntrinsics() {
       {"tl.print_message", "tl::print_message", "tl/print.h", 0, {}, kPure.Observable()},
       {"tl.print_value", "tl::print_value", "tl/print.h", 0, {}, kPure.Observable()},
       {"tl.print_element", "tl::print_element", "tl/print.h", 0, {}, kPure.Observable()},
-      // device_assert(condition, message, place or nothing)
+      // device_assert(condition, message and place or nothing)
       {"tl.device_assert", "tl::device_assert", "tl/output.h", 0, {}, kPure.Observable()},
       // rng_init<generator>(state, seed, sequence, offset)
       {"tl.rng_init",

@@ -12,19 +12,19 @@ bool IsOneOf(const CallNode* call, std::initializer_list<const char*> ops) {
                      [&](const char* op) { return IsCallTo(GetRef<Expr>(call), op); });
 }
 
-}  // namespace
+constexpr Access kRead = Access::kRead, kWrite = Access::kWrite, kBarrier = Access::kBarrier,
+                 kAsyncProxyRead = Access::kAsyncProxyRead,
+                 kAsyncProxyWrite = Access::kAsyncProxyWrite,
+                 kAsyncProxyWriteWaited = Access::kAsyncProxyWriteWaited;
+constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
+constexpr IntrinsicEffects kLoads =
+    kPure.Queue(AsyncQueue::kTmaLoad, QueueStep::kIssue).Schedules();
+constexpr IntrinsicEffects kStores =
+    kPure.Queue(AsyncQueue::kTmaStore, QueueStep::kIssue).Schedules();
 
-std::vector<Intrinsic> TmaIntrinsics() {
-  constexpr Access kRead = Access::kRead, kWrite = Access::kWrite, kBarrier = Access::kBarrier,
-                   kAsyncProxyRead = Access::kAsyncProxyRead,
-                   kAsyncProxyWrite = Access::kAsyncProxyWrite,
-                   kAsyncProxyWriteWaited = Access::kAsyncProxyWriteWaited;
-  constexpr IntrinsicEffects kPure = IntrinsicEffects::None();
-  constexpr IntrinsicEffects kLoads =
-      kPure.Queue(AsyncQueue::kTmaLoad, QueueStep::kIssue).Schedules();
-  constexpr IntrinsicEffects kStores =
-      kPure.Queue(AsyncQueue::kTmaStore, QueueStep::kIssue).Schedules();
-  std::vector<Intrinsic> rows = {
+/*! Copies of boxes, which a descriptor names. */
+std::vector<Intrinsic> BoxIntrinsics() {
+  return {
       // An operand of loads and stores below (tensor_map_spec.h). SplitHostDevice makes it a
       // parameter.
       {kCreateTmaDescriptor,
@@ -61,6 +61,12 @@ std::vector<Intrinsic> TmaIntrinsics() {
       // tma_store<hint>(descriptor, shared, coordinates..), tma_reduce<operation>(..)
       {kTmaStore, "tl::tma_store", "tl/tma.h", 1, {kWrite, kAsyncProxyRead}, kStores},
       {kTmaReduce, "tl::tma_reduce", "tl/tma.h", 1, {kWrite, kAsyncProxyRead}, kStores},
+  };
+}
+
+/*! Copies of bytes. */
+std::vector<Intrinsic> BulkIntrinsics() {
+  return {
       // bulk_load<hint>(shared, global, bytes, barrier), bulk_load_multicast<hint>(.., blocks)
       {kBulkLoad,
        "tl::bulk_load",
@@ -101,6 +107,14 @@ std::vector<Intrinsic> TmaIntrinsics() {
        {Access::kAtomic, kAsyncProxyRead, Access::kNone},
        kStores},
   };
+}
+
+}  // namespace
+
+std::vector<Intrinsic> TmaIntrinsics() {
+  std::vector<Intrinsic> rows = BoxIntrinsics();
+  const std::vector<Intrinsic> bulk = BulkIntrinsics();
+  rows.insert(rows.end(), bulk.begin(), bulk.end());
   for (Intrinsic& row : rows) row.feature = Feature::kTma;
   return rows;
 }

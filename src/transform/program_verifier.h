@@ -5,6 +5,7 @@
 #include "../target/memory_spaces.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
+#include "instances.h"
 
 namespace tl {
 
@@ -23,6 +24,21 @@ class ProgramVerifier : public StmtExprVisitor {
   void Visit_(const TensorLoadNode* op) override {
     CheckAccess(op->source.as_or_throw<Var>(), op->indices.size());
     Default(op);
+  }
+
+  void Visit_(const IfThenElseNode* op) override {
+    const ForNode* loop = InstancesOf(op);
+    if (loop && !op->else_case && IsOfRange(loop, op->then_case.as<AttrStmtNode>())) {
+      of_groups_ = loop;
+    }
+    Default(op);
+  }
+  /*! A loop over warp groups that any pass could take for one of iterations. */
+  void CheckInstances(const ForNode* op) {
+    if (IsInstances(op) && !IsConst(op->extent, 1) && op != of_groups_) {
+      Report("found a loop with the annotation " + std::string(kInstances) +
+             " that is not alone in the range of the first of its warp groups");
+    }
   }
 
   /*! Whether programs of the form may have buffers in a memory. */
@@ -47,6 +63,8 @@ class ProgramVerifier : public StmtExprVisitor {
 
  private:
   const char* const pass_;
+  /*! The last one that stands where such a loop may stand. */
+  const ForNode* of_groups_ = nullptr;
 };
 
 }  // namespace tl

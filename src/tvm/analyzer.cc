@@ -103,6 +103,16 @@ class KeepFactors : public StmtExprMutator {
   const ObjectRef& analyzer_;
 };
 
+/*! The operand of a shuffle, whose value in one of the lanes is the call's; undefined for another
+ * expression. */
+Expr OperandOfSomeLane(const Expr& e) {
+  for (const char* op :
+       {"tl.shfl_sync", "tl.shfl_up_sync", "tl.shfl_down_sync", "tl.shfl_xor_sync"}) {
+    if (IsCallTo(e, op)) return e.as<CallNode>()->args[1];
+  }
+  return Expr();
+}
+
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
@@ -127,7 +137,10 @@ void Analyzer::BindLoop(const ForNode* loop) {
 void Analyzer::BindValue(const BindNode* bind) {
   const auto* type = bind->value->ty.as<PrimTypeNode>();
   if (!type || type->dtype.code != kDLInt || type->dtype.lanes != 1) return;
-  const Bound bound = ConstBound(bind->value);
+  // What is known here, such as the condition of a branch, holds in the lanes that are here. What
+  // the operand's form says, such as that of x % 8, holds in all.
+  const Expr given = OperandOfSomeLane(bind->value);
+  const Bound bound = given.defined() ? Analyzer().ConstBound(given) : ConstBound(bind->value);
   const int64_t most = type->dtype.bits < 32 ? MostOf(type->dtype) : INT32_MAX;
   const bool bounded = bound.min >= -most - 1 && bound.max <= most;
   if (!bounded || bound.max - bound.min >= most) return;

@@ -18,7 +18,7 @@ class Registration {
   explicit Registration(void (*body)());
 };
 
-enum class CallEffect : int { kPure = 1, kReadState = 2, kUpdateState = 3, kOpaque = 3 };
+enum class CallEffect : int { kPure = 1, kOpaque = 3 };
 
 /*! Adds an op. `printed` is the name that the script printer shows after `T.`. */
 void RegisterOp(const std::string& name, const std::string& printed, CallEffect effect);

@@ -270,8 +270,7 @@ def autotune(
             "tilelang.autotune: expected configs, as in @tilelang.autotune(configs=[...]) above "
             "@tilelang.jit"
         )
-    if not callable(configs):
-        configs = listed(configs)
+    configs = configs if callable(configs) else listed(configs)
     if early_stop_factor < 1:
         raise ValueError(f"early_stop_factor is {early_stop_factor}, wanted 1.0 or more")
     profile = ProfileArgs(

@@ -16,7 +16,6 @@ from tilelang.carver.arch.cuda import (
     L2_LINE_BYTES,
     L2_PORT_BYTES_PER_CLOCK,
     SHARED_BYTES_PER_CLOCK,
-    auto_infer_current_arch,
 )
 from tilelang.carver.cost import (
     BANDWIDTH_SHARE,
@@ -32,6 +31,7 @@ from tilelang.carver.cost import (
     wave_of,
 )
 from tilelang.carver.template.base import element_bytes
+from tilelang.env import env
 
 COLUMNS = tuple(range(16, 257, 16))
 SWAPPED_COLUMNS = tuple(range(16, 257, 8))
@@ -213,7 +213,8 @@ def schedules_of(
         raise ValueError(f"found a product of {M} x {N} x {K}, wanted extents of at least 1")
     return list(
         _ranked(
-            M, N, K, str(in_dtype), str(out_dtype or in_dtype), arch or auto_infer_current_arch()
+            *(M, N, K, str(in_dtype), str(out_dtype or in_dtype)),
+            arch or CUDA(env.TILELANG_DEFAULT_TARGET),
         )
     )
 

@@ -163,6 +163,10 @@ def parse_resource_usage(log: str) -> dict[str, ResourceUsage]:
     entry = function = ""
     for line in log.splitlines():
         if match := _ENTRY.search(line):
+            # What names no function, in front of the first one, is about that one: most programs
+            # have no other.
+            if not found and "" in advisories:
+                advisories.setdefault(match[1], []).extend(advisories.pop(""))
             entry = match[1]
             found[entry] = {field.name: 0 for field in fields(ResourceUsage) if field.type == "int"}
         elif match := _ADVISORY.search(line):

@@ -144,8 +144,10 @@ def _print_elements(kernel: KernelLaunchFrame, source: ir.Var, buffer: ir.Var, m
 def device_assert(condition: Any, msg: str = "", no_stack_info: bool = False) -> None:
     """Stop the kernel if a condition does not hold in a thread.
 
-    On the GPU the thread prints ``Device assert failed: <msg>`` and traps, which the next
-    synchronisation of the host reports; the emulator raises `RuntimeError` from the call.
+    On the GPU the thread prints ``Device assert failed: <msg>``, with the kernel's file and line,
+    and traps, which the next synchronisation of the host reports; the emulator raises
+    `RuntimeError` from the call. Without a text and a place the thread traps only: a call that
+    prints has a stack frame and registers for its arguments, which a trap does not need.
 
     Parameters
     ----------
@@ -177,7 +179,9 @@ def device_assert(condition: Any, msg: str = "", no_stack_info: bool = False) ->
         raise ValueError(f"T.device_assert found {describe(condition)}, wanted a condition")
     if condition.ty.dtype != "bool":
         condition = condition != tirx.const(0, condition.ty.dtype)
-    arguments = [condition, ir.StringImm(msg)]
+    arguments = [condition]
+    if msg or not no_stack_info:
+        arguments.append(ir.StringImm(msg))
     if not no_stack_info:
         arguments.append(ir.StringImm(f"{tracer.span.source_name.name}:{tracer.span.line}"))
     tir_builder.evaluate(intrinsic_call("device_assert", "void", arguments))

@@ -150,6 +150,9 @@ def _one_loop(
     dtype = _unsigned(start, stop, step)
     first, last, step = (in_signed(bound) for bound in (start, stop, step))
     trips = _trips(kind, first, last, step)
+    if not isinstance(trips, int):
+        # Its parts may leave the type of the bounds, where it does not: FlattenBuffer.
+        notes = {**(notes or {}), "tl.exact_extent": 1}
 
     def value(var: ir.Var) -> Any:
         element = first + var * step

@@ -60,6 +60,11 @@ def check_shift(what: str, value: Any, distance: Any) -> None:
 def ceildiv(a: Any, b: Any) -> Any:
     """Return ``a / b`` rounded up, an int for ints.
 
+    Of numbers that only the run knows it is ``(a + b - 1) // b`` in their type, which wraps for
+    ``a`` within ``b`` of the type's end: ``T.ceildiv(n, 128)`` is negative, and a loop over it has
+    no iteration, for an int32 ``n`` above 2**31 - 128. ``T.ceildiv(T.cast(n, "int64"), 128)`` is
+    right there, too.
+
     Raises
     ------
     ValueError, TypeError

@@ -5,9 +5,12 @@ i == 0:`` would always take the other branch, and ``not (i == 0)`` always be tru
 compared here; what only the run knows is an error. Where code of Python or TVM asks, and where ``x
 in expressions`` or a method of a list does, the question is about objects: then one instruction
 compares and asks, while ``any(x == i for x in expressions)`` asks what was compared elsewhere.
+Sets and dicts look for the hash first, which numbers and expressions never share: ``i in {0, 1}``
+is an error, too.
 
-And it takes floats for real numbers; ``+``, ``-``, ``*`` and ``/`` of floats are those of traced
-code here.
+And TVM takes floats for real numbers, has no ``%`` of them and no ``**``, and takes the low 32 bits
+of a number beside ``|``. So arithmetic here is that of traced code, but for ``/`` of integers,
+which is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import dis
 import os
 import sys
 import sysconfig
+from collections.abc import Mapping, Set
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +28,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import _overload_prim_expr as overloads
+from tvm.ir.expr import ExprWithOp
 
 from tilelang.language.advice import ASKS, untraced
 from tilelang.language.arithmetic import binary
@@ -58,9 +64,13 @@ def _is_true(comparison: Any, of_objects: bool) -> bool:
 
 def _is_of_others(code: Any) -> bool:
     """Whether code is Python's, TVM's, ours, or a method that dataclasses or attrs have made."""
-    file, name = code.co_filename, code.co_name
+    return _is_file_of_others(code.co_filename, code.co_name == "__eq__")
+
+
+@cache
+def _is_file_of_others(file: str, compares: bool) -> bool:
     is_python = file.startswith(_PYTHON) and not file.startswith(_INSTALLED)
-    is_made = name == "__eq__" and file.startswith(("<string>", "<attrs generated"))
+    is_made = compares and file.startswith(("<string>", "<attrs generated"))
     return is_python or is_made or file.startswith(_INTERNAL)
 
 
@@ -89,22 +99,80 @@ def _unequal(self: Any) -> bool:
     return _is_true(self, self.a.same_as(self.b) is not True)
 
 
-def _of_floats(name: str, of_tvm: Any, swapped: bool) -> Any:
+def _arithmetic(name: str, of_tvm: Any, swapped: bool) -> Any:
     def operation(self: Any, other: Any) -> Any:
         is_plain = innermost_tracer() is not None and (is_number(other) or is_scalar_expr(other))
         # Between the two is the method of TVM's class.
-        if not is_plain or _is_of_others(sys._getframe(2).f_code) or not have_float(self, other):
+        if not is_plain or _is_of_others(sys._getframe(2).f_code):
+            return of_tvm(self, other)
+        if name == "Div" and not have_float(self, other):
             return of_tvm(self, other)
         return binary(name, *((other, self) if swapped else (self, other)))
 
     return operation
 
 
+def _power(self: Any, other: Any) -> Any:
+    return binary("Pow", self, other) if innermost_tracer() is not None else NotImplemented
+
+
+def _power_of(self: Any, other: Any) -> Any:
+    return binary("Pow", other, self) if innermost_tracer() is not None else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    if innermost_tracer() is not None:
+        frame = sys._getframe(1)
+        if not _is_of_others(frame.f_code) and _looks_among_numbers(frame):
+            raise TypeError(
+                f"the plain function {frame.f_code.co_name}, at {frame.f_code.co_filename}:"
+                f"{frame.f_lineno}, looks for a value of the program among numbers, by its hash, "
+                "which none of them has; write x == a or x == b, and put @T.macro above it"
+            )
+    return _hash_of_object(self)
+
+
+def _looks_among_numbers(frame: Any) -> bool:
+    """Whether the instruction is ``in`` of a set or dict that has numbers, as far as the code says
+    which one that is."""
+    code, at = frame.f_code, frame.f_lasti
+    if not dis.opname[code.co_code[at]].startswith("CONTAINS"):
+        return False
+    before = [i for i in dis.get_instructions(code) if i.offset < at and i.opname != "CACHE"][-1]
+    if before.opname.startswith("BUILD"):
+        return True  # `i in {0: x, 1: y}`
+    container = before.argval
+    if before.opname != "LOAD_CONST":
+        name = container[-1] if isinstance(container, tuple) else container
+        if not before.opname.startswith("LOAD") or "ATTR" in before.opname:
+            return False
+        container = {**frame.f_globals, **frame.f_locals}.get(name)
+    is_hashed = isinstance(container, Set | Mapping)
+    return is_hashed and any(is_number(key) for key in container)
+
+
 # In all of the process, as a dtype of TVM's nodes (compat/tvm_nodes.py).
-for _name, _method in (("Add", "add"), ("Sub", "sub"), ("Mult", "mul"), ("Div", "truediv")):
+_OPERATORS = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mult": "mul",
+    "Div": "truediv",
+    "FloorDiv": "floordiv",
+    "Mod": "mod",
+    "LShift": "lshift",
+    "RShift": "rshift",
+    "BitAnd": "and",
+    "BitOr": "or",
+    "BitXor": "xor",
+}
+for _name, _method in _OPERATORS.items():
     for _swapped in (False, True):
         _full = f"__{'r' * _swapped}{_method}__"
-        setattr(overloads, _full, _of_floats(_name, getattr(overloads, _full), _swapped))
+        setattr(overloads, _full, _arithmetic(_name, getattr(overloads, _full), _swapped))
+_hash_of_object = ExprWithOp.__hash__
+ExprWithOp.__hash__ = _hash
+ExprWithOp.__pow__ = _power
+ExprWithOp.__rpow__ = _power_of
 for _class in (overloads.EqualOp, overloads.NotEqualOp):
     _class.__init__ = _with_place(_class.__init__)
 overloads.EqualOp.__bool__ = _equal

@@ -90,15 +90,21 @@ def _number_beside(what: str, number: Any, other: ir.Expr) -> Any:
     if not low <= number <= high:
         high = 2**32 - 1 if name == "uint32" else high
         raise ValueError(
-            f"{what} found {number} beside {with_dtype(other)}, wanted {low:g} to {high:g}; cast "
-            "the other operand to a dtype that has it"
+            f"{what} found {number} beside {with_dtype(other)}, wanted {_text(low)} to "
+            f"{_text(high)}; cast the other operand to a dtype that has it"
         )
     if name == "float64":
         return tirx.const(float(number), "float64")
-    # TVM would widen uint32 to int64 for a number beyond int32, and hashes such as
-    # `(x * 0x9E3779B1) >> 13` would not wrap.
-    least = 2**31 if name == "uint32" and number < 2**32 else 2**63
-    return tirx.const(number, name) if isinstance(number, int) and number >= least else number
+    if "float" in name or not isinstance(number, int) or -(2**31) <= number < 2**31:
+        return number
+    # TVM would take the low 32 bits for an operand of `|`, and would widen uint32 to int64, so that
+    # hashes such as `(x * 0x9E3779B1) >> 13` would not wrap.
+    holds = name in ("int64", "uint64") or (name == "uint32" and 0 <= number < 2**32)
+    return tirx.const(number, name if holds else "int64")
+
+
+def _text(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 
 def _range_beside(name: str, is_whole: bool) -> tuple[Any, Any]:

@@ -38,7 +38,8 @@ def set_max_nreg(reg_count: int, is_inc: bool) -> None:
     Raises
     ------
     ValueError
-        Outside of a kernel; for another ``reg_count``; when it is compiled for a chip before sm_90.
+        Outside of a kernel; for another ``reg_count``; when it is compiled for a chip before sm_90,
+        or if a warp group would wait for registers for ever.
 
     Example
     -------

@@ -15,7 +15,7 @@ from tvm import ir
 
 from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, declarations, rewrite
 from tilelang.language.syntax_trees import parse
-from tilelang.language.texts import CodeMap, file_lines
+from tilelang.language.texts import CodeMap, file_lines, remember_rewritten
 from tilelang.language.tracer import add_location
 
 
@@ -35,12 +35,6 @@ class TracedCode:
         cells[HOOKS] = types.CellType(hooks)
         closure = tuple(cells[name] for name in self.code.co_freevars)
         return types.FunctionType(self.code, function.__globals__, function.__name__, None, closure)
-
-
-def definition_span(function: types.FunctionType) -> ir.Span:
-    """Return the place of a function's definition, without reading its source."""
-    line = function.__code__.co_firstlineno
-    return ir.Span(ir.SourceName(function.__code__.co_filename), line, line, 1, 1)
 
 
 def traced_code(function: Any) -> TracedCode:
@@ -90,6 +84,7 @@ def _traced_code(function: types.FunctionType) -> TracedCode:
     compiled = compile(module, code.co_filename, "exec", flags=flags, dont_inherit=True)
     rewritten = _find_code(_find_code(compiled, "factory"), tree.name)
     rewritten = rewritten.replace(co_name=code.co_name)
+    remember_rewritten(rewritten, file_lines(function))
     spans = [_span(code, place) for place in places]
     definition = _span(code, (first_line, first_line, tree.col_offset + 1, 1))
     return TracedCode(rewritten, spans, definition, declared)

@@ -41,6 +41,10 @@ class CodeMap(Generic[_Value]):
 
 _texts: CodeMap[Lines] = CodeMap()
 """The file's lines when a decorator saw the function."""
+_rewritten_from: CodeMap[Lines] = CodeMap()
+"""The file's lines of what was compiled from a rewritten tree of them. A function in it is written
+as it stands there, but its code may be another one: Python 3.11 calls a method of what the same
+text imports in another way."""
 _of_files: dict[str, tuple[Lines, ...]] = {}
 """The texts of each file that any decorator in it has met, the last ones: one of them is what a
 function was loaded from whose own decorator runs later."""
@@ -62,6 +66,12 @@ def remember(function: types.FunctionType) -> None:
         _of_files[code.co_filename] = (*known, lines)[-_MOST_TEXTS:]
 
 
+def remember_rewritten(code: types.CodeType, lines: Lines) -> None:
+    """Keep the text that ``code``, with the functions in it, was rewritten and compiled from."""
+    for inner in codes(code):
+        _rewritten_from.set(inner, lines)
+
+
 def file_lines(function: types.FunctionType) -> Lines:
     """Return the lines of the file of ``function`` as Python loaded them; none if there is no text.
 
@@ -71,6 +81,9 @@ def file_lines(function: types.FunctionType) -> Lines:
         If the file has been edited since, and its former text is not known.
     """
     code = function.__code__
+    rewritten = _rewritten_from.get(code)
+    if rewritten is not None:
+        return rewritten
     remember(function)
     candidates = [
         _texts.get(code),

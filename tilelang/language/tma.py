@@ -76,6 +76,18 @@ def tma_copy(
             f"{name} found {describe(src)} and {describe(dst)}, wanted one of them in global and "
             "one in shared memory; T.copy copies between any"
         )
+    operands += _barrier_of_copy(name, loads, barrier)
+    attrs = _attrs(name, cluster_mask, leader_scope_threads, eviction_policy)
+    if not loads and "cluster_mask" in attrs:
+        raise ValueError(
+            f"{name} found a cluster_mask for a copy to global memory, wanted it for a copy to the "
+            "blocks of a cluster; leave it out"
+        )
+    emit_tile_op("tma_copy", operands, attrs | dict(annotations or {}))
+
+
+def _barrier_of_copy(name: str, loads: bool, barrier: Any) -> list[Any]:
+    """The operand of a copy from global memory, none of one to it."""
     if loads and barrier is None:
         raise ValueError(
             f"{name} found no barrier for a copy from global memory, wanted one of "
@@ -86,16 +98,10 @@ def tma_copy(
             f"{name} found a barrier for a copy to global memory, wanted none; "
             "T.tma_store_wait(0) waits for it"
         )
-    if barrier is not None:
-        barrier_operand(name, barrier)
-        operands.append(_element(barrier))
-    attrs = _attrs(name, cluster_mask, leader_scope_threads, eviction_policy)
-    if not loads and "cluster_mask" in attrs:
-        raise ValueError(
-            f"{name} found a cluster_mask for a copy to global memory, wanted it for a copy to the "
-            "blocks of a cluster; leave it out"
-        )
-    emit_tile_op("tma_copy", operands, attrs | dict(annotations or {}))
+    if barrier is None:
+        return []
+    barrier_operand(name, barrier)
+    return [_element(barrier)]
 
 
 def copy_cluster(

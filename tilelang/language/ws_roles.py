@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _WARPS_OF_GROUP = 4
 _REGISTERS_OF_MULTIPROCESSOR = 65536
-_MOST_REGISTERS = 255
+_MOST_REGISTERS, _MOST_SET = 255, 240
 
 _ACQUIRE, _COMMIT, _WAIT, _RELEASE = (
     "producer_acquire",
@@ -393,10 +393,14 @@ class RoleFrame(WarpGroupFrame):
         """Enter the branch of the role's warps, which then have its registers."""
         super().open(tracer)
         self.program.running = self.name
-        wanted = self.program.schedule.roles[self.name].max_nreg
+        roles = self.program.schedule.roles
         threads = TRACED_LANES * self.program.schedule.num_warps
         has = min(_REGISTERS_OF_MULTIPROCESSOR // threads, _MOST_REGISTERS) // 8 * 8
-        if wanted is not None and wanted != has and self.name not in self.program.steps:
+        # If a role's number changes, every role says its own: ptxas ignores all of them where one
+        # does not (C7507).
+        moves = any(role.max_nreg not in (None, has) for role in roles.values())
+        if moves and self.name not in self.program.steps:
+            wanted = roles[self.name].max_nreg or min(has, _MOST_SET)
             set_max_nreg(wanted, wanted > has)
 
     def close(self) -> None:

@@ -19,7 +19,8 @@
  * multiprocessor has room for, with a warning. ptxas ignores a number that asks for more threads
  * than a multiprocessor has. Beyond what shared memory has room for, fewer registers do not admit
  * more blocks. Within the limit, a role always has registers left. Refuses (ValueError): numbers of
- * the program that need more registers than there are. Warns of numbers without an effect.
+ * the program that need more registers than there are, those of T.set_max_nreg among them, for
+ * which a warp group would wait for ever (held_registers.h). Warns of numbers without an effect.
  */
 #include <algorithm>
 #include <map>
@@ -37,6 +38,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "held_registers.h"
 
 namespace tl {
 namespace {
@@ -241,8 +243,16 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
              MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
-/*! Registers that a block's threads begin with, if a schedule is to change them; checks that all
- * roles have theirs. */
+/*! Registers that a thread begins with where `blocks` share a multiprocessor: what ptxas gives by
+ * __launch_bounds__. A warp has whole units of kRegisterStep. */
+int64_t StartOf(int64_t threads, int64_t blocks) {
+  const int64_t each = kRegistersOfSm / blocks / threads;
+  return std::min(kRegistersOfThread + 1, each / kRegisterStep * kRegisterStep);
+}
+
+/*! Registers that a block's threads begin with, if a schedule changes them; checks that all roles
+ * have theirs. Then every role says its number, also one that keeps what it has: where one does
+ * not, ptxas ignores what the others say (C7507). */
 std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Target& target) {
   const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
   if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
@@ -256,10 +266,7 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Ta
   }
   const int64_t blocks = k.min_blocks.value_or(1);
   const int64_t all = RegistersAtStart(k.threads, blocks);
-  // What ptxas gives by __launch_bounds__; a warp has whole units of kRegisterStep.
-  const int64_t each_block = kRegistersOfSm / blocks / k.threads;
-  const int64_t start =
-      std::min(kRegistersOfThread + 1, each_block / kRegisterStep * kRegisterStep);
+  const int64_t start = StartOf(k.threads, blocks);
   int64_t wanted = k.threads * start;
   bool moves = false;
   std::string found;
@@ -270,7 +277,8 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Ta
     found += (found.empty() ? "" : ", ") + std::to_string(each) + " for each of " +
              std::to_string(role.range.threads) + " threads of '" + role.name + "'";
   }
-  if (!moves || wanted <= all) return start;
+  if (!moves) return std::nullopt;
+  if (wanted <= all) return start;
   ThrowAt(span, "ValueError",
           "found " + found + ", " + std::to_string(wanted) +
               " registers with those of idle warps, "
@@ -296,8 +304,9 @@ class Annotator : public StmtExprMutator {
                       key == kNoSetMaxNReg;
     if (!ours) return Default<Stmt>(op);
     const Stmt body = Mutate(op->body);
-    if (key == kScheduledRole && start_ && ToInt(op->value)) {
-      return Set(ToInt(op->value), *start_, op->span, body);
+    if (key == kScheduledRole && start_) {
+      const int64_t asked = ToInt(op->value);
+      return Set(asked ? asked : std::min(*start_, kMostRegisters), *start_, op->span, body);
     }
     if (key != kWarpRole || !registers_) return body;
     const bool producer = op->node.cast<String>() == "producer";
@@ -308,8 +317,7 @@ class Annotator : public StmtExprMutator {
 
  private:
   static Stmt Set(int64_t registers, int64_t start, const Span& span, const Stmt& body) {
-    if (registers == start) return body;
-    const char* op = registers < start ? kRegDealloc : kRegAlloc;
+    const char* op = registers <= start ? kRegDealloc : kRegAlloc;
     return MakeSeq({MakeEvaluate(CallOp(op, {MakeInt(registers)}), span), body});
   }
   std::optional<Registers> registers_;
@@ -351,6 +359,8 @@ Stmt Annotate(const Stmt& kernel, const Target& target) {
     registers = Choose(k, target);
   }
   const Stmt launch = Annotator(registers, start, k.min_blocks).Mutate(kernel);
+  const int64_t blocks = k.min_blocks.value_or(registers ? registers->blocks : 1);
+  if (target.Has(Feature::kSetMaxNReg)) RefuseEndlessWaits(launch, StartOf(k.threads, blocks));
   if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
   return Inside(launch, [&](const Stmt& body) {
     return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);

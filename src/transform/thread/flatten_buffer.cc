@@ -11,6 +11,7 @@
  * (`tl.config_index_bitwidth` = 64: for all of global memory). What is computed on the way to an
  * index, and what is compared, has its mathematical value (wide_bounds.h): in int64 where the
  * ranges of threads, loops, dimensions and names and `assume` leave open whether int32 will do.
+ * So has the number of iterations of a loop by a step (kExactExtent).
  * A name of such an integer gets a second one, of the exact value, for indices and comparisons;
  * as a value it wraps. A coordinate of a tensor map that int32 does not have is in front of the
  * tensor.
@@ -159,7 +160,11 @@ class Flattener : public StmtExprMutator {
   Stmt Mutate_(const ForNode* op) override {
     analyzer_.BindLoop(op);
     bounds_.Range(op->loop_var, op->min, op->extent);
-    return Default<Stmt>(op);
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    if (!op->annotations.count(kExactExtent)) return loop;
+    loop.CopyOnWrite()->annotations.erase(kExactExtent);
+    if (!bounds_.IsExact(loop->extent)) loop.CopyOnWrite()->extent = Trips(loop);
+    return loop;
   }
 
   // What is assumed holds for the rest of a sequence.
@@ -357,6 +362,16 @@ class Flattener : public StmtExprMutator {
       if (IsCallTo(GetRef<Expr>(op), name)) return true;
     }
     return false;
+  }
+
+  /*! The extent of a loop by a step. More iterations than its variable counts are as good as the
+   * most. */
+  Expr Trips(const For& loop) {
+    const DLDataType t = loop->loop_var->dtype();
+    const Expr trips = bounds_.Widened(loop->extent);
+    if (t.bits > 32) return trips;
+    const bool fits = bounds_.Of(loop->extent).max <= INT32_MAX;
+    return CastTo(t, fits ? trips : MinOf(trips, MakeInt(kInt64, INT32_MAX)));
   }
 
   /*! The unit takes int32, and reads zeros and writes nothing outside of the tensor. */

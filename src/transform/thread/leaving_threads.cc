@@ -32,7 +32,7 @@ class Walk {
   explicit Walk(ThreadSubsets* subsets) : subsets_(subsets) {}
 
   void Visit(const SyncNode& node) {
-    if (node.mark != SyncNode::Mark::kNone || IsMeeting(node)) Check(node);
+    if (node.plan->mark != SyncNode::Mark::kNone || IsMeeting(node)) Check(node);
     if (node.returns && IsDivergent(node)) Leave(node);
     const SyncNode* before = left_;
     const int set = set_;

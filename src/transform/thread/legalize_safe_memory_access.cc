@@ -8,10 +8,14 @@
  * value) gives what such loads yield instead of 0; it is gone in the output. Read-only loads are
  * guarded like loads, atomic operations like stores, and yield 0. Operands of other `address_of`
  * are left alone: who takes an address answers for it. In an index into a dimension that int32
- * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Off
- * with `tl.disable_safe_memory_legalize`.
+ * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Calls
+ * that several threads make together, such as shuffles, stay in front of the guards: in a guarded
+ * statement, and in the index of a guarded load, they are names of values bound in front of the
+ * statement. Off with `tl.disable_safe_memory_legalize`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
+
+#include <utility>
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
@@ -19,10 +23,91 @@
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 
 namespace tl {
 namespace {
+
+/*! A call that several threads make together: a shuffle, a vote, a reduction of a warp. A guard
+ * around it keeps some of these threads from it, and what is known behind the guard does not hold
+ * in the others. */
+bool IsJoint(const CallNode* call) {
+  const IntrinsicEffects* effects = EffectsOf(call);
+  return effects && effects->meets != ThreadScope::kThread;
+}
+
+class JointCallBinder : public StmtExprMutator {
+ public:
+  explicit JointCallBinder(const Span& span) : span_(span) {}
+  std::vector<Stmt> binds;
+
+  /*! `e`, which stays a call if it is one. */
+  Expr Operands(const Expr& e) {
+    const auto* call = e.as<CallNode>();
+    return call ? MutateOperands(call) : Mutate(e);
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const CallNode* op) override {
+    const Expr e = MutateOperands(op);
+    if (!IsJoint(op)) return e;
+    const Var value = MakeVar("value", e->dtype());
+    binds.push_back(MakeBind(value, e, span_));
+    return value;
+  }
+  Expr Mutate_(const AndNode* op) override { return First<And>(op); }
+  Expr Mutate_(const OrNode* op) override { return First<Or>(op); }
+
+ private:
+  Expr MutateOperands(const CallNode* op) {
+    if (!IsIfThenElse(op)) return Default<Expr>(op);
+    auto n = make_object<CallNode>(*op);
+    n->args.Set(0, Mutate(op->args[0]));
+    return Call(n);
+  }
+  template <typename Ref, typename Node>
+  Expr First(const Node* op) {
+    auto n = make_object<Node>(*op);
+    n->a = Mutate(op->a);
+    return Ref(n);
+  }
+
+  Span span_;
+};
+
+bool HasJointCall(const Expr& e) { return HasNode<CallNode>(e, IsJoint); }
+
+/*! The statement (a store, `Bind`, `Evaluate` or `IfThenElse`) behind `Bind`s of the joint calls in
+ * its expressions, operands first; of an `IfThenElse` in its condition. Calls that are evaluated
+ * under a condition of the expression stay, and so does one that is all of an `Evaluate` or `Bind`.
+ */
+Stmt WithJointCallsInFront(const Stmt& s) {
+  JointCallBinder binder(s->span);
+  Stmt behind = s;
+  if (const auto* op = s.as<BufferStoreNode>()) {
+    auto n = make_object<BufferStoreNode>(*op);
+    n->indices = op->indices.Map([&](const Expr& e) { return binder.Mutate(e); });
+    n->value = binder.Mutate(op->value);
+    behind = BufferStore(n);
+  } else if (const auto* op = s.as<BindNode>()) {
+    auto n = make_object<BindNode>(*op);
+    n->value = binder.Operands(op->value);
+    behind = tl::Bind(n);
+  } else if (const auto* op = s.as<EvaluateNode>()) {
+    auto n = make_object<EvaluateNode>(*op);
+    n->value = binder.Operands(op->value);
+    behind = Evaluate(n);
+  } else if (const auto* op = s.as<IfThenElseNode>()) {
+    auto n = make_object<IfThenElseNode>(*op);
+    n->condition = binder.Mutate(op->condition);
+    behind = IfThenElse(n);
+  }
+  if (binder.binds.empty()) return s;
+  binder.binds.push_back(behind);
+  return MakeSeq(binder.binds);
+}
 
 class SafeMemoryLegalizer : public AnalyzingMutator {
  public:
@@ -40,14 +125,20 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     return AttrStmt(n);
   }
 
+  Stmt Mutate_(const IfThenElseNode* op) override {
+    return BesideJointCalls(op, [&] { return AnalyzingMutator::Mutate_(op); });
+  }
+
   Stmt Mutate_(const BindNode* op) override {
-    const Stmt bind = AnalyzingMutator::Mutate_(op);
-    const auto* n = bind.as<BindNode>();
-    const auto* type = n->value->ty.as<PrimTypeNode>();
-    if (type && type->dtype == kInt32 && !IsPureInteger(n->value) && Lasts(n->value)) {
-      names_.map[n->var.get()] = names_.Mutate(n->value);
-    }
-    return bind;
+    return BesideJointCalls(op, [&] { return Bound(op); });
+  }
+
+  Stmt Mutate_(const EvaluateNode* op) override {
+    return BesideJointCalls(op, [&] { return Evaluated(op); });
+  }
+
+  Stmt Mutate_(const BufferStoreNode* op) override {
+    return BesideJointCalls(op, [&] { return Stored(op); });
   }
 
   Expr Mutate_(const TensorLoadNode* op) override {
@@ -56,6 +147,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     const TensorLoad load(n);
     const Expr bounds = UnprovedBounds(load->source.as_or_throw<Var>(), load->indices, op->span);
     if (!bounds.defined()) return load;
+    for (const Expr& index : load->indices) guards_joint_call_ |= HasJointCall(index);
     return IfThenElseOf(bounds, load, SafeValue(load->source.get(), load->dtype()));
   }
 
@@ -71,20 +163,12 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     return SBlock(block);
   }
 
-  Stmt Mutate_(const EvaluateNode* op) override {
-    const auto* call = op->value.as<CallNode>();
-    const Expr bounds = call ? ElementBounds(call, op->span) : Expr();
-    if (!bounds.defined()) return Default<Stmt>(op);
-    auto evaluate = make_object<EvaluateNode>(*op);
-    WithFacts(bounds, [&] { evaluate->value = MutateCall(call); });
-    return MakeIf(bounds, Evaluate(evaluate), op->span);
-  }
-
   Expr Mutate_(const CallNode* op) override {
     const TensorLoadNode* pointee = AsAddressOf(GetRef<Expr>(op));
     if (!pointee) {
       const Expr bounds = ElementBounds(op, op->span);
       if (!bounds.defined()) return AnalyzingMutator::Mutate_(op);
+      guards_joint_call_ |= HasJointCall(GetRef<Expr>(op));
       Expr call;
       WithFacts(bounds, [&] { call = MutateCall(op); });
       return IfThenElseOf(bounds, call, OutOfBounds(op));
@@ -96,15 +180,48 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     return Call(call);
   }
 
-  Stmt Mutate_(const BufferStoreNode* op) override {
+ private:
+  Stmt Bound(const BindNode* op) {
+    const Stmt bind = AnalyzingMutator::Mutate_(op);
+    const auto* n = bind.as<BindNode>();
+    const auto* type = n->value->ty.as<PrimTypeNode>();
+    if (type && type->dtype == kInt32 && !IsPureInteger(n->value) && Lasts(n->value)) {
+      names_.map[n->var.get()] = names_.Mutate(n->value);
+    }
+    return bind;
+  }
+
+  Stmt Evaluated(const EvaluateNode* op) {
+    const auto* call = op->value.as<CallNode>();
+    const Expr bounds = call ? ElementBounds(call, op->span) : Expr();
+    if (!bounds.defined()) return Default<Stmt>(op);
+    for (const Expr& arg : call->args) guards_joint_call_ |= HasJointCall(arg);
+    auto evaluate = make_object<EvaluateNode>(*op);
+    WithFacts(bounds, [&] { evaluate->value = MutateCall(call); });
+    return MakeIf(bounds, Evaluate(evaluate), op->span);
+  }
+
+  Stmt Stored(const BufferStoreNode* op) {
     auto store = make_object<BufferStoreNode>(*op);
     store->indices = WrittenOut(op->buffer, MutateArray(op->indices));
     const Expr bounds = UnprovedBounds(op->buffer, store->indices, op->span);
     store->value = bounds.defined() ? MutateUnder(bounds, op->value) : Mutate(op->value);
-    return bounds.defined() ? MakeIf(bounds, BufferStore(store), op->span) : BufferStore(store);
+    if (!bounds.defined()) return BufferStore(store);
+    guards_joint_call_ |= HasJointCall(op->value) || HasJointCall(bounds);
+    return MakeIf(bounds, BufferStore(store), op->span);
   }
 
- private:
+  /*! What `legalize` makes of a statement, and if it puts a guard around a joint call, what it
+   * makes of the statement with such calls in front. */
+  template <typename Node, typename Legalize>
+  Stmt BesideJointCalls(const Node* op, Legalize legalize) {
+    const bool around = std::exchange(guards_joint_call_, false);
+    const Stmt legal = legalize();
+    if (!std::exchange(guards_joint_call_, around)) return legal;
+    const Stmt s = GetRef<Stmt>(op), apart = WithJointCallsInFront(s);
+    return apart.same_as(s) ? legal : Mutate(apart);
+  }
+
   Array<Expr> WrittenOut(const Var& buffer, Array<Expr> indices) {
     constexpr int64_t kHuge = int64_t(1) << 30;
     const Array<Expr>& shape = BufferOf(buffer)->shape;
@@ -177,6 +294,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     bounds->push_back(bound);
   }
 
+  bool guards_joint_call_ = false;
   std::unordered_map<const Object*, Expr> safe_values_;
   Substituter names_;
 };

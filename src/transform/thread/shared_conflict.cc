@@ -255,8 +255,8 @@ class Owners {
     return AsInt(analyzer->Simplify(Substitute(index, v, v + 1) - index));
   }
 
-  /*! Indices that are equal for both accesses and all threads need no enumeration. Where an outer
-   * one cannot be evaluated, a slot by a running count or an iteration of unknown number, elements
+  /*! Indices that are equal for both accesses and all threads need no enumeration. Where one
+   * cannot be evaluated, a slot by a running count or an iteration of unknown number, elements
    * that differ in it alone are one: if that has one thread, so has each of them. */
   void ChooseIndices() {
     const bool known_lanes = pair_.a.lanes != 0 && pair_.b.lanes != 0;
@@ -264,8 +264,7 @@ class Owners {
     for (size_t i = 0; i < rank; ++i) {
       const bool last = i + 1 == rank;
       if (last && !known_lanes) break;
-      const bool known = IsKnown(a_indices_[i]) && IsKnown(b_indices_[i]);
-      if (!last && !known) continue;
+      if (!IsKnown(a_indices_[i]) || !IsKnown(b_indices_[i])) continue;
       if (!IsFixed(a_indices_[i]) || !ffi::StructuralEqual()(a_indices_[i], b_indices_[i])) {
         indices_.push_back(i);
       }
@@ -275,7 +274,11 @@ class Owners {
     const auto is_known = [&](const SyncNode* n) {
       return RangeOf(n, analyzer_) || !Uses(e, LoopOf(n)->loop_var);
     };
-    return IsPureInteger(e) && std::all_of(pair_.same.begin(), pair_.same.end(), is_known) &&
+    const std::vector<Var> vars = VarsOf(e);
+    const bool is_opaque =
+        std::any_of(vars.begin(), vars.end(), [&](const Var& v) { return Contains(opaque_, v); });
+    return IsPureInteger(e) && !is_opaque &&
+           std::all_of(pair_.same.begin(), pair_.same.end(), is_known) &&
            std::all_of(pair_.a_free.begin(), pair_.a_free.end(), is_known) &&
            std::all_of(pair_.b_free.begin(), pair_.b_free.end(), is_known);
   }
@@ -534,12 +537,11 @@ bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distan
                             Between between) {
   if (between != Between::kAccesses && HaveOneThread(a, b, distance.loop)) return false;
   const AccessPair pair(a, b, distance);
+  const std::vector<Var> opaque = OpaqueBetween(pair);
   if (a.tensor) {
-    const std::vector<Var> opaque = OpaqueBetween(pair);
     return !DifferInSomeIndex(pair, opaque, &analyzer_) &&
            !EachTensorElementHasOneOwner(pair, opaque, between, &analyzer_);
   }
-  const std::vector<Var> opaque = OpaqueOf(pair);
   if (DifferInSomeIndex(pair, opaque, &analyzer_)) return false;
   return !Owners(pair, opaque, between, &analyzer_).EachElementHasOneOwner();
 }

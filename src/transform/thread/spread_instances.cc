@@ -6,7 +6,8 @@
  *      number of the first one).
  * Out: the branch that all these groups take. In it, the loop is its body, and its variable the
  *      number of the thread's group among them: `s = warp_group - 2`. Threads have the numbers of
- *      the first group's, `t = tx - s * 128`, also in what names outside of the branch stand for.
+ *      the first group's, `t = tx - s * 128`, also in what names outside of the branch stand for:
+ *      those of the thread alone are replaced, others are bound anew in the branch.
  *      To the numbers of named barriers s is added: ThreadSync has left the next ones free.
  * Establishes: code that stands once. All passes in front have seen one warp group's threads; a
  * body for each group would be as many times as long, and where roles do not fit in the instruction
@@ -14,6 +15,7 @@
  * Refuses nothing. That the groups' tiles are apart is the program's affair, as between other
  * ranges.
  */
+#include "../../analysis/effects.h"
 #include "../../analysis/thread_set.h"
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
@@ -24,11 +26,10 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../instances.h"
 
 namespace tl {
 namespace {
-
-bool IsInstances(const ForNode* op) { return op->annotations.count(kInstances) != 0; }
 
 /*! Of what one lane gives to its warp the value itself, else the expression. */
 Expr OfLane(const Expr& e) { return IsCallTo(e, "tl.shfl_sync") ? e.as<CallNode>()->args[1] : e; }
@@ -70,7 +71,7 @@ class Spreader : public StmtExprMutator {
 
   Stmt Mutate_(const BindNode* op) final {
     const Expr value = OfLane(OfThread(op->value));
-    if (IsOfThread(value)) named_.emplace_back(op->var, value);
+    if (Uses(value, thread_) && IsPureInteger(value)) named_.emplace_back(op->var, value);
     return Default<Stmt>(op);
   }
 
@@ -127,8 +128,15 @@ class Spreader : public StmtExprMutator {
     std::vector<Stmt> stmts;
     const Var instance = MakeVar("instance"), number = MakeVar("tx_of_first", thread_->dtype());
     BodySpreader body(instance);
+    std::vector<Stmt> named;
     for (const auto& [name, value] : named_) {
-      body.map[name.get()] = Substitute(value, thread_, number);
+      const Expr own = Substitute(value, thread_, number);
+      body.map[name.get()] = own;
+      if (!IsOfThread(value) && Uses(op->then_case, name)) {
+        const Var again = MakeVar(name->name, name->dtype());
+        named.push_back(MakeBind(again, own, op->span));
+        body.map[name.get()] = again;
+      }
       const auto* quotient = value.as<FloorDivNode>();
       const bool is_group =
           quotient && quotient->a.same_as(thread_) && IsConst(quotient->b, kWarpGroupThreads);
@@ -137,6 +145,7 @@ class Spreader : public StmtExprMutator {
     body.map[thread_.get()] = number;
     stmts.push_back(MakeBind(instance, group + (-first), op->span));
     stmts.push_back(MakeBind(number, thread_ - instance * kWarpGroupThreads, op->span));
+    stmts.insert(stmts.end(), named.begin(), named.end());
     stmts.push_back(body.Mutate(op->then_case));
     const Stmt spread = MakeSeq(stmts);
     const bool is_named = group.as<VarNode>() != nullptr;
@@ -152,7 +161,7 @@ class Spreader : public StmtExprMutator {
   const Var thread_;
   const int64_t threads_;
   const int64_t warp_threads_;
-  /*! Names outside of the branches of what the thread's number makes. */
+  /*! Names outside of the branches of integers that depend on the thread's number. */
   std::vector<std::pair<Var, Expr>> named_;
 };
 
@@ -167,6 +176,11 @@ PrimFunc SpreadInstances(PrimFunc f) {
         kernel = Spreader(of->var, ToInt(axis->value), warp).Mutate(kernel);
       }
     }
+    ForEachIn<ForNode>(kernel, [](const ForNode* loop) {
+      if (IsInstances(loop) && !IsConst(loop->extent, 1)) {
+        ThrowBug(loop->span, "SpreadInstances", "a loop over warp groups outside of their branch");
+      }
+    });
     return kernel;
   });
 }

@@ -18,6 +18,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "like_accesses.h"
+#include "sync_instances.h"
 #include "thread_subset.h"
 
 namespace tl {
@@ -393,6 +394,10 @@ class TreeBuilder {
     const std::optional<WarpSet> groups = apart ? WarpSet::Of(attr) : std::nullopt;
     node->range = groups ? parent : parent->range;
     node->groups = groups ? *groups : parent->groups;
+    const auto* instance = apart ? attr->body.as<AttrStmtNode>() : nullptr;
+    const bool is_instance = instance && instance->attr_key == kInstances;
+    node->instances = is_instance ? static_cast<int>(ToInt(instance->value)) : parent->instances;
+    node->is_copy = is_instance ? !instance->node.as<For>() : parent->is_copy;
   }
 
   void BuildScope(const Stmt& body, SyncNode* node) {
@@ -517,20 +522,21 @@ Stmt Rebuild(const SyncNode& node);
 
 Stmt BarrierBefore(const SyncNode& node) {
   const Span& span = node.stmt->span;
-  if (node.mark == SyncNode::Mark::kBlock) {
+  if (node.plan->mark == SyncNode::Mark::kBlock) {
     return MakeEvaluate(CallOp(kSync, {StringOf("shared")}), span);
   }
-  return MakeEvaluate(CallOp(kSyncPartial, {node.barrier.id, MakeInt(node.barrier.threads)}), span);
+  return MakeEvaluate(
+      CallOp(kSyncPartial, {node.plan->barrier.id, MakeInt(node.plan->barrier.threads)}), span);
 }
 
 Stmt RebuildSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   std::vector<Stmt> stmts;
   for (const auto& n : nodes) {
-    if (n->fence) {
-      const char* fence = n->tensor_fence ? kFenceProxyAsyncAll : kFenceProxyAsync;
+    if (n->plan->fence) {
+      const char* fence = n->plan->tensor_fence ? kFenceProxyAsyncAll : kFenceProxyAsync;
       stmts.push_back(MakeEvaluate(CallOp(fence, {}), n->stmt->span));
     }
-    if (n->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
+    if (n->plan->mark != SyncNode::Mark::kNone) stmts.push_back(BarrierBefore(*n));
     if (!n->is_end && !n->of_role) stmts.push_back(Rebuild(*n));
   }
   return MakeSeq(stmts);
@@ -541,13 +547,13 @@ bool IsAboutProducts(const SyncNode& node) {
   const auto* op = node.stmt.as<EvaluateNode>();
   const auto* call = op ? op->value.as<CallNode>() : nullptr;
   const IntrinsicEffects* e = call ? EffectsOf(call) : nullptr;
-  return e && e->queue == AsyncQueue::kWgmma && node.mark == SyncNode::Mark::kNone &&
+  return e && e->queue == AsyncQueue::kWgmma && node.plan->mark == SyncNode::Mark::kNone &&
          node.accesses.empty() && (e->step == QueueStep::kWait || e->step == QueueStep::kFence);
 }
 
 bool HasMarks(const std::vector<std::unique_ptr<SyncNode>>& nodes) {
   for (const auto& n : nodes) {
-    if (n->mark != SyncNode::Mark::kNone || n->fence) return true;
+    if (n->plan->mark != SyncNode::Mark::kNone || n->plan->fence) return true;
     if (HasMarks(n->body) || HasMarks(n->otherwise)) return true;
   }
   return false;
@@ -566,11 +572,21 @@ bool SyncNode::IsInside(const SyncNode* other) const {
   return n == other;
 }
 
+std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
+  std::vector<const SyncNode*> regions;
+  for (const SyncNode* n = node.parent; n; n = n->parent) {
+    if (!n->uniform) regions.push_back(n);
+  }
+  std::reverse(regions.begin(), regions.end());
+  return regions;
+}
+
 SyncTree BuildSyncTree(const Stmt& body) {
   TreeBuilder builder(body);
   SyncTree tree;
   tree.root = builder.Build(body, nullptr);
   LinkLikeAccesses(tree.root.get());
+  ShareInstancePlans(tree.root.get());
   tree.scalars = builder.Scalars(*tree.root);
   tree.opaque = std::move(builder.opaque);
   tree.accesses = builder.accesses;
@@ -626,15 +642,15 @@ void MoveFencesBeforeWaits(SyncNode* root) {
     for (size_t i = 0; i < nodes->size(); ++i) {
       SyncNode* node = (*nodes)[i].get();
       MoveFencesBeforeWaits(node);
-      if (!node->fence || node->mark != SyncNode::Mark::kNone) continue;
+      if (!node->plan->fence || node->plan->mark != SyncNode::Mark::kNone) continue;
       SyncNode* place = node;
       for (size_t k = i; k-- > 0 && IsAboutProducts(*(*nodes)[k]);) {
         if ((*nodes)[k]->kind == Kind::kWait) place = (*nodes)[k].get();
       }
       if (place == node) continue;
-      place->fence = true;
-      place->tensor_fence |= std::exchange(node->tensor_fence, false);
-      node->fence = false;
+      place->plan->fence = true;
+      place->plan->tensor_fence |= std::exchange(node->plan->tensor_fence, false);
+      node->plan->fence = false;
     }
   }
 }

@@ -103,21 +103,31 @@ struct SyncNode {
   bool returns = false;  // kLeaf: the threads that run it leave the kernel
   /*! Without accesses, barriers, waits and jumps, and so are the bodies. */
   bool is_inert = false;
-  /*! What is planned in front of the node: nothing, a barrier of the block, one of the threads that
+  /*! What is planned in front of a node: nothing, a barrier of the block, one of the threads that
    * run it, or one of each of their warp groups. */
   enum class Mark { kNone, kBlock, kSubset, kGroups };
-  Mark mark = Mark::kNone;
   /*! The named barrier of kSubset and kGroups, which it gets in the end: its id is a thread's own.
    */
   struct Planned {
     Expr id;
     int threads;
   };
-  Planned barrier{};
-  /*! A fence between proxies goes in front of the node, and of its barrier: for shared memory, or
-   * for all memory. */
-  bool fence = false;
-  bool tensor_fence = false;
+  struct Plan {
+    Mark mark = Mark::kNone;
+    Planned barrier{};
+    /*! A fence between proxies goes in front of the node, and of its barrier: for shared memory, or
+     * for all memory. */
+    bool fence = false;
+    bool tensor_fence = false;
+  };
+  /*! One of the nodes that stand once in the program (sync_instances.h). */
+  std::shared_ptr<Plan> plan = std::make_shared<Plan>();
+  /*! Of how many warp groups that run the program's statement each by itself the node is one, and
+   * whether another node stands for it. */
+  int instances = 1;
+  bool is_copy = false;
+  /*! Of the branch of such a group behind the first one: the first one's. */
+  SyncNode* first_instance = nullptr;
   /*! Prints nothing, and stands at the end of a body so that a barrier may stand behind the other
    * nodes. In a `while`, it is for the next evaluation of the condition; in a range of threads
    * apart, it is inert. */
@@ -143,6 +153,9 @@ struct SyncTree {
 };
 
 SyncTree BuildSyncTree(const Stmt& body);
+
+/*! The divergent nodes around one, whose bodies not all threads run together; outermost first. */
+std::vector<const SyncNode*> DivergentAround(const SyncNode& node);
 
 /*! What a copy has touched when the thread that issued it waits for it: the same as it touches
  * there, where threads and constant loops around the copy alone decide that, else any element. */

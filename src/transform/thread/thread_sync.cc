@@ -51,7 +51,8 @@
  * with mbarriers; in one range, the range's threads order it among themselves. If one of two ranges
  * contains the threads of the other, the threads of the larger one meet, inside of it; the block
  * meets on targets without named barriers. A barrier between ranges that share only some of their
- * threads is one of the block. The ranges run side by side: a barrier for an access in front of
+ * threads is one of the block. A range that stands for several warp groups is one of each
+ * (sync_instances.h). The ranges run side by side: a barrier for an access in front of
  * them stands in front of the first one, not between. A barrier of the block in a role that was the
  * kernel (`tl.warp_role`) becomes one of the role's threads.
  */
@@ -62,13 +63,15 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/loop_layout.h"
-#include "../../target/mma.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "leaving_threads.h"
+#include "named_barriers.h"
+#include "proxy_fences.h"
+#include "sync_instances.h"
 #include "sync_ranges.h"
 #include "sync_state.h"
 
@@ -78,21 +81,17 @@ namespace {
 using Kind = SyncNode::Kind;
 using Mark = SyncNode::Mark;
 
-/*! Named barriers of a block (PTX ISA, bar): 0 is that of the whole block, 1 and 2 are kept for
- * reductions over a part of it. */
-constexpr int kFirstBarrier = 3, kBarriers = 16;
-
 class SyncPlanner {
  public:
   SyncPlanner(const Stmt& body, const Target& target)
       : tree_(BuildSyncTree(body)),
         conflict_(tree_),
         subsets_(target.warp_threads),
-        has_subset_barriers_(target.Has(Feature::kNamedBarriers)) {}
+        has_subset_barriers_(target.Has(Feature::kNamedBarriers)),
+        fences_(&conflict_, &subsets_) {}
 
   /*! If `places_barriers` is false, only fences are placed: the program has its own order. */
   Stmt Plan(bool places_barriers) {
-    NoteInstances(*tree_.root);
     if (places_barriers) {
       marks_ = true;
       SyncState state;
@@ -100,18 +99,17 @@ class SyncPlanner {
       marks_ = false;
       Prune(tree_.root.get(), false);
     }
-    if (NoteAsyncProxy(*tree_.root)) {
+    if (fences_.AreNeeded(*tree_.root)) {
       places_fences_ = true;
       Walk();
       // An arrival may tell other threads of a write that stands later in the program, or in the
       // other branch. So the accesses are walked once more when all such writes are known.
-      if (!told_.empty()) Walk();
+      if (fences_.HaveTold()) Walk();
       MoveFencesBeforeWaits(tree_.root.get());
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
     MarkBarriersOfRoles(tree_.root.get());
-    NoteNamed(*tree_.root);
-    AssignBarriers(tree_.root.get());
+    NamedBarriers(&subsets_).Assign(tree_.root.get());
     return WithBarriers(*tree_.root);
   }
 
@@ -134,12 +132,12 @@ class SyncPlanner {
 
   // The visits return false when they have found a conflict.
   bool Visit(const SyncNode& node, SyncState* state) {
-    if (node.mark != Mark::kNone) NoteBarrier(node, state);
-    if (node.mark == Mark::kBlock) state->pending.clear();
-    if (node.mark == Mark::kSubset) Order(subsets_.At(&node), state);
-    if (node.mark == Mark::kGroups) OrderInGroups(subsets_.At(&node), state);
+    if (node.plan->mark != Mark::kNone) fences_.NoteBarrier(node, state);
+    if (node.plan->mark == Mark::kBlock) state->pending.clear();
+    if (node.plan->mark == Mark::kSubset) Order(subsets_.At(&node), state);
+    if (node.plan->mark == Mark::kGroups) OrderInGroups(subsets_.At(&node), state);
     if (places_fences_) {
-      PlaceFences(node, state);
+      fences_.Place(node, state);
     } else if (!Check(node, *state)) {
       return false;
     }
@@ -177,7 +175,7 @@ class SyncPlanner {
         exits_.back().continues.Join(*state);
         return true;
       case Kind::kLeaf:
-        if (CallsAny(node, {kSyncWarp})) NoteSyncWarp(node, state);
+        fences_.NoteSyncWarp(node, state);
         if (IsBarrierOfMore(node)) OrderTensors(state);
         return true;
     }
@@ -186,7 +184,7 @@ class SyncPlanner {
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
     return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
-      if (n->is_inert && n->mark == Mark::kNone) return true;
+      if (n->is_inert && n->plan->mark == Mark::kNone) return true;
       return marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state);
     });
   }
@@ -251,145 +249,6 @@ class SyncPlanner {
     state->pending = std::move(left);
   }
 
-  /*! Whether the async proxy accesses memory; notes what the async proxy writes. */
-  bool NoteAsyncProxy(const SyncNode& node) {
-    bool found = false;
-    for (const SharedAccess& a : node.accesses) {
-      found |= a.async_proxy;
-      if (a.async_proxy && a.writes) filled_.push_back(a.buffer);
-    }
-    for (const auto* nodes : {&node.body, &node.otherwise}) {
-      for (const auto& n : *nodes) found |= NoteAsyncProxy(*n);
-    }
-    return found;
-  }
-
-  /*! Notes the barrier in front of which a fence for the accesses of its threads may stand. */
-  void NoteBarrier(const SyncNode& node, SyncState* state) {
-    for (auto& [access, barriers] : state->unfenced) {
-      const bool all = DivergentAround(node).empty();
-      if (all || subsets_.Contains(subsets_.At(&node), subsets_.At(access->node))) {
-        barriers = {&node};
-      }
-    }
-  }
-
-  /*! A fence may also stand in front of a `sync_warp`, after which one lane arrives for its warp.
-   * An access that a barrier has followed keeps that barrier, because it orders for all warps. */
-  void NoteSyncWarp(const SyncNode& node, SyncState* state) {
-    const std::vector<const SyncNode*> regions = DivergentAround(node);
-    for (auto& [access, barriers] : state->unfenced) {
-      const bool all = IsInsideAll(*access->node, regions) ||
-                       (subsets_.Meeting(&node) &&
-                        subsets_.Contains(subsets_.At(&node), subsets_.At(access->node)));
-      if (all && barriers.erase(nullptr)) barriers.insert(&node);
-    }
-  }
-
-  void PlaceFences(const SyncNode& node, SyncState* state) {
-    if (TellsOthers(node)) {
-      for (const auto& [access, barriers] : state->unfenced) {
-        if (access->writes && barriers.count(nullptr)) told_.insert(access);
-        if (access->writes) continue;
-        for (const SyncNode* barrier : barriers) Fence(node, barrier, *access);
-      }
-    }
-    if (node.fence || CallsAny(node, {kFenceProxyAsync, kFenceProxyAsyncAll})) {
-      PassFence(node, node.tensor_fence || CallsAny(node, {kFenceProxyAsyncAll}), state);
-    }
-    for (const SharedAccess& a : node.accesses) {
-      if (!a.async_proxy) {
-        if (a.writes || IsFilled(a.buffer)) state->unfenced[&a] = {nullptr};
-        continue;
-      }
-      for (const auto& [access, barriers] : state->unfenced) {
-        for (const SyncNode* barrier : barriers) {
-          if (NeedsFence(*access, !barrier, a)) Fence(node, barrier, *access);
-        }
-      }
-      for (const SharedAccess* access : told_) {
-        if (RunApart(*access->node, node) && NeedsFence(*access, true, a)) {
-          Fence(node, nullptr, *access);
-        }
-      }
-    }
-  }
-
-  /*! Whether other threads run the two nodes, apart, so that neither comes before the other. */
-  static bool RunApart(const SyncNode& a, const SyncNode& b) {
-    if (a.groups.IsDisjoint(b.groups)) return true;
-    for (const SyncNode* n = &a; n->parent; n = n->parent) {
-      const SyncNode* around = n->parent;
-      if (!b.IsInside(around)) continue;
-      const SyncNode* m = &b;
-      while (m->parent && m->parent != around) m = m->parent;
-      return around->kind == Kind::kIf && !around->uniform && m->parent == around &&
-             m->in_otherwise != n->in_otherwise;
-    }
-    return false;
-  }
-
-  /*! Whether the async proxy writes bytes of the buffer. */
-  bool IsFilled(const Var& buffer) {
-    const auto [it, is_new] = is_filled_.try_emplace(buffer.get());
-    if (is_new) {
-      it->second = std::any_of(filled_.begin(), filled_.end(), [&](const Var& filled) {
-        return conflict_.ShareBytes(buffer, filled);
-      });
-    }
-    return it->second;
-  }
-
-  /*! Whether a node arrives where someone may wait who then lets the async proxy write. */
-  static bool TellsOthers(const SyncNode& node) {
-    const auto* op = node.stmt.as<EvaluateNode>();
-    const auto* call = op ? op->value.as<CallNode>() : nullptr;
-    const IntrinsicEffects* e = call ? EffectsOf(call) : nullptr;
-    return e && (e->tells == ThreadScope::kBlock || e->tells == ThreadScope::kCluster) &&
-           e->meets != ThreadScope::kBlock;
-  }
-
-  static bool CallsAny(const SyncNode& node, std::initializer_list<const char*> ops) {
-    const auto* op = node.stmt.as<EvaluateNode>();
-    return op && std::any_of(ops.begin(), ops.end(),
-                             [&](const char* name) { return IsCallTo(op->value, name); });
-  }
-
-  /*! Whether a proxy fence has to stand between an access of a thread and a later one of the async
-   * proxy. `no_barrier` says that no barrier is between them. */
-  bool NeedsFence(const SharedAccess& access, bool no_barrier, const SharedAccess& by_proxy) {
-    if (!access.writes && !by_proxy.writes) return false;
-    if (!access.writes && by_proxy.node->groups.IsDisjoint(access.node->groups)) return false;
-    const bool own = by_proxy.signalled && access.buffer.same_as(by_proxy.buffer);
-    if (own && (access.writes || no_barrier)) return false;
-    if (!conflict_.ShareBytes(access.buffer, by_proxy.buffer)) return false;
-    // A barrier may be of an earlier iteration. Then versions cannot be told apart by their index.
-    return !no_barrier ||
-           conflict_.MayConflict(access, by_proxy, {}, SharedConflict::Between::kAccesses);
-  }
-
-  /*! Places a fence in front of the barrier; without one, in front of the node. */
-  static void Fence(const SyncNode& node, const SyncNode* barrier, const SharedAccess& access) {
-    auto* place = const_cast<SyncNode*>(barrier ? barrier : &node);
-    place->fence = true;
-    place->tensor_fence |= access.tensor;
-  }
-
-  /*! Drops the accesses of the threads that pass this fence. */
-  static void PassFence(const SyncNode& node, bool of_tensors, SyncState* state) {
-    const std::vector<const SyncNode*> regions = DivergentAround(node);
-    for (auto it = state->unfenced.begin(); it != state->unfenced.end();) {
-      const bool is_meant = of_tensors || !it->first->tensor;
-      const bool passes = is_meant && IsInsideAll(*it->first->node, regions);
-      it = passes ? state->unfenced.erase(it) : std::next(it);
-    }
-  }
-
-  static bool IsInsideAll(const SyncNode& node, const std::vector<const SyncNode*>& regions) {
-    return std::all_of(regions.begin(), regions.end(),
-                       [&](const SyncNode* r) { return node.IsInside(r); });
-  }
-
   /*! The threads of a set meet at a barrier: their accesses are ordered with their later ones. */
   void Order(int set, SyncState* state) {
     PendingSet ordered;
@@ -415,14 +274,14 @@ class SyncPlanner {
   /*! A named barrier counts if the threads that run it are exactly those that it waits for. */
   void VisitBarrier(const SyncNode& node, SyncState* state) {
     if (node.of_role) {
-      NoteBarrier(node, state);
+      fences_.NoteBarrier(node, state);
       Order(subsets_.At(&node), state);
     } else if (!node.named) {
       RefuseDivergentBarrier(node);
-      NoteBarrier(node, state);
+      fences_.NoteBarrier(node, state);
       state->pending.clear();
     } else if (subsets_.Meeting(&node) == node.named->threads) {
-      NoteBarrier(node, state);
+      fences_.NoteBarrier(node, state);
       Order(subsets_.At(&node), state);
     }
   }
@@ -514,16 +373,6 @@ class SyncPlanner {
     return out;
   }
 
-  /*! The divergent nodes around one, whose bodies not all threads run together; outermost first. */
-  static std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
-    std::vector<const SyncNode*> regions;
-    for (const SyncNode* n = node.parent; n; n = n->parent) {
-      if (!n->uniform) regions.push_back(n);
-    }
-    std::reverse(regions.begin(), regions.end());
-    return regions;
-  }
-
   static void RefuseDivergentBarrier(const SyncNode& node) {
     const std::vector<const SyncNode*> regions = DivergentAround(node);
     if (regions.empty()) return;
@@ -555,8 +404,8 @@ class SyncPlanner {
         (has_subset_barriers_ ? place->groups.Contains(a->groups) : place->groups == a->groups);
     if (SyncNode* end = own ? nullptr : EndOfLargerRange(c.earlier, *place)) {
       // Jumps may leave the range elsewhere.
-      if (end->mark == Mark::kNone && has_subset_barriers_ && subsets_.Meeting(end)) {
-        end->mark = Mark::kSubset;
+      if (end->plan->mark == Mark::kNone && has_subset_barriers_ && subsets_.Meeting(end)) {
+        end->plan->mark = Mark::kSubset;
         return end;
       }
     }
@@ -574,7 +423,8 @@ class SyncPlanner {
       break;
     }
     place = InFrontOfRanges(place, c.earlier);
-    if (place->mark != Mark::kNone && place->mark != Mark::kGroups) {
+    if (place->first_instance) place = place->first_instance;
+    if (place->plan->mark != Mark::kNone && place->plan->mark != Mark::kGroups) {
       ThrowBug(place->stmt->span, "ThreadSync", "a barrier does not order the accesses around it");
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
@@ -583,16 +433,16 @@ class SyncPlanner {
       LeaveToProgram(c, *regions[0]);
       return c.later->node;
     }
-    const_cast<SyncNode*>(place)->mark = regions.empty()              ? Mark::kBlock
-                                         : MayMeetInGroups(*place, c) ? Mark::kGroups
-                                                                      : Mark::kSubset;
+    place->plan->mark = regions.empty()              ? Mark::kBlock
+                        : MayMeetInGroups(*place, c) ? Mark::kGroups
+                                                     : Mark::kSubset;
     return place;
   }
 
   /*! Whether a barrier of each warp group by itself orders the conflict, and no other conflict has
    * marked a larger barrier here. */
   bool MayMeetInGroups(const SyncNode& place, const Conflict& c) {
-    return place.mark == Mark::kNone && place.range && subsets_.AreWarpGroups(&place) &&
+    return place.plan->mark == Mark::kNone && place.range && subsets_.AreWarpGroups(&place) &&
            !conflict_.MayConflict(*c.earlier.access, *c.later, c.earlier.distance,
                                   SharedConflict::Between::kWarpGroups);
   }
@@ -634,9 +484,9 @@ class SyncPlanner {
   /*! Drops a barrier if the others order everything without it. Only a barrier that was marked
    * later can make it superfluous: one inside of its statement, or one in the same loop. */
   void Prune(SyncNode* node, bool in_loop) {
-    if (node->mark != Mark::kNone && (in_loop || HasMarks(*node))) {
-      const Mark mark = std::exchange(node->mark, Mark::kNone);
-      if (Walk()) node->mark = mark;
+    if (node->plan->mark != Mark::kNone && !node->is_copy && (in_loop || HasMarks(*node))) {
+      const Mark mark = std::exchange(node->plan->mark, Mark::kNone);
+      if (Walk()) node->plan->mark = mark;
     }
     in_loop |= node->kind == Kind::kLoop;
     for (const auto& n : node->body) Prune(n.get(), in_loop);
@@ -646,8 +496,9 @@ class SyncPlanner {
   /*! Whether a node in the bodies of this one has a barrier. */
   static bool HasMarks(const SyncNode& node) {
     const auto any = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(),
-                         [](const auto& n) { return n->mark != Mark::kNone || HasMarks(*n); });
+      return std::any_of(nodes.begin(), nodes.end(), [](const auto& n) {
+        return n->plan->mark != Mark::kNone || HasMarks(*n);
+      });
     };
     return any(node.body) || any(node.otherwise);
   }
@@ -659,131 +510,26 @@ class SyncPlanner {
       if (!meeting || *meeting != subsets_.Meeting(node->range->body.front().get())) {
         RefuseDivergentBarrier(*node);
       }
-      node->mark = Mark::kSubset;
+      node->plan->mark = Mark::kSubset;
     }
     for (const auto& n : node->body) MarkBarriersOfRoles(n.get());
     for (const auto& n : node->otherwise) MarkBarriersOfRoles(n.get());
-  }
-
-  /*! Notes which ranges stand for several warp groups (kInstances), and for how many. */
-  void NoteInstances(const SyncNode& node) {
-    const auto* loop = node.stmt.as<ForNode>();
-    if (node.kind == Kind::kLoop && loop && loop->annotations.count(kInstances)) {
-      if (!has_subset_barriers_) {
-        ThrowAt(loop->span, "ValueError",
-                "found T.ws(.., each=True), wanted a target with named barriers, at which warp "
-                "groups wait each by itself; give each group a T.ws of its own");
-      }
-      instances_[node.range] = static_cast<int>(ToInt(loop->extent));
-    }
-    for (const auto& n : node.body) NoteInstances(*n);
-    for (const auto& n : node.otherwise) NoteInstances(*n);
-  }
-
-  /*! How many warp groups run a node each by itself. */
-  int InstancesOf(const SyncNode& node) const {
-    const auto it = instances_.find(node.range);
-    return it == instances_.end() ? 1 : it->second;
-  }
-
-  /*! Notes the named barriers that the program uses: the pass takes others. */
-  void NoteNamed(const SyncNode& node) {
-    for (int i = 0; node.named && i < InstancesOf(node); ++i) taken_.insert(node.named->id + i);
-    for (const auto& n : node.body) NoteNamed(*n);
-    for (const auto& n : node.otherwise) NoteNamed(*n);
-  }
-
-  /*! Gives each set of threads a named barrier, and each warp group that meets by itself its own.
-   * If there are too few for the warp groups, all threads that run the node meet at one. */
-  void AssignBarriers(SyncNode* root) {
-    AssignSubsets(root);
-    std::vector<SyncNode*> nodes;
-    CollectGroups(root, &nodes);
-    if (nodes.empty()) return;
-    int first = kBarriers, end = 0;
-    for (const SyncNode* node : nodes) {
-      const int set = subsets_.At(node);
-      first = std::min<int>(first, subsets_.First(set) / kWarpGroupThreads);
-      end = std::max<int>(end, subsets_.End(set) / kWarpGroupThreads);
-    }
-    const std::optional<int> id = FreeBarriers(end - first);
-    for (SyncNode* node : nodes) {
-      node->mark = id ? Mark::kGroups : Mark::kSubset;
-      if (!id) continue;
-      const Expr group = FloorDivOf(ThreadNumber(*ThreadAxes(node)), kWarpGroupThreads);
-      node->barrier = {group + (*id - first), kWarpGroupThreads};
-    }
-    if (!id) AssignSubsets(root);
-  }
-
-  static void CollectGroups(SyncNode* node, std::vector<SyncNode*>* nodes) {
-    if (node->mark == Mark::kGroups) nodes->push_back(node);
-    for (const auto& n : node->body) CollectGroups(n.get(), nodes);
-    for (const auto& n : node->otherwise) CollectGroups(n.get(), nodes);
-  }
-
-  /*! The number of the thread in the block; x counts fastest. */
-  static Expr ThreadNumber(const std::vector<Axis>& axes) {
-    Expr number = axes.back().var;
-    for (size_t i = axes.size() - 1; i-- > 0;) number = number * axes[i].extent + axes[i].var;
-    return number;
-  }
-
-  void AssignSubsets(SyncNode* node) {
-    if (node->mark == Mark::kSubset) {
-      const int set = subsets_.At(node);
-      const std::pair<int, int> meeting(set, InstancesOf(*node));
-      auto it = barrier_of_.find(meeting);
-      if (it == barrier_of_.end()) it = barrier_of_.emplace(meeting, FreeBarrier(*node)).first;
-      node->barrier = {MakeInt(it->second), subsets_.Size(set)};
-    }
-    for (const auto& n : node->body) AssignSubsets(n.get());
-    for (const auto& n : node->otherwise) AssignSubsets(n.get());
-  }
-
-  int FreeBarrier(const SyncNode& node) {
-    const std::optional<int> id = FreeBarriers(InstancesOf(node));
-    if (!id) {
-      ThrowAt(node.stmt->span, "ValueError",
-              "found more sets of threads that need a barrier of their own than the " +
-                  std::to_string(kBarriers - kFirstBarrier) +
-                  " that a block has for them, wanted fewer; let regions have the same condition");
-    }
-    return *id;
-  }
-
-  /*! Takes `count` consecutive named barriers and gives the first; nullopt if there are too few. */
-  std::optional<int> FreeBarriers(int count) {
-    int id = kFirstBarrier;
-    for (int end = id; end < id + count; ++end) {
-      if (end == kBarriers) return std::nullopt;
-      if (taken_.count(end)) id = end + 1;
-    }
-    for (int end = id; end < id + count; ++end) taken_.insert(end);
-    return id;
   }
 
   SyncTree tree_;
   SharedConflict conflict_;
   ThreadSubsets subsets_;
   const bool has_subset_barriers_;
-  std::set<int> taken_;
-  /*! By the set of threads, and how many warp groups it stands for. */
-  std::map<std::pair<int, int>, int> barrier_of_;
-  std::map<const SyncNode*, int> instances_;
+  ProxyFences fences_;
   std::optional<Conflict> found_;
   const SyncNode* place_ = nullptr;  // where the last barrier was marked
   /*! For each class of like accesses, by its first one: the access that was added last. */
   std::unordered_map<const SharedAccess*, const SharedAccess*> latest_;
   /*! What the present walk does: it marks barriers, or it places fences. */
   bool marks_ = false, places_fences_ = false;
-  /*! Writes of threads with an arrival at an mbarrier behind them, and no fence between. */
-  std::set<const SharedAccess*, Earlier> told_;
   /*! Conflicts that are left to the program, and the places that a warning has named. */
   std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
   std::set<std::string> warned_;
-  std::vector<Var> filled_;  // buffers that the async proxy writes
-  std::unordered_map<const Object*, bool> is_filled_;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
       completed_;
@@ -792,7 +538,8 @@ class SyncPlanner {
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
   return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
-    return SyncPlanner(GetRef<Stmt>(op), target).Plan(places_barriers);
+    const Stmt kernel = WithAllInstances(GetRef<Stmt>(op), target);
+    return WithOneInstance(SyncPlanner(kernel, target).Plan(places_barriers));
   });
 }
 

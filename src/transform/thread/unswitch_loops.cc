@@ -32,6 +32,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../instances.h"
 
 namespace tl {
 namespace {
@@ -247,8 +248,7 @@ class Unswitcher : public StmtExprMutator {
     if (!first || !second || first->else_case || second->else_case) return std::nullopt;
     if (!IsArithmetic(first->condition)) return std::nullopt;
     if (!ffi::StructuralEqual()(first->condition, second->condition)) return std::nullopt;
-    const auto is_of_groups = [](const ForNode* op) { return op->annotations.count(kInstances); };
-    if (HasNode<ForNode>(a, is_of_groups) || HasNode<ForNode>(b, is_of_groups)) return std::nullopt;
+    if (HasNode<ForNode>(a, IsInstances) || HasNode<ForNode>(b, IsInstances)) return std::nullopt;
     auto n = make_object<IfThenElseNode>(*first);
     n->then_case = MakeSeq({first->then_case, second->then_case});
     return IfThenElse(n);

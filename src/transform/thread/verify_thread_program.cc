@@ -2,10 +2,10 @@
  * VerifyThreadProgram: the form of programs behind LowerTileOp, as a check of the passes there.
  *
  * In:  a program after any of these passes. Out: the same program. Establishes: no tile operator,
- * no fragment, no parallel loop, no layout and no schedule of a pipeline is left; each call of
- * `tl.x` is a row of the table, with constants as template arguments and `address_of` where it
- * takes pointers; accesses have as many indices as their buffers have dimensions. Refuses:
- * anything else, as a bug of the pass in front.
+ * no fragment, no parallel loop, no layout and no schedule of a pipeline is left; a loop over warp
+ * groups (kInstances) is as it was made; each call of `tl.x` is a row of the table, with constants
+ * as template arguments and `address_of` where it takes pointers; accesses have as many indices as
+ * their buffers have dimensions. Refuses: anything else, as a bug of the pass in front.
  */
 #include <string>
 
@@ -34,6 +34,10 @@ class Verifier : public ProgramVerifier {
   void Visit_(const ForNode* op) final {
     span_ = op->span;
     if (op->kind == ForKind::kParallel) Report("found a parallel loop");
+    if (IsInstances(op) && !IsOverGroups(op)) {
+      Report("found a loop with the annotation " + std::string(kInstances) +
+             ", which is not serial from 0 on of constant extent");
+    }
     for (const char* key : {kNumStages, kPlannedStage, "parallel_loop_layout"}) {
       if (op->annotations.count(key)) {
         Report("found a loop with the annotation " + std::string(key));

@@ -26,6 +26,10 @@ inline constexpr const char* kSubSaturating = "tl.sub_saturating";
 inline constexpr const char* kMulSaturating = "tl.mul_saturating";
 inline constexpr const char* kTmaCoordinate = "tl.tma_coordinate";
 
+/*! Annotation of a loop by a step: its extent is a number of iterations, `(stop - start + 3) // 4`,
+ * whose parts may leave the type that it has itself. */
+inline constexpr const char* kExactExtent = "tl.exact_extent";
+
 class WideBounds {
  public:
   struct Bound {

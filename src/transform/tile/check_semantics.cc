@@ -19,6 +19,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../instances.h"
 
 namespace tl {
 namespace {
@@ -135,9 +136,7 @@ class Checker : public StmtExprVisitor {
 
   void Visit_(const IfThenElseNode* op) final {
     if (!IsOfThread(op->condition)) return Default(op);
-    const auto* range = op->then_case.as<AttrStmtNode>();
-    const auto* loop = range ? range->body.as<ForNode>() : nullptr;
-    if (loop && loop->annotations.count(kInstances) && thread_branches_ > 0) {
+    if (InstancesOf(op) && thread_branches_ > 0) {
       Refuse(op->span,
              "found T.ws(.., each=True) inside of a branch on the thread's number, which its warp "
              "groups may not all take; wanted it outside: put the branch into its body");

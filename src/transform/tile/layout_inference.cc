@@ -575,6 +575,35 @@ void KeepFragments(const OpCollector& ops, const Placements& placed,
  * has one for each, in program order. */
 using Selected = std::unordered_map<const Object*, std::queue<Call>>;
 
+/*! The layouts that are decided, those of shared memory and reducers besides, and those of views.
+ */
+Map<Var, Layout> LayoutsOf(const OpCollector& ops, const Views& views, const Placements& placed) {
+  Map<Var, Layout> out;
+  for (const Var& buffer : ops.buffers) {
+    Layout layout = placed.Find(buffer);
+    if (!layout.defined()) {
+      if ((IsShared(buffer) && !IsSizedAtLaunch(buffer)) || IsReducer(buffer)) {
+        out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
+      }
+      continue;
+    }
+    if (!IsFragment(buffer) && !IsInjective(layout)) {
+      ThrowAt(placed.PlacedBy(buffer), "ValueError",
+              "found a layout of " + std::string(buffer->name) +
+                  " that puts two elements in one place, wanted an injective one:\n  " +
+                  LayoutText(layout));
+    }
+    out.Set(buffer, layout);
+  }
+  for (const Var& view : views.all) {
+    const Var root = views.RootOf(view);
+    auto it = out.find(root);
+    if (it == out.end()) continue;
+    out.Set(view, Placements::Carry((*it).second, root, view, view->span));
+  }
+  return out;
+}
+
 /*! Decides operators and buffers; or says what the program has to convert first. */
 Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const Target& target,
                               Analyzer* analyzer, std::vector<Kept>* kept,
@@ -628,29 +657,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
     return {};
   }
 
-  Map<Var, Layout> out;
-  for (const Var& buffer : ops.buffers) {
-    Layout layout = placed.Find(buffer);
-    if (!layout.defined()) {
-      if ((IsShared(buffer) && !IsSizedAtLaunch(buffer)) || IsReducer(buffer)) {
-        out.Set(buffer, MakeLinearLayout(ConstShape(buffer)));
-      }
-      continue;
-    }
-    if (!IsFragment(buffer) && !IsInjective(layout)) {
-      ThrowAt(placed.PlacedBy(buffer), "ValueError",
-              "found a layout of " + std::string(buffer->name) +
-                  " that puts two elements in one place, wanted an injective one:\n  " +
-                  LayoutText(layout));
-    }
-    out.Set(buffer, layout);
-  }
-  for (const Var& view : views.all) {
-    const Var root = views.RootOf(view);
-    auto it = out.find(root);
-    if (it == out.end()) continue;
-    out.Set(view, Placements::Carry((*it).second, root, view, view->span));
-  }
+  Map<Var, Layout> out = LayoutsOf(ops, views, placed);
   for (const OperatorUse& use : ops.operators) {
     const Call call = use.SelectInstruction(&placed);
     if (call.defined()) (*selected)[use.source.get()].push(call);

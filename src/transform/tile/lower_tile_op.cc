@@ -24,6 +24,7 @@
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../instances.h"
 #include "../notes.h"
 #include "explicit_tile.h"
 #include "kernel_scope.h"
@@ -191,7 +192,7 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
   Stmt Mutate_(const ForNode* op) final {
     if (auto nest = OperatorOf(GetRef<Stmt>(op))) return Rewriting(GetRef<Stmt>(op), *nest);
     analyzer_.Bind(op->loop_var, op->min, op->extent);
-    if (op->annotations.count(kInstances)) return Instances(op);
+    if (IsInstances(op)) return Instances(op);
     const auto rewritten = op->annotations.find(kRewrites);
     if (rewritten == op->annotations.end()) return Repeated(op);
     const auto buffers = (*rewritten).second.cast<Array<Var>>();

@@ -122,7 +122,9 @@ class Walk : public StmtExprMutator {
   }
 
   Stmt Mutate_(const ForNode* op) final {
-    if (op->kind == ForKind::kParallel) return acts_ ? Work(GetRef<Stmt>(op)) : GetRef<Stmt>(op);
+    if (op->kind == ForKind::kParallel) {
+      return acts_ ? OfWholeWarps(Work(GetRef<Stmt>(op))) : GetRef<Stmt>(op);
+    }
     auto n = make_object<ForNode>(*op);
     n->min = Mutate(op->min);
     n->extent = Mutate(op->extent);
@@ -302,6 +304,25 @@ class Walk : public StmtExprMutator {
       if (axis.extent > 1) thread = thread * axis.extent + axis.var;
     }
     return MakeIf(EqualOf(thread, MakeInt(thread->dtype(), here.First())), store, op->span);
+  }
+
+  /*! A parallel loop, which whole warps run: what it does over all lanes is over those of the
+   * target's warp. */
+  Stmt OfWholeWarps(const Stmt& loop) const {
+    struct Widen : StmtExprMutator {
+      explicit Widen(const Walk* w) : walk(w) {}
+      using StmtExprMutator::Mutate_;
+      Expr Mutate_(const CallNode* op) final {
+        Call call = Default<Expr>(op).as_or_throw<Call>();
+        if (IsOfLanes(op)) return walk->OfAllLanes(call);
+        if (IsCallTo(call, kAllReduce) && IsConst(op->args[1], kTracedLanes)) {
+          call.CopyOnWrite()->args.Set(1, MakeInt(walk->warp_threads_));
+        }
+        return call;
+      }
+      const Walk* walk;
+    };
+    return warp_threads_ == kTracedLanes ? loop : Widen(this).Mutate(loop);
   }
 
   /*! Over the lanes that get there. */

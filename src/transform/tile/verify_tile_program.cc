@@ -4,9 +4,10 @@
  * In:  a program after any of these passes. Out: the same program. Establishes: a tile operator is
  * a statement of its own, known, with operands that it can be made from; buffers have scopes of
  * tile programs and as many indices as dimensions; parallel loops hold no tile operator and no
- * loop of another kind that does; annotations of layouts name buffers; behind SelectInstructions
- * every gemm and every copy has its instructions. Refuses: anything else, as a bug of the pass in
- * front.
+ * loop of another kind that does; a loop over warp groups (kInstances) is alone in the range of the
+ * first one, in the branch that this takes; annotations of layouts name buffers; behind
+ * SelectInstructions every gemm and every copy has its instructions. Refuses: anything else, as a
+ * bug of the pass in front.
  */
 #include <string>
 
@@ -54,6 +55,7 @@ class Verifier : public ProgramVerifier {
   }
   void Visit_(const ForNode* op) final {
     span_ = op->span;
+    CheckInstances(op);
     const bool outside = parallel_;
     parallel_ |= op->kind == ForKind::kParallel;
     Default(op);

@@ -16,6 +16,7 @@ from tilelang.carver import (
     GEMVTemplate,
     GeneralReductionTemplate,
     MatmulTemplate,
+    schedules_of,
 )
 from tilelang.carver.arch import CDNA, auto_infer_current_arch
 from tilelang.carver.cost import (
@@ -72,8 +73,32 @@ def test_chips(hopper, ampere):
     assert auto_infer_current_arch().compute_max_core > 0
     with pytest.raises(ValueError, match="sm_70"):
         CUDA("cuda -arch=sm_70")
-    with pytest.raises(ValueError, match="wanted cuda"):
-        CDNA("hip")
+
+
+@pytest.mark.parametrize(("arch", "shared"), [("gfx942", 64), ("gfx950", 160), ("gfx1100", 64)])
+def test_the_chip_that_is_compiled_for_may_be_one_of_amd(arch, shared, monkeypatch):
+    """It was looked for under the attribute of NVIDIA's targets: AttributeError."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", f"hip -mcpu={arch}")
+    chip = auto_infer_current_arch()
+    assert isinstance(chip, CDNA)
+    assert (chip.arch, chip.smem_cap) == (arch, shared * 1024)
+    assert chip.warp_size == (32 if arch == "gfx1100" else 64)
+    assert not any((chip.has_warp_groups, chip.has_clusters, chip.has_async_copies))
+    assert chip.blocks_per_sm(256, chip.smem_cap, 32) >= 1
+    with pytest.raises(ValueError, match=f"found target hip {arch}, whose speeds are not known"):
+        print(chip.speeds)
+    # The model knows chips of NVIDIA alone.
+    with pytest.raises(ValueError, match=f"found target hip {arch}, wanted one of kind cuda"):
+        MatmulTemplate(256, 256, 256).recommend_hints(1)
+    with pytest.raises(ValueError, match=f"found target hip {arch}, wanted one of kind cuda"):
+        schedules_of(256, 256, 256)
+
+
+def test_a_chip_is_of_one_kind():
+    with pytest.raises(ValueError, match="found target cuda sm_80, wanted one of kind hip"):
+        CDNA("cuda -arch=sm_80")
+    with pytest.raises(ValueError, match="found target llvm, wanted one of kind cuda"):
+        CUDA("llvm")
 
 
 def test_occupancy(hopper, ampere):

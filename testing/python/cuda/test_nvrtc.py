@@ -69,6 +69,16 @@ ptxas info    : Used 168 registers, used 1 barriers
     )
 
 
+def test_an_advisory_of_no_function_is_of_the_one_behind_it():
+    log = """ptxas info    : (C7507) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register requirements.
+ptxas info    : 64 bytes gmem
+ptxas info    : Compiling entry function 'a' for 'sm_90a'
+ptxas info    : Used 122 registers, used 1 barriers
+"""  # noqa: E501
+    text = "'setmaxnreg' ignored to maintain minimum register requirements."
+    assert parse_resource_usage(log)["a"].advisories == (Advisory("C7507", text),)
+
+
 def test_options_reach_the_compiler():
     spilling = "".join(f"  float x{i} = a[{i}];\n" for i in range(64))
     total = " + ".join(f"x{i} * x{63 - i}" for i in range(64))

@@ -1,5 +1,6 @@
 """Building a program for the CPU: cache, compilers, errors."""
 
+import collections
 import ctypes
 import math
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tilelang._paths import device_root
+from tilelang._paths import device_include_dirs, device_root
 from tilelang.cache.store import Store
 from tilelang.emulator import EmulationError, compiler
 from tilelang.emulator.compiler import build_emulated, find_compiler
@@ -81,6 +82,48 @@ def test_programs_of_a_process_share_the_compiled_runtime(tmp_path, monkeypatch)
     for folder in ("first", "second"):
         build_emulated(SOURCE, NAMES, tmp_path / folder)
     assert len([words for words in compiled if "runtime.cc" in str(words)]) == 1
+
+
+def test_programs_are_built_at_a_level_and_the_runtime_at_its_own(tmp_path, monkeypatch):
+    compiled = {}
+    run = compiler._Build._run
+
+    def note(self, *words):
+        run(self, *words)
+        levels = [w for w in map(str, (*self.command, *words)) if w.startswith("-O")]
+        compiled["runtime.cc" if "runtime.cc" in str(words) else "program"] = levels[-1]
+
+    monkeypatch.setattr(compiler._Build, "_run", note)
+    monkeypatch.setattr(compiler, "_runtimes", {})
+    monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", "1")
+    build_emulated(SOURCE, NAMES, tmp_path)
+    assert compiled == {"runtime.cc": "-O2", "program": "-O1"}
+
+
+def test_the_third_program_reads_the_common_header_precompiled(tmp_path, monkeypatch):
+    """By g++; a header that it does not accept is not an error, and has no "!" in its list."""
+    run, read = compiler._Build._run, []
+
+    def note(self, *words):
+        run(self, *words)
+        if "-c" in words and "runtime.cc" not in str(words):
+            includes = [f"-I{folder}" for folder in device_include_dirs("emu")]
+            command = [*self.command, "-H", *words[: words.index("-x")], *includes, "-fsyntax-only"]
+            texts = [*map(str, command), "-x", "c++", words[-3]]
+            listed = subprocess.run(texts, capture_output=True, text=True, check=True).stderr
+            read.append("! " in listed and "common.h.gch" in listed)
+
+    monkeypatch.setattr(compiler._Build, "_run", note)
+    monkeypatch.setattr(compiler, "_built", collections.Counter())
+    for n in range(4):
+        source = SOURCE.replace("*= 2", f"*= {n}")
+        module = build_emulated(source, NAMES, tmp_path)
+        values = (ctypes.c_int * 1)(7)
+        pointer = ctypes.c_void_p(ctypes.addressof(values))
+        module.launch("double_kernel", (1, 1, 1), (1, 1, 1), 0, [pointer])
+        assert values[0] == 7 * n
+    if "Free Software Foundation" in compiler._asked_version(tuple(find_compiler())):
+        assert read == [False, False, True, True]
 
 
 def test_installations_share_no_programs(monkeypatch, tmp_path, built):

@@ -180,3 +180,13 @@ def test_a_part_is_unpacked_beside_the_product_of_another_one(example, block_K, 
     assert sum("HGMMA" in line for line in loop) == block_K // 16
     assert sum("WARPGROUP.DEPBAR" in line for line in loop) == 2
     assert len(loop) <= limit
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_products_of_parts_run_beside_each_other(example, parts):
+    """While the next part is unpacked: ptxas serialises nothing (C7513)."""
+    tile = {"block_M": 16, "block_N": 64, "block_K": 256, "threads": 128}
+    program = example.matmul.get_tir("int4", 64, 128, 4096, packed=True, parts=parts, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="emulate")
+    (usage,) = kernel.resource_usage.values()
+    assert usage.advisories == ()

@@ -8,6 +8,8 @@ import sys
 import pytest
 import torch
 
+import tilelang
+
 BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
 FAMILIES = [
     "gemm",
@@ -252,11 +254,42 @@ def test_short_caches_of_8_bits_have_one_tile_a_share(draw, monkeypatch, device)
     assert fp8.relative_error([300], 8, 1, 128, device=device, **config) < 2e-3
 
 
-def test_a_row_of_few_weights_is_multiplied_by_threads(draw, monkeypatch, device):
+def row_of_few_weights(draw, columns):
+    row = {"M": 1, "N": 17, "K": columns, "form": "int4"}
+    return draw.draw_products.quantised(row, 2)
+
+
+def test_a_row_of_few_weights_is_multiplied_by_threads(draw, monkeypatch):
     """Where all loads of a warp are under way at once; it has no counters of shares."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    products = draw.draw_products
-    rows = [products.quantised({"M": 1, "N": 17, "K": K, "form": "int4"}, 2) for K in (4096, 4098)]
-    assert [row.config == products.BY_THREADS for row in rows] == [True, False]
-    for config in rows[0].configs:
-        draw.checked(rows[0], rows[0].kernel(config), rows[0].inputs(device), config)
+    by_threads = draw.draw_products.BY_THREADS
+    chosen = [row_of_few_weights(draw, columns).config == by_threads for columns in (4096, 4098)]
+    assert chosen == [True, False]
+
+
+def test_every_schedule_of_a_row_of_few_weights_is_right(draw, monkeypatch, device):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    row = row_of_few_weights(draw, 4096)
+    for config in row.configs:
+        draw.checked(row, row.kernel(config), row.inputs(device), config)
+
+
+def test_configurations_that_scale_sums_have_registers_for_them(draw, monkeypatch):
+    """Else ptxas lets products wait for each other (C7512): 20 us of 17."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    shape = {"form": "int4", "M": 16, "N": 8192, "K": 8192}
+    row = draw.draw_products.quantised(shape, 72)
+    program = draw.draw_products.example("dequantize_gemm").matmul
+    sums = [config for config in row.configs if config.get("scale_sums")]
+    # In a block, and in the blocks of a multiprocessor, as many rows of weights.
+    largest = {
+        (config["block_N"], config.get("min_blocks", 1)): config
+        for config in sorted(sums, key=lambda config: config["block_K"])
+    }
+    assert row.config in sums
+    assert len(largest) == 6
+    for config in largest.values():
+        tir = program.get_tir(*shape.values(), **config)
+        kernel = tilelang.compile(tir, target="cuda -arch=sm_90a", execution_backend="emulate")
+        (usage, *_) = kernel.resource_usage.values()
+        assert usage.advisories == ()

@@ -80,7 +80,7 @@ RUNS = {
     "mla_decode_paged": ("--lengths 70 1 --dim 128 64 --page 16", 2),
     "mla_decode_paged_pingpong": ("--lengths 150 1 0 --cluster 2", 1),
     "mla_decode_pingpong": ("--length 150 --cluster 2", 1),
-    "native_sparse_attention": ("--length 100 --heads 8 4", 1),
+    "native_sparse_attention": ("--length 80 --heads 2 1", 1),
     "norm_residual": ("--size 9 200", 2),
     "quantize": ("--size 10 300", 1),
     "quantize_tokens": ("--size 3 200", 4),

@@ -127,3 +127,32 @@ def test_values_behind_an_early_share_may_be_anything(example, monkeypatch, devi
         x[1, 64:] = float("nan")
     kernel = own.gqa_decode(4, 1, 64, 4, early=True)
     assert (kernel(*tensors).double() - wanted).norm() / wanted.norm() < 1e-3
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a trap would end the use of the GPU")
+@pytest.mark.parametrize("page", [None, 16])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param((-1, 0, 1, 70), id="no sequence in front of the first"),
+        pytest.param((2, 0, 1, 70), id="nor behind the last"),
+        pytest.param((0, 2, 1, 70), id="more shares than splits"),
+        pytest.param((0, -1, 1, 70), id="a negative share"),
+        pytest.param((0, 1, 2**31 - 1, 70), id="tiles beyond 32 bits"),
+        pytest.param((0, 1, -(2**31), 70), id="less than no tiles"),
+        pytest.param((1, 0, 1, 2**31 - 1), id="keys beyond 32 bits"),
+        pytest.param((1, 1, 2, 145), id="keys beyond the cache"),
+        pytest.param((1, 0, 1, -64), id="less than no keys"),
+    ],
+)
+def test_a_list_that_does_not_fit_the_tensors_ends_the_kernel(example, monkeypatch, page, row):
+    """And nothing is accessed beyond a tensor, also by warps that only load."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    own = example["gqa_decode"]
+    tensors = list(own.inputs([144, 70], 4, 1, 64, page))
+    tensors[4] = own.list_shares([144, 70], 2)
+    kernel = own.gqa_decode(4, 1, 64, 2, page, listed=True)
+    kernel(*tensors)
+    tensors[4][-1] = torch.tensor(row, dtype=torch.int32)
+    with pytest.raises(RuntimeError, match="Device assert failed"):
+        kernel(*tensors)

@@ -5,6 +5,9 @@ import math
 import pytest
 import torch
 
+import tilelang
+from tilelang.transform import PassContext
+
 EXAMPLE = "sampling/top_k_top_p.py"
 TOKENS = 300
 ANY = torch.arange(TOKENS)
@@ -122,3 +125,25 @@ def test_rows_of_whole_tiles(example, tokens, monkeypatch):
 def test_lists_that_threads_do_not_divide_are_refused(example):
     with pytest.raises(ValueError, match="ranked is 100, wanted a multiple of 32 threads"):
         example.top_k_top_p.get_tir(300, threads=32, ranked=100)
+
+
+STAGES = {"gfx942": 1, "gfx950": 4, "sm_75": 1, "sm_80": 4, "sm_86": 2, "sm_90a": 4}
+
+
+@pytest.mark.parametrize("arch", STAGES)
+def test_the_pipeline_has_as_many_stages_as_a_chip_has_room_for(example, arch, monkeypatch):
+    """64, 160, 64, 163, 99 and 227 KB of shared memory. Four stages had no room in 64 and 99."""
+    target = f"hip -mcpu={arch}" if arch.startswith("gfx") else f"cuda -arch={arch}"
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
+    assert example.stages_for(24 * 1024, 1024, 1056) == STAGES[arch]
+    if STAGES[arch] < 4:
+        program = example.top_k_top_p.get_tir(128256)
+        with PassContext(config=example.top_k_top_p.pass_configs):
+            (kernel,) = tilelang.lower(program, target=target).launch_plan.kernels
+        assert kernel.shared_bytes <= example.auto_infer_current_arch().smem_cap
+
+
+def test_tokens_are_right_on_amd(example, monkeypatch):
+    """Where 64 lanes are a warp."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "hip -mcpu=gfx942")
+    assert example.distance(6, 1021, threads=64, loads=1, ranked=128) < 1e-5

@@ -191,6 +191,27 @@ def test_a_mask_of_all_lanes_is_that_of_the_target():
     assert "tl::AllReduce<tl::SumOp, 32, 1>" in narrow
 
 
+def test_in_a_parallel_loop_all_lanes_are_those_of_the_target():
+    """There masks had 32 lanes, and reductions were over 32."""
+
+    @T.prim_func
+    def main(A: T.Tensor((256,), "float32"), B: T.Tensor((2, 256), "float32")):
+        with T.Kernel(1, threads=256):
+            a = T.alloc_fragment((256,), "float32")
+            T.copy(A, a)
+            for i in T.Parallel(256):
+                before = T.shfl_up(a[i], 1, 64)
+                B[0, i] = before
+                B[1, i] = T.warp_reduce_sum(a[i])
+
+    kernel = tilelang.compile(main, target="hip -mcpu=gfx942", execution_backend="emulate")
+    a, b = torch.randint(-9, 9, (256,)).float(), torch.empty(2, 256)
+    kernel(a, b)
+    warps = a.view(4, 64)
+    assert torch.equal(b[0].view(4, 64), torch.cat([warps[:, :1], warps[:, :-1]], dim=1))
+    assert torch.equal(b[1].view(4, 64), warps.sum(1, keepdim=True).expand(4, 64))
+
+
 def test_a_mask_that_not_all_lanes_follow_is_refused():
     @T.prim_func
     def main(A: T.Tensor((64,), "float32")):

@@ -194,3 +194,43 @@ def test_a_choice_of_the_users_stays(compiled):
         kernel = compiled(attention(128, 64, registers=240))
     assert kernel.launch_plan.kernels[0].block == (256, 1, 1)
     assert "choices of the compiler" not in kernel.explain()
+
+
+def moved(registers):
+    """Two warp groups that multiply, one with registers of two others, one with its own ones, which
+    may not say so."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 64), T.float16),
+        B: T.Tensor((64, 192), T.float16),
+        C: T.Tensor((128, 192), T.float32),
+    ):
+        with T.Kernel(1, threads=512):
+            a = T.alloc_shared((128, 64), T.float16)
+            b = T.alloc_shared((64, 192), T.float16)
+            T.copy(A, a)
+            T.copy(B, b)
+            with T.ws(0, 1):
+                T.dec_max_nreg(24)
+            for half in T.unroll(2, explicit=True):
+                with T.ws(2 + half):
+                    if registers[half]:
+                        T.set_max_nreg(registers[half], half == 0)
+                    c = T.alloc_fragment((64, 192), T.float32)
+                    T.clear(c)
+                    for _ in T.serial(4):
+                        T.gemm(a[half * 64 : half * 64 + 64, :], b, c)
+                    T.copy(c, C[half * 64 : half * 64 + 64, :])
+
+    return main
+
+
+def test_registers_that_are_not_moved_are_warned_about(compiled):
+    with pytest.warns(tilelang.PerformanceWarning, match=r"C7507.*also those that keep") as said:
+        kernel = compiled(moved((216, 0)))
+    assert "registers moved as the program says" in str(said[0].message)
+    assert "C7507" in kernel.explain()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", tilelang.PerformanceWarning)
+        compiled(moved((216, 128)))

@@ -262,6 +262,83 @@ def test_warp_groups_pass_registers_on():
     assert "__launch_bounds__(256, 1)" in kernel.get_kernel_source()
 
 
+def of_three_groups(*bodies):
+    """A kernel of 384 threads, which begin with 168 registers each, by what its groups do: pairs of
+    registers and whether they are more than before. One for both groups that follow each other."""
+
+    @T.macro
+    def steps(numbers):
+        for registers, takes in numbers:
+            T.set_max_nreg(registers, takes)
+
+    @T.prim_func
+    def main(A: T.Tensor((384,), "float32")):
+        with T.Kernel(1, threads=384):
+            if len(bodies) == 2:
+                with T.ws(0):
+                    steps(bodies[0])
+                with T.ws(1, 2, each=True):
+                    steps(bodies[1])
+            else:
+                for group, numbers in [*enumerate(bodies)]:
+                    with T.ws(group):
+                        steps(numbers)
+            A[T.get_thread_binding()] = 1.0
+
+    return main
+
+
+GIVES_24, TAKES_240, TURNS = [(24, False)], [(240, True)], [(240, True), (24, False)]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "found", "repaired"),
+    [
+        (
+            [[(224, True)], [(224, True)], [(80, False)]],
+            r"224 registers for each thread of warp group 1, .* would hold 224, 224 and 80 for "
+            r"each thread, 67584 in all, wanted at most the 64512 .*; take at most 200 here",
+            [[(224, True)], [(200, True)], [(80, False)]],
+        ),
+        (
+            [[(40, False)], TAKES_240],
+            r"240 registers for each thread of warp group 2, .* hold 40, 240 and 240 .* 66560 in",
+            [GIVES_24, TAKES_240],
+        ),
+        (
+            [TAKES_240, [], []],
+            r"hold 240, 168 and 168 .*; let another group give back more by T\.dec_max_nreg",
+            [TAKES_240, [(96, False)], []],
+        ),
+        # Two that each wait for what the other gives back later.
+        ([TURNS, TURNS, []], "hold 240, 168 and 168", [TURNS, GIVES_24 + TAKES_240, []]),
+    ],
+)
+def test_a_group_that_would_wait_for_registers_for_ever(bodies, found, repaired):
+    target = {"kind": "cuda", "arch": "sm_90a"}
+    with pytest.raises(ValueError, match=rf"test_barriers\.py:\d+: found .*{found}") as e:
+        tilelang.compile(of_three_groups(*bodies), target=target)
+    assert "which waits for ever" in str(e.value)
+    tilelang.compile(of_three_groups(*repaired), target=target)
+
+
+def test_who_asks_for_registers_is_not_always_known():
+    @T.prim_func
+    def main(A: T.Tensor((384,), "float32"), n: T.int32):
+        with T.Kernel(1, threads=384):
+            with T.ws(0):
+                if n > 3:
+                    T.inc_max_nreg(240)
+            for _ in T.serial(n):
+                T.inc_max_nreg(240)
+            A[T.get_thread_binding()] = 1.0
+
+    source = tilelang.compile(
+        main, target={"kind": "cuda", "arch": "sm_90a"}, execution_backend="emulate"
+    ).get_kernel_source()
+    assert source.count("tl::warpgroup_reg_alloc<240>") == 2
+
+
 def test_a_kernel_that_waits_for_the_one_before_is_launched_early():
     @T.prim_func
     def main(A: T.Tensor((256,), "float32"), B: T.Tensor((256,), "float32")):

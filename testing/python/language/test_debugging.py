@@ -139,3 +139,24 @@ def test_a_failed_assertion_stops_the_kernel(place):
         kernel(a)
     assert ("\n  at " in str(raised.value)) == place
     assert "test_debugging.py:" in str(raised.value)
+
+
+@pytest.mark.skipif(GPU, reason="a trap would end the process's use of the GPU")
+def test_an_assertion_without_text_and_place_only_traps():
+    """A call of printf has a stack frame."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            i = T.get_thread_binding()
+            T.device_assert(A[i] >= 0, no_stack_info=True)
+            B[i] = A[i] + 1
+
+    kernel = tilelang.compile(main, out_idx=-1)
+    a = torch.arange(64.0)
+    assert torch.equal(kernel(a), a + 1)
+    a[40] = -1
+    with pytest.raises(RuntimeError, match="Device assert failed"):
+        kernel(a)
+    compiled = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    assert compiled.resource_usage["main_kernel"].stack == 0

@@ -424,3 +424,34 @@ def test_comparisons_of_large_constants(dtype, device):
     tilelang.compile(main)(values, out)
     for i, x in enumerate(numbers):
         assert [bool(n) for n in out[:, i].tolist()] == expected(x)
+
+
+BEYOND = [2**40 + 5, -(2**40) - 3, 2**62, 2**63 - 1, -(2**63), 2**31, -(2**31) - 1]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_bits_of_numbers_beyond_int32(dtype, device):
+    """TVM takes their low 32 bits."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), dtype), B: T.Tensor((5, len(BEYOND), 4), "int64")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                for k in [*range(len(BEYOND))]:
+                    B[0, k, i] = A[i] & BEYOND[k]
+                    B[1, k, i] = BEYOND[k] | A[i]
+                    B[2, k, i] = A[i] ^ BEYOND[k]
+                    B[3, k, i] = A[i] < BEYOND[k]
+                    B[4, k, i] = T.max(A[i] & 7, A[i] & BEYOND[k])
+
+    a = torch.tensor([5, -7, 2**31 - 1, -(2**31)], dtype=getattr(torch, dtype), device=device)
+    b = torch.zeros(5, len(BEYOND), 4, dtype=torch.int64, device=device)
+    tilelang.compile(main, execution_backend="auto")(a, b)
+    x = a.tolist()
+    assert b.tolist() == [
+        [[v & w for v in x] for w in BEYOND],
+        [[v | w for v in x] for w in BEYOND],
+        [[v ^ w for v in x] for w in BEYOND],
+        [[int(v < w) for v in x] for w in BEYOND],
+        [[max(v & 7, v & w) for v in x] for w in BEYOND],
+    ]

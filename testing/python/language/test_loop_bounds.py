@@ -40,6 +40,52 @@ def test_bounds_are_evaluated_once(device):
     assert c.tolist() == [10, 0, 8, 20, 6]
 
 
+LOW, HIGH = -(2**31), 2**31 - 1
+
+
+def stepping(step, start):
+    """Counts up to six iterations and keeps the last value, from a start that the compiler knows,
+    or from what is read."""
+
+    @T.prim_func
+    def main(bounds: T.Tensor((2,), "int32"), C: T.Tensor((2,), "int32")):
+        with T.Kernel(1, threads=32):
+            first = bounds[0] if start is None else start
+            runs = T.alloc_var("int32")
+            runs = 0
+            if T.get_thread_binding() == 0:
+                for i in range(first, bounds[1], step):
+                    runs = runs + 1
+                    C[0] = runs
+                    C[1] = i
+                    if runs == 6:
+                        break
+
+    return tilelang.compile(main, execution_backend="auto")
+
+
+@pytest.mark.parametrize(
+    ("step", "start", "bounds"),
+    [
+        (4, 0, [(0, HIGH), (0, 9), (0, -1), (0, LOW)]),
+        (2**30, 0, [(0, HIGH), (0, 2**30), (0, 2**30 + 1)]),
+        (2**31 - 1, None, [(0, HIGH), (LOW, HIGH)]),
+        (2**30, None, [(LOW, HIGH), (HIGH, LOW)]),
+        (4, None, [(HIGH - 9, HIGH), (5, LOW), (HIGH, LOW)]),
+        (-4, None, [(LOW + 9, LOW), (LOW, HIGH), (HIGH, LOW)]),
+        (-(2**30), None, [(HIGH, LOW)]),
+    ],
+)
+def test_steps_up_to_the_ends_of_int32(step, start, bounds, device):
+    """The number of iterations, (n + 3) // 4, has parts that int32 does not have."""
+    kernel = stepping(step, start)
+    for first, last in bounds:
+        c = torch.zeros(2, dtype=torch.int32, device=device)
+        kernel(torch.tensor([first, last], dtype=torch.int32, device=device), c)
+        runs = range(first, last, step)[:6]
+        assert c.tolist() == ([len(runs), runs[-1]] if runs else [0, 0]), (first, last)
+
+
 def test_bounds_in_variables_are_those_of_a_pipeline_with_roles():
     """Whose two products overlap over iterations: slots are counted by the loop's variable."""
 
@@ -263,3 +309,24 @@ def test_lengths_of_every_type(device):
     wanted = torch.where(a < 20, a, 3)
     wanted[30:32], wanted[40] = 7, 8
     assert torch.equal(b, wanted.reshape(25, 2).flip(1).reshape(-1) + a)
+
+
+def test_a_quotient_rounded_up_in_int64_has_no_end_of_int32():
+    """In int32 its sum wraps beyond 2**31 - b, as the docstring of T.ceildiv says."""
+    block = 1 << 20
+
+    @T.prim_func
+    def main(C: T.Tensor((2,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            count = T.alloc_var("int32", init=0)
+            C[0] = T.ceildiv(T.cast(n, "int64"), block)
+            for _ in T.serial(T.ceildiv(T.cast(n, "int64"), block)):
+                count += 1
+            C[1] = count
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kernel = tilelang.compile(main)
+    for n in (0, 5, 2**31 - block, 2**31 - block + 1, 2**31 - 1):
+        c = torch.zeros(2, dtype=torch.int32, device=device)
+        kernel(c, n)
+        assert c.tolist() == [-(-n // block)] * 2

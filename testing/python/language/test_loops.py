@@ -43,7 +43,11 @@ def test_headers(traced, iterated, header):
 )
 def test_steps(traced, bounds, trips, value):
     text = traced(f"for i in range({bounds}):\n    A[0, i] = 0")
-    assert text == f"for v in range({trips}):\n    A[0, {value}] = T.float32(0.0)\n"
+    if not trips.isdigit():
+        header = f'T.serial({trips}, annotations={{"tl.exact_extent": 1}})'
+    else:
+        header = f"range({trips})"
+    assert text == f"for v in {header}:\n    A[0, {value}] = T.float32(0.0)\n"
 
 
 def test_a_runtime_step_warns(traced):

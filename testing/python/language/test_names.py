@@ -103,14 +103,24 @@ def texts():
     }
 
 
+@functools.cache
+def files_of_words():
+    """The tests in which each T.name, string of one word and beginning of an f-string stands."""
+    found = {}
+    for file, text in texts().items():
+        for word in {*re.findall(r"\bT\.\w+|\"\w+\"|'\w+'|f\"\w*{", text)}:
+            found.setdefault(word, []).append(file)
+    return found
+
+
 def uses(name):
     """The tests that use a name: as T.name, or as a string where they go through a list of them."""
     families = r"(?:(?<=^ldg)|(?<=^stg)|(?<=^lds)|(?<=^sts))\d+$|(?<=^reduce_)\w+"
     stem = re.sub(families, "", name)
-    patterns = [rf"\bT\.{name}\b", rf"\"{name}\"", rf"'{name}'"]
+    words = [f"T.{name}", f'"{name}"', f"'{name}'"]
     if stem != name:
-        patterns.append(rf"f\"{stem}{{")
-    return [file for file, text in texts().items() if any(re.search(p, text) for p in patterns)]
+        words.append(f'f"{stem}{{')
+    return sorted({file for word in words for file in files_of_words().get(word, ())})
 
 
 @pytest.mark.parametrize("name", ALL)

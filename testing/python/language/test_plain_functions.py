@@ -102,6 +102,45 @@ def test_a_folder_beside_ours_is_not_ours():
     refuse(names["of_zero"])
 
 
+NUMBERS = {0, 1}
+
+
+def in_a_set(i):
+    return 1.0 if i in {0, 1} else 2.0
+
+
+def not_in_a_dict(i):
+    return 1.0 if i not in {0: "a", 1: "b"} else 2.0
+
+
+def in_a_set_with_a_name(i):
+    return 1.0 if i in NUMBERS else 2.0
+
+
+@T.macro
+def compared(i):
+    return 1.0 if i == 0 or i == 1 else 2.0
+
+
+@pytest.mark.parametrize("function", [in_a_set, not_in_a_dict, in_a_set_with_a_name])
+def test_a_value_is_not_looked_for_among_the_hashes_of_numbers(function):
+    def kernel(value):
+        @T.prim_func
+        def main(C: T.Tensor((4,), "float32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(4):
+                    C[i] = value(i)
+
+        return main
+
+    wanted = rf"{function.__name__}, at .*among numbers, .*; write x == a or x == b, and put @T"
+    with pytest.raises(TypeError, match=wanted):
+        kernel(function)
+    c = torch.zeros(4)
+    tilelang.compile(kernel(compared), execution_backend="emulate")(c)
+    assert c.tolist() == [1.0, 1.0, 2.0, 2.0]
+
+
 @dataclasses.dataclass
 class Pair:
     index: object
@@ -117,7 +156,7 @@ def objects(i, j):
     found = [i in [j, i], i in [j], [j, i].index(i), names[j], i is None]
     found += [i not in (j,), [j, i, j].count(j), Pair(i, 1) == Pair(j, 1)]
     compared = [i == i, j == None, one == 1, one == three, one != three]  # noqa: E711
-    return [*found, *map(bool, compared), three in (1, 3)]
+    return [*found, *map(bool, compared), three in (1, 3), i in names, i + 1 in names]
 
 
 def test_objects_and_constants_are_compared():
@@ -130,7 +169,7 @@ def test_objects_and_constants_are_compared():
                 C[i, j] = 0.0
                 found.append(objects(i, j))
 
-    assert found[0] == [*MEMBERS, True, False, True, False, True, True]
+    assert found[0] == [*MEMBERS, True, False, True, False, True, True, True, False]
 
 
 def floats(x, h, b):
@@ -165,3 +204,75 @@ def test_floats_are_those_of_traced_code(device):
     assert torch.equal(found.cpu().isnan(), wanted.isnan())
     bits = [y.cpu().nan_to_num(7.0, posinf=inf).view(torch.int32) for y in (found, wanted)]
     assert torch.equal(*bits)
+
+
+def integers(i, n):
+    wide = T.Cast("int64", n)
+    numbers = [i % 3, 7 // (i + 1), i << 2, 64 >> i, i & 6, 5 | i, i ^ 3, (i + 1) ** 2]
+    return [*numbers, (wide | 2**62) >> 60, (2**40 + 5) & wide, wide ^ -(2**40)]
+
+
+def remainders(x):
+    return [x % 2.0, 2.0 % x, x // 2.0, x**2]
+
+
+def test_arithmetic_is_that_of_traced_code(device):
+    @T.prim_func
+    def main(
+        X: T.Tensor((4,), "float32"), C: T.Tensor((11, 4), "int64"), D: T.Tensor((4, 4), "float32")
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                for k, value in enumerate(integers(i, i - 7)):
+                    C[k, i] = value
+                for k, value in enumerate(remainders(X[i])):
+                    D[k, i] = value
+
+    x = torch.tensor([1.0, -3.0, 2.5, 7.0])
+    c = torch.zeros(11, 4, dtype=torch.int64, device=device)
+    d = torch.zeros(4, 4, device=device)
+    tilelang.compile(main, execution_backend="auto")(x.to(device), c, d)
+    lanes = range(4)
+    wanted = [
+        [f(i, i - 7) for i in lanes]
+        for f in [
+            lambda i, n: i % 3,
+            lambda i, n: 7 // (i + 1),
+            lambda i, n: i << 2,
+            lambda i, n: 64 >> i,
+            lambda i, n: i & 6,
+            lambda i, n: 5 | i,
+            lambda i, n: i ^ 3,
+            lambda i, n: (i + 1) ** 2,
+            lambda i, n: (n | 2**62) >> 60,
+            lambda i, n: (2**40 + 5) & n,
+            lambda i, n: n ^ -(2**40),
+        ]
+    ]
+    assert c.tolist() == wanted
+    assert d.tolist() == [
+        [v % 2 for v in x.tolist()],
+        [2 % v for v in x.tolist()],
+        [v // 2 for v in x.tolist()],
+        [v**2 for v in x.tolist()],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda i: i % 0, ValueError, "divides the expression i by zero"),
+        (lambda i: i + 2**63, ValueError, r"`\+` found 9223372036854775808 beside"),
+        (lambda i: i & 3.0, TypeError, "`&` found 3.0 of type float, wanted integers"),
+        (lambda i: 2**i, TypeError, "T.pow found .* cast it with T.cast"),
+        (lambda i: i / 2, TypeError, "it divides integers by `/`.*put @T.macro above it"),
+    ],
+)
+def test_errors_are_those_of_traced_code(function, error, message):
+    with pytest.raises(error, match=message):
+
+        @T.prim_func
+        def main(C: T.Tensor((4,), "float32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(4):
+                    C[i] = function(i)

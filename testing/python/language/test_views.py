@@ -249,3 +249,45 @@ def test_a_strided_tensor_is_not_viewed():
         def main(A: T.StridedTensor((8, 64), (128, 1), "float32")):
             with T.Kernel(1, threads=32):
                 T.reshape(A, (512,))
+
+
+def test_a_view_that_nothing_uses_asks_for_no_layout():
+    """Wide elements would have to lie in one thread, and the fastest reduction takes rows apart."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((32, 32), "int32"), B: T.Tensor((32,), "int32"), C: T.Tensor((1024,), "int32")
+    ):
+        with T.Kernel(1, threads=64):
+            F = T.alloc_fragment((32, 32), "int32")
+            R = T.alloc_fragment((32,), "int32")
+            wide = T.view(F, (512,), "int64")
+            flat = T.view(wide, (1024,), "int32")
+            T.copy(A, F)
+            for i, j in T.Parallel(32, 32):
+                F[i, j] = F[i, j] * 3
+            T.reduce_sum(F, R, dim=0)
+            T.copy(R, B)
+            T.copy(flat, C)
+
+    a = torch.randint(-9, 9, (32, 32), dtype=torch.int32, device=DEVICE)
+    b = torch.zeros(32, dtype=torch.int32, device=DEVICE)
+    c = torch.zeros(1024, dtype=torch.int32, device=DEVICE)
+    tilelang.compile(main)(a, b, c)
+    assert torch.equal(b, 3 * a.sum(0, dtype=torch.int32))
+    assert torch.equal(c, 3 * a.flatten())
+
+
+def test_a_view_may_be_used_by_its_layout_alone():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((4096,), "float16")
+            rows = T.reshape(S, (64, 64))
+            T.annotate_layout({rows: tilelang.layout.make_swizzled_layout(rows)})
+            T.copy(T.reshape(A, (4096,)), S)
+            T.copy(S, T.reshape(B, (4096,)))
+
+    a, b = numbers(64, 64).half(), numbers(64, 64).half()
+    tilelang.compile(main)(a, b)
+    assert torch.equal(a, b)

@@ -79,6 +79,72 @@ def test_what_the_first_group_does_alone_stays_its_own():
     torch.testing.assert_close(b, a)
 
 
+def filled(before, behind):
+    """Two groups fill a row of S each; what stands in front of them and behind is the test's, as is
+    what the second one takes from there."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 128), "float32"), C: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=384):
+            S = T.alloc_shared((2, 128), "float32")
+            tx = T.get_thread_binding()
+            if before:
+                with T.ws(2):
+                    S[1, tx - 256] = A[1, tx - 256]
+            with T.ws(1, 2, each=True) as s:
+                if before:
+                    if s == 1:
+                        C[tx - 128] = S[s, 255 - tx]
+                else:
+                    S[s, tx - 128] = A[s, tx - 128]
+            if behind == "threads of the first group" and tx >= 128 and tx < 256:
+                C[tx - 128] = S[1, tx - 128]
+            if behind == "the second group":
+                with T.ws(2):
+                    C[tx - 256] = S[1, 383 - tx]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "turned", "barrier"),
+    [
+        (True, None, True, "tl::sync_threads_partial(tl::add(3, instance), 128);"),
+        (False, "threads of the first group", False, "__syncthreads();"),
+        (False, "the second group", True, "tl::sync_threads_partial(3, 128);"),
+    ],
+)
+def test_others_see_what_each_group_has_written(before, behind, turned, barrier):
+    """The numbers in the body are the first group's. Barriers stand by those that each group has:
+    in the second one, thread 256 writes what thread 128 then reads."""
+    kernel = tilelang.compile(filled(before, behind), target=TARGET)
+    a, c = torch.randn(2, 128), torch.full((128,), torch.nan)
+    kernel(a, c)
+    assert torch.equal(c, a[1].flip(0) if turned else a[1])
+    assert barrier in kernel.get_kernel_source()
+
+
+def test_a_division_in_front_of_the_branch_is_of_the_groups_own_number():
+    """HoistDivisions moves it out of a loop around the branch."""
+
+    @T.prim_func
+    def main(C: T.Tensor((2, 3, 128), "int32"), D: T.Tensor((3, 384), "int32"), n: T.int32):
+        with T.Kernel(3, threads=384) as bx:
+            tx = T.get_thread_binding()
+            T.assume(n >= 1)
+            for k in T.serial(4):
+                D[bx, tx] += k
+                with T.ws(1, 2, each=True) as s:
+                    C[s, bx, tx - 128] += (tx + bx * 7) // n
+
+    c, d = torch.zeros(2, 3, 128, dtype=torch.int32), torch.zeros(3, 384, dtype=torch.int32)
+    kernel = tilelang.compile(main, target=TARGET)
+    kernel(c, d, 5)
+    numbers = torch.arange(128, 256) + torch.arange(3).reshape(3, 1) * 7
+    assert torch.equal(c, (numbers // 5 * 4).int().expand(2, 3, 128))
+    assert "quotient" in kernel.get_kernel_source()
+
+
 @pytest.mark.parametrize("groups", [(0, 1), (1, 2), (1, 2, 3), (2,)])
 def test_groups_run_one_body(groups):
     tiles = 5

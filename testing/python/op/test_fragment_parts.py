@@ -433,3 +433,31 @@ def test_parts_of_a_sum_lie_as_those_of_a_product():
     kernel(a, b, scale, found)
     wanted = a.double() @ b.double().T * scale.double().sum(0).repeat_interleave(n // parts)
     assert (found - wanted).norm() / wanted.norm() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2)])
+def test_a_part_that_moves_is_written_from_the_beginning_of_another(dtype, rows, columns):
+    """The loop over all of F has iterations for which R has no element: a layout after R's put
+    them into negative threads, which broke the compiler's heap."""
+
+    @T.prim_func
+    def main(A: T.Tensor((12, 16), "int32"), B: T.Tensor((12, 16), dtype)):
+        with T.Kernel(1, threads=64):
+            R = T.alloc_fragment((12, 16), "int32")
+            F = T.alloc_fragment((12, 16), dtype)
+            T.copy(A, R)
+            T.clear(F)
+            for p in T.serial(5):
+                for i, j in T.Parallel(rows, columns):
+                    F[i + p, j + 4] = T.cast(R[i, j], dtype) + T.cast(p, dtype)
+            T.copy(F, B)
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = torch.randint(-9, 9, (12, 16), dtype=torch.int32, device=device)
+    b = torch.full((12, 16), 77, dtype=getattr(torch, dtype), device=device)
+    tilelang.compile(main)(a, b)
+    wanted = torch.zeros_like(b)
+    for p in range(5):
+        wanted[p : p + rows, 4 : 4 + columns] = a[:rows, :columns] + p
+    assert torch.equal(b, wanted)

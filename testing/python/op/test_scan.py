@@ -128,3 +128,31 @@ def test_lines_side_by_side_are_a_thread_each():
     assert "warp_scan" not in source
     source = scan(T.cumsum, 100, 20, 0, 128, False, "float32", T.alloc_shared).get_kernel_source()
     assert "warp_scan" in source
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(("dim", "reverse"), [(0, True), (1, False)])
+def test_a_part_begins_where_a_tensor_says(named, dim, reverse):
+    """Threads that have a line of their own need no barrier, wherever the part begins."""
+
+    @T.prim_func
+    def main(
+        W: T.Tensor((2,), "int32"), A: T.Tensor((16, 24), "int32"), B: T.Tensor((16, 24), "int32")
+    ):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((16, 24), "int32")
+            T.copy(A, S)
+            if named:
+                row, column = W[0] % 15, W[1] % 22
+                T.cumsum(S[row : row + 2, column : column + 3], dim=dim, reverse=reverse)
+            else:
+                T.cumsum(S[W[0] : W[0] + 2, W[1] : W[1] + 3], dim=dim, reverse=reverse)
+            T.copy(S, B)
+
+    a = torch.randint(-9, 9, (16, 24), dtype=torch.int32, device=DEVICE)
+    b = torch.zeros_like(a)
+    tilelang.compile(main)(torch.tensor([5, 20], dtype=torch.int32, device=DEVICE), a, b)
+    part, wanted = a[5:7, 20:23], a.clone()
+    flipped = part.flip(dim).cumsum(dim).flip(dim) if reverse else part.cumsum(dim)
+    wanted[5:7, 20:23] = flipped.int()
+    assert torch.equal(b, wanted)

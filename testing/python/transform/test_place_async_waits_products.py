@@ -196,6 +196,32 @@ def test_registers_that_are_written_while_the_next_product_runs():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("operands", [3, 4])
+@pytest.mark.parametrize("held", [False, True])
+def test_every_product_of_a_loop_whose_registers_are_written_there_has_its_wait(operands, held):
+    """Also the last one: its registers are not written before a later wait has retired it, but
+    ptxas serialises the loop's products if it runs while registers of others are written (C7513).
+    That is no matter of registers that are written in front of the loop."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        parts = [T.alloc_fragment((64, 64), F16) for _ in range(operands)]
+        T.copy(a[0, :, :], p)
+        for _k in T.serial(n):
+            for operand in parts:
+                T.copy(a[0, :, :], operand)
+                T.gemm(operand, b[0, :, :], c)
+            if held:
+                T.gemm(p, b[1, :, :], c)
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    waited = ["copy", "gemm", "wait 1"]
+    # The last of the products that are waited for is the one before.
+    wanted = [*waited[:2], *waited * (operands - 1), *waited[1:]] if held else waited * operands
+    assert lines == ["copy", "if", "for", *wanted, "wait 0 c", "copy"]
+
+
 def test_same_accumulator_in_a_loop():
     @T.macro
     def body(A, C, n, a, b, c, d, p):

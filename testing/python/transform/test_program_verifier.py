@@ -103,3 +103,66 @@ def test_the_pass_is_named_that_leaves_another_form(monkeypatch):
 @tvm.transform.module_pass(opt_level=0, name="tl.LowerTileOp")
 def keep(mod, _):
     return mod
+
+
+def over_groups(first=1, kind="serial", threads=128, beside=""):
+    """A range of threads that stands for several warp groups, as text."""
+    loop = f"T.{kind}(0, 2, annotations={{'tl.instances': {first}}})"
+    lines = [
+        "@T.prim_func(s_tir=True)",
+        "def func(X: T.Buffer((1024,), 'float32')):",
+        "    tx = T.launch_thread('threadIdx.x', 512)",
+        f"    if tx >= 128 and tx < {128 + threads}:",
+        f"        with T.attr([128, {threads}], 'tl.thread_range', 1):",
+        *([f"            {beside}"] if beside else []),
+        f"            for s in {loop}:",
+        "                X[s * 128 + tx] = T.float32(0)",
+    ]
+    return module(tvm.script.from_source("\n".join(lines), extra_vars={"T": T}))
+
+
+@pytest.mark.parametrize("lowered", [False, True])
+def test_a_loop_over_warp_groups(lowered):
+    verify(over_groups(), "Mine", lowered=lowered)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"first": 2},
+        {"kind": "unroll"},
+        {"threads": 256},
+        {"beside": "X[0] = T.float32(1)"},
+    ],
+)
+def test_a_loop_over_warp_groups_that_looks_like_one_of_iterations(changed):
+    with pytest.raises(RuntimeError, match=r"with the annotation tl\.instances that is not alone"):
+        verify(over_groups(**changed), "Mine", lowered=False)
+
+
+def test_a_loop_over_warp_groups_that_a_pass_has_unrolled():
+    with pytest.raises(RuntimeError, match=r"tl\.instances, which is not serial from 0 on"):
+        verify(over_groups(kind="unroll"), "Mine", lowered=True)
+
+
+@pytest.mark.parametrize(
+    ("pass_name", "message"),
+    [
+        ("ThreadSync", "a loop over warp groups that is not alone in their range"),
+        ("SpreadInstances", "a loop over warp groups outside of their branch"),
+    ],
+)
+def test_passes_want_the_range_of_a_loop_over_warp_groups(pass_name, message):
+    mod = over_groups()
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"})
+    mod = tvm.tirx.transform.BindTarget(target)(mod)
+    func = mod["main"]
+    loops = []
+    structural_walk(func, [(tvm.tirx.For, loops.append)])
+    launch = func.body
+    while launch.attr_key != "thread_extent":
+        launch = launch.body
+    bare = tvm.tirx.AttrStmt(launch.node, launch.attr_key, launch.value, loops[-1])
+    mod = tvm.IRModule({"main": func.with_body(bare)})
+    with pytest.raises(tvm.error.InternalError, match=message):
+        getattr(transform, pass_name)()(mod)

@@ -1,17 +1,42 @@
 """Chips, where users look for them: properties of devices (`driver`, which are those of
-`tilelang.compat.device_properties`) and speeds (`cuda`)."""
+`tilelang.compat.device_properties`), limits (`chip`) and speeds (`cuda`)."""
+
+from typing import NoReturn
 
 from tilelang.carver.arch import driver as driver
+from tilelang.carver.arch.chip import Chip as Chip
 from tilelang.carver.arch.cuda import CUDA as CUDA
-from tilelang.carver.arch.cuda import auto_infer_current_arch as auto_infer_current_arch
+from tilelang.env import env
+from tilelang.utils.target import TargetLike, determine_target, kind_of
 
 
-class CDNA:
-    """AMD's chips, for which nothing is compiled: scripts that choose between both import the name.
-    Raises `ValueError`.
+class CDNA(Chip):
+    """A chip of AMD, whose limits are known and whose speeds are not.
 
-    Example: ``arch = CDNA("hip") if torch.version.hip else CUDA("cuda")``
+    `target` is what `determine_target` takes. Raises `ValueError` for a target of another kind.
+
+    Example: ``CDNA("hip -mcpu=gfx942").smem_cap == 65536``
     """
 
-    def __init__(self, target: object = "hip"):
-        raise ValueError(f"found target {target!r}, wanted cuda: use CUDA('cuda')")
+    KIND = "hip"
+
+    def __init__(self, target: TargetLike = "hip"):
+        super().__init__(target)
+
+    @property
+    def speeds(self) -> NoReturn:
+        """Raises `ValueError`: there is no cost model of these chips."""
+        raise ValueError(
+            f"found target hip {self.arch}, whose speeds are not known; wanted one of kind cuda"
+        )
+
+
+def auto_infer_current_arch() -> CUDA | CDNA:
+    """The chip that kernels are compiled for here: that of TILELANG_DEFAULT_TARGET.
+
+    Raises `ValueError` for a target that is neither cuda nor hip.
+
+    Example: ``stages = auto_infer_current_arch().smem_cap // bytes_of_stage``
+    """
+    target = determine_target(env.TILELANG_DEFAULT_TARGET, return_object=True)
+    return CDNA(target) if kind_of(target) == CDNA.KIND else CUDA(target)

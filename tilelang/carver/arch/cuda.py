@@ -6,14 +6,11 @@ import functools
 import math
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-import tvm
 
-from tilelang._ffi import get_function
-from tilelang.env import env
-from tilelang.utils.target import TargetLike, determine_target
+from tilelang.carver.arch.chip import Chip
+from tilelang.utils.target import TargetLike
 
 SHARED_BYTES_PER_CLOCK = 128
 """Of a multiprocessor: 32 banks of 4 bytes (CUDA Programming Guide, "Shared Memory")."""
@@ -89,28 +86,24 @@ searches of all tiles of a GEMM and from `benchmark/mla_limit.py`."""
 _NEAREST = {110: 100, 121: 120}
 
 
-@dataclass(frozen=True)
-class CUDA:
-    """A chip: its limits from `src/target`, its speeds from the table, and what the driver
-    says where the chip is the GPU of this machine.
+@dataclass(frozen=True, init=False)
+class CUDA(Chip):
+    """A chip of NVIDIA: its limits from `src/target`, its speeds from the table, and what the
+    driver says where the chip is the GPU of this machine.
 
-    `target` is what `determine_target` takes. Raises `ValueError` for a chip that is not known.
+    `target` is what `determine_target` takes. Raises `ValueError` for a chip that is not known, and
+    for a target of another kind.
 
     Example: ``CUDA("cuda -arch=sm_90a").tensor_flops("float16")``
     """
 
-    target: tvm.target.Target
+    KIND = "cuda"
+
     speeds: Speeds
 
     def __init__(self, target: TargetLike = "cuda"):
-        found = determine_target(target, return_object=True)
-        object.__setattr__(self, "target", found)
+        super().__init__(target)
         object.__setattr__(self, "speeds", _speeds(self.sm))
-
-    @property
-    def arch(self) -> str:
-        """Such as ``sm_90a``."""
-        return str(self.target.arch)
 
     @property
     def sm(self) -> int:
@@ -118,50 +111,9 @@ class CUDA:
         return int(re.sub(r"\D", "", self.arch))
 
     @property
-    def has_warp_groups(self) -> bool:
-        """Whether products are those of warp groups (wgmma)."""
-        return "wgmma" in self._described("features")
-
-    @property
-    def has_clusters(self) -> bool:
-        """Whether blocks of a cluster can load a tile once for all."""
-        return "clusters" in self._described("features")
-
-    def _described(self, name: str) -> Any:
-        return _description(self.arch)[name]
-
-    def _chip(self, name: str) -> int:
-        return int(self._described(name))
-
-    @property
     def compute_max_core(self) -> int:
         """Multiprocessors."""
         return self.speeds.sms
-
-    @property
-    def smem_cap(self) -> int:
-        """Bytes of dynamic shared memory that a block can have."""
-        return self._chip("shared_bytes_per_block")
-
-    @property
-    def warp_size(self) -> int:
-        """Threads of a warp."""
-        return self._chip("warp_threads")
-
-    @property
-    def reg_cap(self) -> int:
-        """Registers of a multiprocessor."""
-        return self._chip("registers_per_sm")
-
-    def blocks_per_sm(self, threads: int, shared_bytes: int, registers: int) -> int:
-        """How many such blocks a multiprocessor has room for; 0 where one does not fit (CUDA C++
-        Best Practices Guide, "Occupancy"). A thread's registers are handed out in eights."""
-        most = self._chip("registers_per_thread")
-        if threads > 1024 or shared_bytes > self.smem_cap or registers > most:
-            return 0
-        by_registers = self.reg_cap // (threads * -(-registers // 8) * 8)
-        fitting = get_function("target.BlocksThatFit")("cuda", self.arch, threads, shared_bytes)
-        return min(int(fitting), by_registers)
 
     def tensor_flop_per_clock(self, dtype: str) -> float:
         """Of a multiprocessor, for products of operands of `dtype`: twice as many for half the
@@ -192,11 +144,6 @@ class CUDA:
     def bandwidth(self) -> float:
         """Of the memory, in bytes per second."""
         return self.speeds.bandwidth
-
-
-@functools.cache
-def _description(arch: str) -> dict[str, Any]:
-    return dict(get_function("target.Describe")("cuda", arch).items())
 
 
 def _bits(dtype: str) -> int:
@@ -249,8 +196,3 @@ def _here(sm: int, number: int) -> Speeds:
         bandwidth=bandwidth or row.bandwidth,
         l2_bytes=ask(attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE) or row.l2_bytes,
     )
-
-
-def auto_infer_current_arch() -> CUDA:
-    """The chip that kernels are compiled for here: that of TILELANG_DEFAULT_TARGET."""
-    return CUDA(env.TILELANG_DEFAULT_TARGET)

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TypeVar
 
-from tilelang.carver.arch.cuda import CUDA, auto_infer_current_arch
+from tilelang.carver.arch.cuda import CUDA
 from tilelang.carver.roller.hint import Hint
+from tilelang.env import env
 from tilelang.utils import dtypes
 
 Self = TypeVar("Self", bound="BaseTemplate")
@@ -32,7 +33,7 @@ class BaseTemplate(ABC):
     @property
     def arch(self) -> CUDA:
         """The chip."""
-        return self._arch or auto_infer_current_arch()
+        return self._arch or CUDA(env.TILELANG_DEFAULT_TARGET)
 
     @abstractmethod
     def candidates(self) -> Iterator[Hint]:

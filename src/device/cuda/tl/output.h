@@ -7,7 +7,12 @@
 
 namespace tl {
 
-/*! Ends the kernel with an error of the launch, after a line that says why (PTX ISA, trap). */
+/*! Ends the kernel with an error of the launch (PTX ISA, trap), without the stack frame and the
+ * registers of a call of printf. */
+TL_DEVICE void device_assert(bool condition) {
+  if (!condition) __trap();
+}
+/*! The same, after a line that says why. */
 TL_DEVICE void device_assert(bool condition, const char* message) {
   if (condition) return;
   ::printf("Device assert failed: %s\n", message);

@@ -18,6 +18,9 @@ inline const bool output_orders_blocks = ordered_blocks = true;
 }  // namespace emu
 
 /*! Ends the kernel with an error that has the message. */
+TL_DEVICE void device_assert(bool condition, emu::Location where = emu::here()) {
+  if (!condition) emu::fail(where, "Device assert failed");
+}
 TL_DEVICE void device_assert(bool condition, const char* message,
                              emu::Location where = emu::here()) {
   if (!condition) emu::fail(where, "Device assert failed: %s", message);

@@ -144,7 +144,7 @@ void each_access(const Box& box, Byte* shared, Tensor tensor, Shared block) {
   });
 }
 
-inline void issue_tensor_load(Mbarrier& barrier, const TensorLoad& load, Location where) {
+TL_RUNTIME void issue_tensor_load(Mbarrier& barrier, const TensorLoad& load, Location where) {
   if (TL_EMU_CHECKS) {
     const Agent agent = check_issue(barrier.now());
     each_access(
@@ -155,17 +155,17 @@ inline void issue_tensor_load(Mbarrier& barrier, const TensorLoad& load, Locatio
   issue_at(barrier, load, where);
 }
 
-inline void issue_load(const CUtensorMap& map, uint64_t* barrier, void* shared,
-                       const int* coordinates, unsigned rank, bool im2col, Location where) {
+TL_RUNTIME void issue_load(const CUtensorMap& map, uint64_t* barrier, void* shared,
+                           const int* coordinates, unsigned rank, bool im2col, Location where) {
   const Box box = make_box(map, coordinates, rank, im2col, where);
   check_box(box, shared, where);
   Mbarrier& state = mbarrier_at(barrier, "use by a TMA copy", where);
   issue_tensor_load(state, TensorLoad{box, static_cast<unsigned char*>(shared), &state}, where);
 }
 
-inline void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* shared,
-                            uint16_t blocks, const int* coordinates, unsigned rank, bool im2col,
-                            Location where) {
+TL_RUNTIME void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* shared,
+                                uint16_t blocks, const int* coordinates, unsigned rank, bool im2col,
+                                Location where) {
   const Box box = make_box(map, coordinates, rank, im2col, where);
   check_box(box, shared, where);
   each_block(blocks, where, [&](unsigned block) {
@@ -176,7 +176,7 @@ inline void issue_multicast(const CUtensorMap& map, uint64_t* barrier, void* sha
   });
 }
 
-inline void issue_store(const Box& box, const void* shared, Combine combine, Location where) {
+TL_RUNTIME void issue_store(const Box& box, const void* shared, Combine combine, Location where) {
   check_box(box, shared, where);
   check_row_ends(box, where);
   ThreadQueues& queues = worker->current->queues;

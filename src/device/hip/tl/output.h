@@ -14,11 +14,10 @@ __device__ void print(const char*, ...);
 }  // namespace detail
 
 /*! Ends the kernel with an error of the launch; the message is in the source only. */
-TL_DEVICE void device_assert(bool condition, const char*) {
+TL_DEVICE void device_assert(bool condition) {
   if (!condition) __builtin_trap();
 }
-TL_DEVICE void device_assert(bool condition, const char*, const char*) {
-  if (!condition) __builtin_trap();
-}
+TL_DEVICE void device_assert(bool condition, const char*) { device_assert(condition); }
+TL_DEVICE void device_assert(bool condition, const char*, const char*) { device_assert(condition); }
 
 }  // namespace tl

@@ -1,8 +1,12 @@
 """Guards of global accesses: exactly the bounds that are not proved."""
 
 import pytest
+import torch
 import tvm
 from tvm.script import tirx as T
+
+import tilelang
+import tilelang.language as TL
 
 
 @pytest.fixture
@@ -149,3 +153,85 @@ def test_spans_stay(legalize):
     mod = tvm.IRModule({"main": tvm.tirx.PrimFunc([A, i], store)})
     body = get_function("transform.LegalizeSafeMemoryAccess")()(mod)["main"].body
     assert (body.span.line, body.then_case.span.line) == (7, 7)
+
+
+def run_of_64(statement, B_shape, A, device):
+    """What the threads of a block leave in B."""
+
+    @TL.prim_func
+    def main(A: TL.Tensor(A.shape, "int32"), B: TL.Tensor((B_shape,), "int32")):
+        with TL.Kernel(1, threads=64):
+            statement(A, B, TL.get_thread_binding())
+
+    B = torch.full((B_shape,), -1, dtype=torch.int32, device=device)
+    tilelang.compile(main)(A, B)
+    return B.tolist()
+
+
+@TL.macro
+def store_shuffled(A, B, tx):
+    B[tx] = TL.shfl_xor(tx // 48, 16)
+
+
+@TL.macro
+def add_shuffled(A, B, tx):
+    TL.atomic_add(B[tx], TL.shfl_xor(tx // 48, 16) + 1)
+
+
+@TL.macro
+def store_count(A, B, tx):
+    B[tx] = TL.syncthreads_count(tx // 48 == 1) // 16
+
+
+@pytest.mark.parametrize("statement", [store_shuffled, add_shuffled, store_count])
+def test_guarded_threads_take_part_in_joint_calls(device, statement):
+    """Threads 48 to 63 store nothing, but give values to the others; what the guard says of a
+    thread that stores is not known of them."""
+    A = torch.zeros(1, dtype=torch.int32, device=device)
+    wanted = [int(statement is store_count or i >= 32) for i in range(48)]
+    assert run_of_64(statement, 48, A, device) == wanted
+
+
+def test_guards_of_a_shuffled_index_take_it_once(device):
+    """`0 <= i and i < n` asks the second time in some lanes alone."""
+
+    @TL.macro
+    def load_shuffled(A, B, tx):
+        B[tx] = A[TL.shfl_xor(tx - 8, 16)]
+
+    A = torch.arange(1, 17, dtype=torch.int32, device=device)
+    wanted = [A.tolist()[i] if 0 <= (i := (tx ^ 16) - 8) < 16 else 0 for tx in range(64)]
+    assert run_of_64(load_shuffled, 64, A, device) == wanted
+
+
+def test_condition_with_a_shuffled_index(device):
+    @TL.macro
+    def store_where(A, B, tx):
+        if A[TL.shfl_xor(tx - 8, 16)] > 8:
+            B[tx] = 1
+
+    A = torch.arange(1, 17, dtype=torch.int32, device=device)
+    wanted = [1 if 8 <= (tx ^ 16) - 8 < 16 else -1 for tx in range(64)]
+    assert run_of_64(store_where, 64, A, device) == wanted
+
+
+@pytest.mark.parametrize(
+    ("lanes", "operand", "load"),
+    [
+        (32, lambda tx: tx % 8, "A[i]"),
+        (8, lambda tx: tx, "0 <= i && i < 8 ? A[i] : 0"),
+    ],
+)
+def test_bounds_of_shuffles(lanes, operand, load):
+    """What the operand's form says holds in all lanes, what a branch says in its own alone."""
+
+    @TL.prim_func
+    def main(A: TL.Tensor((8,), "int32"), B: TL.Tensor((64,), "int32")):
+        with TL.Kernel(1, threads=64):
+            tx = TL.get_thread_binding()
+            if tx < lanes:
+                i = TL.shfl_xor(operand(tx), 4, mask=(1 << lanes) - 1)
+                B[tx] = A[i]
+
+    source = tilelang.compile(main, execution_backend="emulate").get_kernel_source()
+    assert f"B[tx] = {load};" in source

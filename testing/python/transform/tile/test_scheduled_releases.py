@@ -19,13 +19,9 @@ def syncs(pipeline, source, targets):
     return [T.WSSync(source, t, pipeline) for t in targets.split()]
 
 
-def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False, rows=64):
-    """Two roles use the tiles K and R: `left` for scores, `right` R by itself and then K, for which
-    it waits for weights that `left` makes `of_scores`, or of nothing. The blocks of a cluster load
-    the tiles together. Adds up Q R + weights K, and the scores; `tallied`: and 1, beside the last
-    product. With more than 64 `rows` of Q, it is shared, and `left` uses R first, and writes to
-    the other rows."""
-    plan = T.WSSchedule(
+def schedule_of(depth):
+    """That of the program below, whose tiles have `depth` stages."""
+    return T.WSSchedule(
         num_warps=12,
         roles={"load": T.WSRole(0, 4), "left": T.WSRole(4, 8), "right": T.WSRole(8, 12)},
         pipelines={"k": T.WSPipeline(depth), "r": T.WSPipeline(depth), "w": T.WSPipeline(1)},
@@ -43,6 +39,14 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False
         ],
     )
 
+
+def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False, rows=64):
+    """Two roles use the tiles K and R: `left` for scores, `right` R by itself and then K, for which
+    it waits for weights that `left` makes `of_scores`, or of nothing. The blocks of a cluster load
+    the tiles together. Adds up Q R + weights K, and the scores; `tallied`: and 1, beside the last
+    product. With more than 64 `rows` of Q, it is shared, and `left` uses R first, and writes to
+    the other rows."""
+
     @T.prim_func
     def main(
         Q: T.Tensor((64, 64), "float16"),
@@ -52,7 +56,7 @@ def weights_of_another_role(n, depth=1, of_scores=True, cluster=1, tallied=False
         Out: T.Tensor((2, 64, 64), "float32"),
     ):
         with T.Kernel(2, threads=384, cluster_dims=cluster) as block:
-            T.annotate_ws_schedule(plan)
+            T.annotate_ws_schedule(schedule_of(depth))
             k_tile = T.alloc_shared((64, 64), "float16")
             r_tile = T.alloc_shared((64, 64), "float16")
             weights = T.alloc_shared((64, 64), "float16")

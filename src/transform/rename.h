@@ -1,8 +1,8 @@
 /*! Copies of statements: each has its own names for loops and values, because two values of one
  * name would have to be one. */
 #pragma once
-#include "../../tvm/build.h"
-#include "../../tvm/functor.h"
+#include "../tvm/build.h"
+#include "../tvm/functor.h"
 
 namespace tl {
 
