@@ -198,13 +198,14 @@ def delta_rule_backward(channels: bool) -> Program:
     behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
     sources = [
         *(rule.off_zero, rule.invert, rule.invert_blocks, rule.join_blocks),
-        *(forward.schedule, forward.arrive, own.states, own.prepare, own.corrections),
-        *(own.chain, own.update, own.load_values, own.store_turned, own.gradients, behind.store),
+        *(forward.arrive, own.states, own.prepare, own.corrections),
+        *(own.chain, own.update, own.load_values, own.store_turned, own.gradients),
     ]
     if channels:
         one, rows, gates = example("kda_backward"), example("kda_roles"), example("kda")
         sources += [
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
+            *(forward.schedule, behind.store),
             *(rows.load_rows, rows.decay_rows, rows.decay_half, one.load_gradients),
             *(one.decay_keys_and_queries, one.find_updates, one.find_slopes, one.of_queries),
             *(one.of_keys, one.sum_gates, one.end_states, gates.decay_rows),
@@ -212,14 +213,17 @@ def delta_rule_backward(channels: bool) -> Program:
     else:
         sources += [
             *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
-            *(rule.roots_of, forward.multiply, forward.weigh, behind.load_gradients),
-            *(behind.find_updates, behind.find_slopes, behind.from_behind, behind.of_queries),
-            *(behind.of_keys, behind.sum_keys, behind.add_rows, behind.sum_states),
-            *(own.gate_sums, rule.decays_of, rule.weigh, rule.scale_rows),
+            *(own.find_gates, forward.multiply, own.reverse_schedule, own.barriers),
+            *(own.Inputs.__init__, own.Passed.__init__, own.load_tile, own.load_chunk),
+            *(own.weigh, own.find_dv, own.sum_states, own.reverse, own.of_queries),
+            *(own.sum_rows, own.of_state_behind, own.find_slopes, own.of_dv, own.of_keys),
+            own.gate_sums,
         ]
     programs = [compiled(own.states, heads, size, size)]
-    programs.append(compiled(own.gradients, heads, chunk, size, size))
-    if not channels:
+    if channels:
+        programs.append(compiled(own.gradients, heads, chunk, size, size))
+    else:
+        programs.append(compiled(own.gradients, heads, size, size))
         programs.append(compiled(own.gate_sums, heads, chunk, size))
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
