@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "functor.h"
 #include "registry.h"
@@ -148,6 +149,8 @@ bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
   return bound.min == 0 || (type->dtype.code == kDLInt && is_large);
 }
 
+constexpr const char* kIfThenElse = "prim.if_then_else";
+
 class Hider : public StmtExprMutator {
  public:
   explicit Hider(const Misleads& misleads) : misleads_(misleads) {}
@@ -171,6 +174,15 @@ class Hider : public StmtExprMutator {
     return Hidden("tl.hidden.Cast", {n->value}, n->ty, n->span);
   }
 
+  Expr Mutate_(const CallNode* op) override {
+    if (!IsCallTo(GetRef<Expr>(op), kIfThenElse)) return Default<Expr>(op);
+    const bool is_inner = std::exchange(in_condition_, true);
+    const Expr condition = Mutate(op->args[0]);
+    in_condition_ = is_inner;
+    const Array<Expr> args = {condition, Mutate(op->args[1]), Mutate(op->args[2])};
+    return Hidden(is_inner ? "tl.hidden.IfThenElse" : kIfThenElse, args, op->ty, op->span);
+  }
+
  private:
   static Call Hidden(const char* op, const Array<Expr>& args, const Type& type, const Span& span) {
     Call call = CallOp(op, args, type);
@@ -179,6 +191,7 @@ class Hider : public StmtExprMutator {
   }
 
   const Misleads& misleads_;
+  bool in_condition_ = false;
 };
 
 /*! The constant of the type, as C converts integers to it. */
@@ -203,6 +216,11 @@ class Shower : public StmtExprMutator {
     if (!callee) return e;
     const std::string name = callee->name;
     if (name == "tl.hidden.Cast") return Cast_(call);
+    if (name == "tl.hidden.IfThenElse") {
+      Call shown = CallOp(kIfThenElse, call->args, call->ty);
+      shown.CopyOnWrite()->span = call->span;
+      return shown;
+    }
 #define X(N)                              \
   if (name == "tl.hidden." #N) {          \
     auto n = make_object<N##Node>();      \
@@ -252,6 +270,7 @@ Registration registration([] {
 #define X(N) RegisterOp("tl.hidden." #N, "tl.hidden." #N, CallEffect::kPure);
   TL_FOR_EACH_HIDDEN_PAIR(X)
   X(Cast)
+  X(IfThenElse)
 #undef X
 });
 
