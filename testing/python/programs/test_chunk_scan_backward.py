@@ -18,7 +18,7 @@ def example(monkeypatch):
 def test_chunks_and_heads_of_a_block(device, example):
     # Two blocks of heads add to dB and dC, and each has more heads than tiles. Of three chunks the
     # last one has rows behind the end.
-    errors = example.relative_errors(2 * example.CHUNK + 11, 6, 32, device=device, group=3)
+    errors = example.relative_errors(2 * example.CHUNK + 11, 6, 64, device=device, group=3)
     for name, error in zip(("x", "dt", "A", "B", "C"), errors, strict=True):
         assert error < 3e-3, f"d{name}"
 
@@ -26,10 +26,10 @@ def test_chunks_and_heads_of_a_block(device, example):
 def test_gradients_of_decays_that_are_nearly_zero(device, example):
     # exp(l[i]) underflows within a chunk, and exp(l[i] - l[j]) with j > i overflows.
     torch.manual_seed(0)
-    x, dt, a, b, c = example.inputs(example.CHUNK + 3, 2, device=device)
+    x, dt, a, b, c = example.inputs(example.CHUNK + 3, 2, 64, device=device)
     tensors = x, dt, 40 * (a - 1), b, c
     d_y = torch.randn_like(x)
-    d_last = torch.randn(2, example.STATE, example.WIDTH, device=device)
+    d_last = torch.randn(2, 64, example.WIDTH, device=device)
     found = example.backward(*tensors, d_y, d_last, group=2)
     leaves = [t.double().requires_grad_() for t in tensors]
     results = example.reference(*leaves)
