@@ -52,6 +52,8 @@ HOPPER = roles.HOPPER
 PAIR, HALVES = 2 * CHUNK, 2
 ROWS = T.GemmWarpPolicy.FullRow
 DEPTH = 4
+# A half of the products of rows has all columns of one chunk and half of the other's.
+COLUMNS = CHUNK + CHUNK // 2
 
 
 def chunk_states(heads, d_state=128, width=WIDTH, threads=128):
@@ -240,7 +242,7 @@ def by_state(v, tile, state, decays, keys, sums, make_factors, Sums, at):
     """What a pair of chunks of a head adds to dc, or to db: rows of `tile` by `state`, times
     factors. Sums of rows, of these times `keys`, go to Sums[at]."""
     part = state.shape[1]
-    product = T.alloc_fragment((CHUNK, part), "float32")
+    product, by_keys = [T.alloc_fragment((CHUNK, part), "float32") for _ in range(2)]
     factors, of_rows = [T.alloc_fragment((CHUNK,), "float32") for _ in range(2)]
     for second in [0, 1]:
         rows = slice(second * CHUNK, (second + 1) * CHUNK)
@@ -254,8 +256,8 @@ def by_state(v, tile, state, decays, keys, sums, make_factors, Sums, at):
         T.wait_wgmma(0)
         for i, s in T.Parallel(CHUNK, part):
             sums[second][i, s] += factors[i] * product[i, s]
-            product[i, s] *= keys[second][i, s]
-        T.reduce_sum(product, of_rows, dim=1)
+            by_keys[i, s] = product[i, s] * keys[second][i, s]
+        T.reduce_sum(by_keys, of_rows, dim=1)
         for i in T.Parallel(CHUNK):
             of_rows[i] *= factors[i]
         T.copy(of_rows, Sums[(*at, rows)])
@@ -275,25 +277,29 @@ def of_states(v, state, behind, result):
 
 
 @T.macro
-def by_rows_and_columns(product, scores, exponent, of_heads, Sums, at, first):
-    """What a head adds to W, of P, and the sums of s times that by rows and by columns, which go to
-    Sums[at] from `first` on."""
-    of_rows = T.alloc_fragment((CHUNK,), "float32")
-    of_columns = T.alloc_fragment((product.shape[1],), "float32")
-    for i, j in T.Parallel(*product.shape):
+def by_rows_and_columns(product, scores, exponent, of_heads, parts, place, first):
+    """What a head adds to W, of P, and the sums of s times that by rows, which go to `place`. Those
+    by columns, of the rows that a thread has, go to `parts`."""
+    rows, columns = product.shape
+    of_rows = T.alloc_fragment((rows,), "float32")
+    of_columns = T.alloc_fragment((4, 8, columns), "float32")
+    by_scores = T.alloc_fragment((rows, columns), "float32")
+    for i, j in T.Parallel(rows, columns):
         product[i, j] *= T.exp2(exponent(i, j))
         of_heads[i, j] += product[i, j]
-        product[i, j] *= scores[i, j]
-    T.reduce_sum(product, of_rows, dim=1)
-    T.copy(of_rows, Sums[(*at, 2, slice(first, first + CHUNK))])
-    T.reduce_sum(product, of_columns, dim=0)
-    T.copy(of_columns, Sums[(*at, 3, slice(first, first + product.shape[1]))])
+        by_scores[i, j] = product[i, j] * scores[i, j]
+    T.reduce_sum(by_scores, of_rows, dim=1)
+    T.copy(of_rows, place)
+    T.reduce_sum(T.reshape(by_scores, (4, 2, 8, columns)), of_columns, dim=1)
+    for warp, row, j in T.Parallel(4, 8, columns):
+        parts[warp * 8 + row, first + j] = of_columns[warp, row, j]
 
 
 @T.macro
 def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
     """A half of P of a pair of chunks: the square of one chunk, and of its rows of the second chunk
     by those of the first one a half of the columns."""
+    parts = T.alloc_shared((32, COLUMNS + 8), "float32")
     square, rest = [T.alloc_fragment((CHUNK, n), "float32") for n in (CHUNK, CHUNK // 2)]
     dy, x, decays = tiles.dy, tiles.x, tiles.decays
     mine, begin = slice(half * CHUNK, (half + 1) * CHUNK), half * (CHUNK // 2)
@@ -305,15 +311,21 @@ def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
     by_rows_and_columns(
         *(square, scores[0]),
         lambda i, j: T.min(decays[v, half, 0, i] - decays[v, half, 1, j], 100),
-        *(of_heads[0], Sums, at, 0),
+        *(of_heads[0], parts, Sums[(*at, 2, slice(0, CHUNK))], 0),
     )
     T.wait_wgmma(0)
     total = decays[v, 0, 0, CHUNK - 1]
     by_rows_and_columns(
         *(rest, scores[1]),
         lambda i, j: decays[v, 1, 0, i] + total - decays[v, 0, 1, begin + j],
-        *(of_heads[1], Sums, at, CHUNK),
+        *(of_heads[1], parts, Sums[(*at, 2, slice(CHUNK, PAIR))], CHUNK),
     )
+    column = T.get_thread_binding() % 128
+    if column < COLUMNS:
+        sum = T.alloc_var("float32", 0)
+        for row in T.unroll(32):
+            sum += parts[row, column]
+        Sums[(*at, 3, column)] = sum
 
 
 def weights(heads, group, d_state=128, width=WIDTH):
