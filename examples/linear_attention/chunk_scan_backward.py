@@ -328,6 +328,48 @@ def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
         Sums[(*at, 3, column)] = sum
 
 
+@T.macro
+def sum_by_states(which, tiles, place, group, Keys, Result, Sums):
+    """What a block's heads add to dc, or to db where `which` is 1, by states."""
+    (pair, half, first), (_, part, _) = place, tiles.state.shape
+    tile, state = (tiles.x, tiles.behind) if which else (tiles.dy, tiles.state)
+    make_factors = factors_by_columns if which else factors_by_rows
+    sums, keys = [
+        [T.alloc_fragment((CHUNK, part), dtype) for _ in range(2)]
+        for dtype in ("float32", "float16")
+    ]
+    for second in [0, 1]:
+        T.copy(Keys[pair * PAIR + second * CHUNK, half * part], keys[second])
+        T.clear(sums[second])
+    for k in T.serial(group):
+        v, at = T.consumer_wait("tiles"), (pair, first + k, half)
+        by_state(v, tile, state, tiles.decays, keys, sums, make_factors, Sums, (*at, which))
+        if which:
+            of_states(v, tiles.state, tiles.behind, Sums[(*at, 3, slice(COLUMNS, COLUMNS + 16))])
+        T.consumer_release("tiles")
+    for second in [0, 1]:
+        T.atomic_add(Result[pair * PAIR + second * CHUNK, half * part], sums[second])
+
+
+@T.macro
+def sum_products(tiles, place, group, Scores, Weights, Sums):
+    """What a block's heads add to W: a half of the products of a pair's rows."""
+    (pair, half, first), some = place, CHUNK // 2
+    shapes = (CHUNK, CHUNK), (CHUNK, some)
+    of_heads = [T.alloc_fragment(shape, "float32") for shape in shapes]
+    scores = [T.alloc_fragment(shape, "float16") for shape in shapes]
+    T.copy(Scores[pair * PAIR + half * CHUNK, half * CHUNK], scores[0])
+    T.copy(Scores[pair * PAIR + CHUNK, half * some], scores[1])
+    for of_part in of_heads:
+        T.clear(of_part)
+    for k in T.serial(group):
+        v = T.consumer_wait("tiles")
+        weights_of_head(v, half, tiles, scores, of_heads, Sums, (pair, first + k, half))
+        T.consumer_release("tiles")
+    T.atomic_add(Weights[pair, half, :, :], of_heads[0])
+    T.atomic_add(Weights[pair, 2, 0, half * some], of_heads[1])
+
+
 def weights(heads, group, d_state=128, width=WIDTH):
     """What all heads add to dB and dC by states, to W of pairs of chunks, and what a head's
     decays are made of. A block has a pair of chunks, a half of the states and `group` heads, which
@@ -339,7 +381,7 @@ def weights(heads, group, d_state=128, width=WIDTH):
     if heads % group:
         raise ValueError(f"found {heads} heads, wanted a multiple of group, {group}")
     length, chunks, pairs = T.dynamic("length, chunks, pairs")
-    part, some = d_state // HALVES, CHUNK // 2
+    part = d_state // HALVES
 
     @T.prim_func
     def main(
@@ -363,42 +405,12 @@ def weights(heads, group, d_state=128, width=WIDTH):
             with T.ws_role("load"):
                 for k in T.serial(group):
                     load((dY, X, States, Behind, Decays), tiles, pair, half, bx * group + k)
+            place = pair, half, bx * group
             for which, (name, Keys, Result) in enumerate((("rows", C, dC), ("columns", B, dB))):
                 with T.ws_role(name):
-                    tile, state = (tiles.x, tiles.behind) if which else (tiles.dy, tiles.state)
-                    make_factors = factors_by_columns if which else factors_by_rows
-                    sums, keys = [
-                        [T.alloc_fragment((CHUNK, part), dtype) for _ in range(2)]
-                        for dtype in ("float32", "float16")
-                    ]
-                    for second in [0, 1]:
-                        T.copy(Keys[pair * PAIR + second * CHUNK, half * part], keys[second])
-                        T.clear(sums[second])
-                    for k in T.serial(group):
-                        v, h = T.consumer_wait("tiles"), bx * group + k
-                        at = pair, h, half, which
-                        by_state(v, tile, state, tiles.decays, keys, sums, make_factors, Sums, at)
-                        if which:
-                            place = Sums[pair, h, half, 3, PAIR - some : PAIR - some + 16]
-                            of_states(v, tiles.state, tiles.behind, place)
-                        T.consumer_release("tiles")
-                    for second in [0, 1]:
-                        first = pair * PAIR + second * CHUNK
-                        T.atomic_add(Result[first, half * part], sums[second])
+                    sum_by_states(which, tiles, place, group, Keys, Result, Sums)
             with T.ws_role("weights"):
-                shapes = (CHUNK, CHUNK), (CHUNK, some)
-                of_heads = [T.alloc_fragment(shape, "float32") for shape in shapes]
-                scores = [T.alloc_fragment(shape, "float16") for shape in shapes]
-                T.copy(Scores[pair * PAIR + half * CHUNK, half * CHUNK], scores[0])
-                T.copy(Scores[pair * PAIR + CHUNK, half * some], scores[1])
-                for of_part in of_heads:
-                    T.clear(of_part)
-                for k in T.serial(group):
-                    v, h = T.consumer_wait("tiles"), bx * group + k
-                    weights_of_head(v, half, tiles, scores, of_heads, Sums, (pair, h, half))
-                    T.consumer_release("tiles")
-                T.atomic_add(Weights[pair, half, :, :], of_heads[0])
-                T.atomic_add(Weights[pair, 2, 0, half * some], of_heads[1])
+                sum_products(tiles, place, group, Scores, Weights, Sums)
 
     return main
 
@@ -472,7 +484,7 @@ def time_gradients(heads, group=32):
                 d_log[k, i] = y_dy - x_z[k, i]
             # <G, S'>.
             for k, n in T.Parallel(group, 16):
-                place = PAIR - some + n
+                place = COLUMNS + n
                 parts[k, n] = (
                     Sums[pair, first + k, 0, 3, place] + Sums[pair, first + k, 1, 3, place]
                 )
