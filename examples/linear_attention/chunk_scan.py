@@ -50,9 +50,9 @@ def scan_rows(x, b, c, scores, decays, state, y, tiles):
 
 def chunk_decays(heads, chunk=CHUNK, group=64):
     """Decays (chunks, heads, 2, chunk) of dt (length, heads), none negative, and A (heads,), as
-    binary logarithms: what rows of a chunk make of the state in front of it, and that less
-    log2(dt). Row j of a chunk adds 2 ** (Decays[.., 0, i] - Decays[.., 1, j]) b[j] x[j]^T to the
-    state behind its row i."""
+    binary logarithms: what rows of a chunk make of the state in front of it, and that less log2(dt)
+    (of LEAST, where dt is less). Row j of a chunk adds
+    2 ** (Decays[.., 0, i] - Decays[.., 1, j]) b[j] x[j]^T to the state behind its row i."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
