@@ -52,6 +52,8 @@ HOPPER = roles.HOPPER
 PAIR, HALVES = 2 * CHUNK, 2
 ROWS = T.GemmWarpPolicy.FullRow
 DEPTH = 4
+# A product with a state has these parts, one at a time: registers.
+PARTS = 2
 # A half of the products of rows has all columns of one chunk and half of the other's.
 COLUMNS = CHUNK + CHUNK // 2
 
@@ -184,12 +186,12 @@ def reverse_scan(heads, blocks, d_state=128, width=WIDTH):
 
 def schedule():
     """Warps that load, and a group for each sum."""
-    names = "load", "rows", "columns", "weights"
+    registers = {"load": 24, "rows": 168, "columns": 168, "weights": 152}
     return T.WSSchedule(
         num_warps=16,
         roles={
-            name: T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=160 if g else 24)
-            for g, name in enumerate(names)
+            name: T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=most)
+            for g, (name, most) in enumerate(registers.items())
         },
         pipelines={"tiles": T.WSPipeline(DEPTH)},
     )
@@ -240,24 +242,27 @@ def factors_by_columns(decays, v, second, factors):
 @T.macro
 def by_state(v, tile, state, decays, keys, sums, make_factors, Sums, at):
     """What a pair of chunks of a head adds to dc, or to db: rows of `tile` by `state`, times
-    factors. Sums of rows, of these times `keys`, go to Sums[at]."""
-    part = state.shape[1]
-    product, by_keys = [T.alloc_fragment((CHUNK, part), "float32") for _ in range(2)]
+    factors, a part of the columns at a time. Sums of rows, of these times `keys`, go to
+    Sums[at]."""
+    columns = sums[0][0].shape[1]
+    product, by_keys = [T.alloc_fragment((CHUNK, columns), "float32") for _ in range(2)]
     factors, of_rows = [T.alloc_fragment((CHUNK,), "float32") for _ in range(2)]
     for second in [0, 1]:
         rows = slice(second * CHUNK, (second + 1) * CHUNK)
-        T.wgmma_gemm(
-            *(tile[v, rows, :], state[v, :, :], product),
-            transpose_B=True,
-            policy=ROWS,
-            clear_accum=True,
-        )
-        make_factors(decays, v, second, factors)
-        T.wait_wgmma(0)
-        for i, s in T.Parallel(CHUNK, part):
-            sums[second][i, s] += factors[i] * product[i, s]
-            by_keys[i, s] = product[i, s] * keys[second][i, s]
-        T.reduce_sum(by_keys, of_rows, dim=1)
+        for n in [*range(PARTS)]:
+            T.wgmma_gemm(
+                *(tile[v, rows, :], state[v, n * columns : (n + 1) * columns, :], product),
+                transpose_B=True,
+                policy=ROWS,
+                clear_accum=True,
+            )
+            if n == 0:
+                make_factors(decays, v, second, factors)
+            T.wait_wgmma(0)
+            for i, s in T.Parallel(CHUNK, columns):
+                sums[second][n][i, s] += factors[i] * product[i, s]
+                by_keys[i, s] = product[i, s] * keys[second][n][i, s]
+            T.reduce_sum(by_keys, of_rows, dim=1, clear=n == 0)
         for i in T.Parallel(CHUNK):
             of_rows[i] *= factors[i]
         T.copy(of_rows, Sums[(*at, rows)])
@@ -305,16 +310,16 @@ def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
     mine, begin = slice(half * CHUNK, (half + 1) * CHUNK), half * (CHUNK // 2)
     options = {"transpose_B": True, "policy": ROWS, "clear_accum": True}
     T.wgmma_gemm(dy[v, mine, :], x[v, mine, :], square, **options)
-    T.wgmma_gemm(dy[v, CHUNK:, :], x[v, begin : begin + CHUNK // 2, :], rest, **options)
-    T.wait_wgmma(1)
+    T.wait_wgmma(0)
     # Where j > i the exponent has no bound, the score is zero, and the sum is not used.
     by_rows_and_columns(
         *(square, scores[0]),
         lambda i, j: T.min(decays[v, half, 0, i] - decays[v, half, 1, j], 100),
         *(of_heads[0], parts, Sums[(*at, 2, slice(0, CHUNK))], 0),
     )
-    T.wait_wgmma(0)
+    T.wgmma_gemm(dy[v, CHUNK:, :], x[v, begin : begin + CHUNK // 2, :], rest, **options)
     total = decays[v, 0, 0, CHUNK - 1]
+    T.wait_wgmma(0)
     by_rows_and_columns(
         *(rest, scores[1]),
         lambda i, j: decays[v, 1, 0, i] + total - decays[v, 0, 1, begin + j],
@@ -334,21 +339,28 @@ def sum_by_states(which, tiles, place, group, Keys, Result, Sums):
     (pair, half, first), (_, part, _) = place, tiles.state.shape
     tile, state = (tiles.x, tiles.behind) if which else (tiles.dy, tiles.state)
     make_factors = factors_by_columns if which else factors_by_rows
+    columns = part // PARTS
+    # In float32, which is not made of others in each step, and leaves room for a part of a product.
     sums, keys = [
-        [T.alloc_fragment((CHUNK, part), dtype) for _ in range(2)]
-        for dtype in ("float32", "float16")
+        [[T.alloc_fragment((CHUNK, columns), "float32") for _ in range(PARTS)] for _ in range(2)]
+        for _ in range(2)
     ]
-    for second in [0, 1]:
-        T.copy(Keys[pair * PAIR + second * CHUNK, half * part], keys[second])
-        T.clear(sums[second])
+    places = [
+        (second, n, pair * PAIR + second * CHUNK, half * part + n * columns)
+        for second in range(2)
+        for n in range(PARTS)
+    ]
+    for second, n, row, column in places:
+        T.copy(Keys[row, column], keys[second][n])
+        T.clear(sums[second][n])
     for k in T.serial(group):
-        v, at = T.consumer_wait("tiles"), (pair, first + k, half)
+        v, at = T.shfl_sync(T.consumer_wait("tiles"), 0), (pair, first + k, half)
         by_state(v, tile, state, tiles.decays, keys, sums, make_factors, Sums, (*at, which))
         if which:
             of_states(v, tiles.state, tiles.behind, Sums[(*at, 3, slice(COLUMNS, COLUMNS + 16))])
         T.consumer_release("tiles")
-    for second in [0, 1]:
-        T.atomic_add(Result[pair * PAIR + second * CHUNK, half * part], sums[second])
+    for second, n, row, column in places:
+        T.atomic_add(Result[row, column], sums[second][n])
 
 
 @T.macro
@@ -363,7 +375,7 @@ def sum_products(tiles, place, group, Scores, Weights, Sums):
     for of_part in of_heads:
         T.clear(of_part)
     for k in T.serial(group):
-        v = T.consumer_wait("tiles")
+        v = T.shfl_sync(T.consumer_wait("tiles"), 0)
         weights_of_head(v, half, tiles, scores, of_heads, Sums, (pair, first + k, half))
         T.consumer_release("tiles")
     T.atomic_add(Weights[pair, half, :, :], of_heads[0])
