@@ -223,6 +223,12 @@ def load(tensors, tiles, pair, half, h):
     T.producer_commit("tiles")
 
 
+def wait_for_tiles():
+    """The version that is full. The value of a lane is known to be a warp's: descriptors of
+    products are made once for it, in uniform registers."""
+    return T.shfl_sync(T.consumer_wait("tiles"), 0)
+
+
 @T.macro
 def factors_by_rows(decays, v, second, factors):
     """exp(l), for rows of dy of one of two chunks."""
@@ -354,7 +360,7 @@ def sum_by_states(which, tiles, place, group, Keys, Result, Sums):
         T.copy(Keys[row, column], keys[second][n])
         T.clear(sums[second][n])
     for k in T.serial(group):
-        v, at = T.shfl_sync(T.consumer_wait("tiles"), 0), (pair, first + k, half)
+        v, at = wait_for_tiles(), (pair, first + k, half)
         by_state(v, tile, state, tiles.decays, keys, sums, make_factors, Sums, (*at, which))
         if which:
             of_states(v, tiles.state, tiles.behind, Sums[(*at, 3, slice(COLUMNS, COLUMNS + 16))])
@@ -375,7 +381,7 @@ def sum_products(tiles, place, group, Scores, Weights, Sums):
     for of_part in of_heads:
         T.clear(of_part)
     for k in T.serial(group):
-        v = T.shfl_sync(T.consumer_wait("tiles"), 0)
+        v = wait_for_tiles()
         weights_of_head(v, half, tiles, scores, of_heads, Sums, (pair, first + k, half))
         T.consumer_release("tiles")
     T.atomic_add(Weights[pair, half, :, :], of_heads[0])
