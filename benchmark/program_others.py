@@ -97,7 +97,13 @@ def chunk_scan_backward() -> Program:
             *(own.chunk_states, own.sum_up_reverse, own.begin_reverse, own.target_reverse),
             *(own.reverse_scan, own.load, own.factors_by_rows, own.factors_by_columns),
             *(own.by_state, own.of_states, own.by_rows_and_columns, own.weights_of_head),
-            *(own.weights, own.sum_weights, own.time_gradients),
+            *(
+                own.sum_by_states,
+                own.sum_products,
+                own.weights,
+                own.sum_weights,
+                own.time_gradients,
+            ),
         ],
         [
             compiled(own.chunk_decays, heads),
@@ -105,7 +111,7 @@ def chunk_scan_backward() -> Program:
             compiled(own.chunk_scores, own.PAIR, d_state),
             compiled(own.chunk_states, heads),
             compiled(own.reverse_scan, heads, blocks),
-            compiled(own.weights, heads, 32),
+            compiled(own.weights, heads, 80),
             compiled(own.sum_weights),
             compiled(own.time_gradients, heads),
         ],

@@ -186,12 +186,12 @@ def reverse_scan(heads, blocks, d_state=128, width=WIDTH):
 
 def schedule():
     """Warps that load, and a group for each sum."""
-    registers = {"load": 24, "rows": 168, "columns": 168, "weights": 152}
+    names = "load", "rows", "columns", "weights"
     return T.WSSchedule(
         num_warps=16,
         roles={
-            name: T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=most)
-            for g, (name, most) in enumerate(registers.items())
+            name: T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=160 if g else 24)
+            for g, name in enumerate(names)
         },
         pipelines={"tiles": T.WSPipeline(DEPTH)},
     )
@@ -466,7 +466,7 @@ def sum_weights(d_state=128):
     return main
 
 
-def time_gradients(heads, group=32):
+def time_gradients(heads, group=8):
     """d_dt, and what is added to dA, of the Sums of `weights`. A block has a pair of chunks of
     `group` heads."""
     length, chunks, pairs = T.dynamic("length, chunks, pairs")
