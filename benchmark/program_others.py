@@ -65,35 +65,25 @@ def chunk_scan() -> Program:
 
 def chunk_scan_backward() -> Program:
     own, heads, d_state, width = example("chunk_scan_backward"), 640, 128, 64
-    sizes = {"d_state": d_state, "width": width}
+    blocks = own.roles.processors()
 
     def case(kernels, device, length):
         x, d_y = (normal(length, heads, width, device=device) for _ in range(2))
         b, c = ((torch.randn(length, d_state, device=device) / 8).half() for _ in range(2))
         dt, a = torch.rand(length, heads, device=device), -torch.rand(heads, device=device) / 4
-        first = torch.zeros(heads, d_state, width, device=device)
-        d_last = torch.randn_like(first)
-        shape = (-(-length // own.CHUNK), heads, d_state, width)
-        states, behind = (nothing(*shape, device=device, dtype=x.dtype) for _ in range(2))
-        decays = nothing(len(states), heads, 2, own.CHUNK, device=device)
-        d_x, d_dt = torch.full_like(x, torch.nan), torch.full_like(dt, torch.nan)
-        sums = [torch.empty_like(t, dtype=torch.float32) for t in (a, b, c)]
-
-        def ours():
-            for t in sums:
-                t.zero_()
-            kernels[0](dt, a, decays)
-            kernels[1](x, decays, b, first, states)
-            kernels[2](d_y, decays, c, d_last, behind)
-            kernels[3](x, a, b, c, d_y, decays, states, behind, d_x, d_dt, *sums)
-            return [d_x, d_dt, *sums]
+        tensors = x, dt, a, b, c
+        d_last = torch.randn(heads, d_state, width, device=device)
+        room = own.room_of(x, c, blocks, nothing)
+        results = [torch.full_like(x, torch.nan), torch.full_like(dt, torch.nan)]
+        results += [torch.empty_like(t, dtype=torch.float32) for t in (a, b, c)]
 
         def reference():
-            leaves = [t.double().requires_grad_() for t in (x, dt, a, b, c)]
-            results = own.reference(*leaves)
-            return torch.autograd.grad(results, leaves, (d_y.double(), d_last.double()))
+            leaves = [t.double().requires_grad_() for t in tensors]
+            return torch.autograd.grad(
+                own.reference(*leaves), leaves, (d_y.double(), d_last.double())
+            )
 
-        return Case(ours, reference)
+        return Case(lambda: own.run(kernels, tensors, d_y, d_last, room, results), reference)
 
     def work(length):
         # A row into two states, and times them three times; dY by the rows of a chunk, and weights
@@ -104,14 +94,26 @@ def chunk_scan_backward() -> Program:
     return Program(
         "Mamba-2 chunk scan's gradients",
         [
-            *(own.chunk_decays, own.chunk_states, own.schedule, own.gradients),
-            *(own.head_by_rows, own.head_by_columns, own.time_gradients),
+            *(own.chunk_states, own.sum_up_reverse, own.begin_reverse, own.target_reverse),
+            *(own.reverse_scan, own.load, own.factors_by_rows, own.factors_by_columns),
+            *(own.by_state, own.of_states, own.by_rows_and_columns, own.weights_of_head),
+            *(
+                own.sum_by_states,
+                own.sum_products,
+                own.weights,
+                own.sum_weights,
+                own.time_gradients,
+            ),
         ],
         [
             compiled(own.chunk_decays, heads),
-            compiled(own.chunk_states, heads, False, **sizes),
-            compiled(own.chunk_states, heads, True, **sizes),
-            compiled(own.gradients, heads, 32, **sizes),
+            compiled(own.chunk_scores, d_state=d_state, reverse=True),
+            compiled(own.chunk_scores, own.PAIR, d_state),
+            compiled(own.chunk_states, heads),
+            compiled(own.reverse_scan, heads, blocks),
+            compiled(own.weights, heads, 80),
+            compiled(own.sum_weights),
+            compiled(own.time_gradients, heads),
         ],
         case,
         {"length": 139},

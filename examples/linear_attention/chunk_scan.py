@@ -14,6 +14,8 @@ import tilelang.language as T
 
 CHUNK, STATE, WIDTH = 64, 32, 64
 LOG2_E = math.log2(math.e)
+# A time step whose logarithm and inverse are finite, and which adds nothing to a state.
+LEAST = 2**-60
 # Of half precision nothing shows by what a quick exponential is less precise.
 FAST_MATH = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 
@@ -48,9 +50,9 @@ def scan_rows(x, b, c, scores, decays, state, y, tiles):
 
 def chunk_decays(heads, chunk=CHUNK, group=64):
     """Decays (chunks, heads, 2, chunk) of dt (length, heads), none negative, and A (heads,), as
-    binary logarithms: what rows of a chunk make of the state in front of it, and that less
-    log2(dt). Row j of a chunk adds 2 ** (Decays[.., 0, i] - Decays[.., 1, j]) b[j] x[j]^T to the
-    state behind its row i."""
+    binary logarithms: what rows of a chunk make of the state in front of it, and that less log2(dt)
+    (of LEAST, where dt is less). Row j of a chunk adds
+    2 ** (Decays[.., 0, i] - Decays[.., 1, j]) b[j] x[j]^T to the state behind its row i."""
     length, chunks = T.dynamic("length, chunks")
 
     @T.prim_func
@@ -74,14 +76,14 @@ def chunk_decays(heads, chunk=CHUNK, group=64):
             T.cumsum(decays, dim=1)
             for k, i in T.Parallel(group, chunk):
                 Decays[n, bx * group + k, 0, i] = decays[k, i]
-                Decays[n, bx * group + k, 1, i] = decays[k, i] - T.log2(step[k, i])
+                Decays[n, bx * group + k, 1, i] = decays[k, i] - T.log2(T.max(step[k, i], LEAST))
 
     return main
 
 
-def chunk_scores(chunk=CHUNK, d_state=STATE):
+def chunk_scores(chunk=CHUNK, d_state=STATE, reverse=False):
     """Scores[t, j] = C[t] . B[s] of row s = s0 + j <= t of the chunk that begins at s0, else 0: all
-    heads share them."""
+    heads share them. In reverse order s >= t."""
     length = T.dynamic("length")
 
     @T.prim_func
@@ -100,7 +102,8 @@ def chunk_scores(chunk=CHUNK, d_state=STATE):
             T.copy(C[n * chunk, 0], c)
             T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
-                scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
+                is_seen = j >= i if reverse else i >= j
+                scores[i, j] = T.if_then_else(is_seen, scores[i, j], 0)
             T.copy(scores, Scores[n * chunk, 0])
 
     return main

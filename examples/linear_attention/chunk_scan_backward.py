@@ -1,6 +1,6 @@
 """The gradients of Mamba-2's chunk scan (Dao and Gu 2024, "Transformers are SSMs", section 6: the
-chunks of the forward pass, in reverse). The states in front of all chunks and the gradients of
-those behind them come first; then each chunk is on its own. Check them against float64 autograd.
+chunks of the forward pass, in reverse). States go through memory, and are as large as all rows of
+x for 128 of them: so they are stored for pairs of chunks. Check them against float64 autograd.
 
 Of a head in a chunk, with rows i and j from 0, a[i] = A dt[i], the running sum l of a, and its last
 element t, the forward pass is
@@ -14,8 +14,9 @@ else 0, and s[i, j] = c[i] . b[j], the product rule gives
     gradient of S:  exp(t) G + sum over i of exp(l[i]) c[i] dy[i]^T,
     z[j]  = exp(t - l[j]) G^T b[j] + sum over i of M[i, j] s[i, j] dy[i],
     dx[j] = dt[j] z[j],
-    dc[i] = sum over heads of exp(l[i]) S dy[i] + sum over j of M[i, j] dt[j] P[i, j] b[j],
-    db[j] = sum over heads of exp(t - l[j]) dt[j] G x[j] + sum over i of M[i, j] dt[j] P[i, j] c[i].
+    dc[i] = sum over heads of exp(l[i]) S dy[i] + sum over j of W[i, j] b[j],
+    db[j] = sum over heads of exp(t - l[j]) dt[j] G x[j] + sum over i of W[i, j] c[i],
+    W[i, j] = sum over heads of M[i, j] P[i, j] dt[j].
 
 l[i] is in exponents alone, so its gradient is what these exponents multiply:
 
@@ -24,330 +25,569 @@ l[i] is in exponents alone, so its gradient is what these exponents multiply:
     d_dt[i] = x[i] . z[i] + A da[i],  dA = sum over all rows of dt[i] da[i].
 
 What rows i and j of a chunk give to both terms of dl is the sum of the same products, by rows and
-by columns: in da most of it cancels, which it would not with another rounding of z.
+by columns: in da most of it cancels, which it would not with another rounding of z. So the terms
+are made where P is: dy[i] . y[i] = exp(l[i]) c[i] . (S dy[i]) + sum over j of M s P dt, and
+x[j] . z[j] = exp(t - l[j]) b[j] . (G x[j]) + sum over i of M s P.
 
-All heads share B and C, so a block takes a chunk of many heads. One group of its warps goes by rows
-i: y, dc, and the weights M dt P of all heads, which it adds up and multiplies by B once. The other
-goes by columns j: z, dx, db. It makes P once more, transposed: so no group waits for the other's
-products, and what a product takes from the one before stays in registers. For Hopper.
+There are three kernels. `chunk_states` goes through the chunks and stores S, and `reverse_scan`
+goes back and stores G and dx: it is the forward scan of dy, with B and C in each other's place.
+`weights` takes a pair of chunks, many heads and a half of the states, and has the sums over heads
+in registers. `time_gradients` and `sum_weights` do what is left of pairs of chunks. For Hopper.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+from functools import partial
 
+import chunk_scan_roles as roles
 import torch
-from chunk_scan import CHUNK, FAST_MATH, STATE, WIDTH, chunk_decays, inputs, reference
+from chunk_scan import CHUNK, FAST_MATH, WIDTH, chunk_decays, chunk_scores, inputs, reference
 
 import tilelang
 import tilelang.language as T
 
-HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+HOPPER = roles.HOPPER
+# States of a pair of chunks are stored. Two blocks share a pair, each with a half of the states.
+PAIR, HALVES = 2 * CHUNK, 2
+ROWS = T.GemmWarpPolicy.FullRow
+DEPTH = 4
+# A product with a state has these parts, one at a time: registers.
+PARTS = 2
+# A half of the products of rows has all columns of one chunk and half of the other's.
+COLUMNS = CHUNK + CHUNK // 2
 
 
-def chunk_states(heads, reverse, chunk=CHUNK, d_state=STATE, width=WIDTH, threads=128):
-    """The state in front of each chunk, of X and B, and in reverse order the gradient of the state
-    behind each chunk, of dY and C: States (chunks, heads, d_state, width). Decays are those of
-    `chunk_decays`, and Initial (heads, d_state, width) is the state in front of the first chunk
-    that is visited. A block has a head."""
-    length, chunks = T.dynamic("length, chunks")
+def chunk_states(heads, d_state=128, width=WIDTH, threads=128):
+    """The state in front of each pair of chunks. Decays are those of `chunk_decays`. A block has a
+    head."""
+    length, chunks, pairs = T.dynamic("length, chunks, pairs")
 
     @T.prim_func
     def main(
-        Rows: T.Tensor((length, heads, width), "float16"),
-        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
-        Keys: T.Tensor((length, d_state), "float16"),
-        Initial: T.Tensor((heads, d_state, width), "float32"),
-        States: T.Tensor((chunks, heads, d_state, width), "float16"),
+        X: T.Tensor((length, heads, width), "float16"),
+        Decays: T.Tensor((chunks, heads, 2, CHUNK), "float32"),
+        B: T.Tensor((length, d_state), "float16"),
+        States: T.Tensor((pairs, heads, d_state, width), "float16"),
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=threads) as h:
-            rows = T.alloc_shared((chunk, width), "float16")
-            keys = T.alloc_shared((chunk, d_state), "float16")
-            decays = T.alloc_shared((2, chunk), "float32")
-            scaled = T.alloc_shared((chunk, width), "float16")
+            x = T.alloc_shared((CHUNK, width), "float16")
+            b = T.alloc_shared((CHUNK, d_state), "float16")
+            decays = T.alloc_shared((2, CHUNK), "float32")
+            scaled = T.alloc_shared((CHUNK, width), "float16")
             state_shared = T.alloc_shared((d_state, width), "float16")
             state = T.alloc_fragment((d_state, width), "float32")
             T.annotate_min_blocks_per_sm(3)
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(136)
-            T.copy(Initial[h, :, :], state)
-            for k in T.Pipelined(chunks, num_stages=2):
-                n = chunks - 1 - k if reverse else k
+            T.clear(state)
+            for n in T.Pipelined(chunks, num_stages=2):
                 T.copy(Decays[n, h, :, :], decays)
-                T.copy(Rows[n * chunk : (n + 1) * chunk, h, :], rows)
-                T.copy(Keys[n * chunk, 0], keys)
-                T.copy(state, state_shared)
-                T.copy(state_shared, States[n, h, :, :])
-                total = decays[0, chunk - 1]
-                for i, p in T.Parallel(chunk, width):
-                    exponent = decays[0, i] if reverse else total - decays[1, i]
-                    scaled[i, p] = rows[i, p] * T.exp2(exponent)
+                T.copy(X[n * CHUNK : (n + 1) * CHUNK, h, :], x)
+                T.copy(B[n * CHUNK, 0], b)
+                if n % 2 == 0:
+                    T.copy(state, state_shared)
+                    T.copy(state_shared, States[n // 2, h, :, :])
+                total = decays[0, CHUNK - 1]
+                for j, p in T.Parallel(CHUNK, width):
+                    scaled[j, p] = x[j, p] * T.exp2(total - decays[1, j])
                 for s, p in T.Parallel(d_state, width):
                     state[s, p] *= T.exp2(total)
-                T.gemm(keys, scaled, state, transpose_A=True)
+                T.gemm(b, scaled, state, transpose_A=True)
 
     return main
 
 
-def schedule(depth):
-    """Warps that load, with `depth` heads' tiles at a time, and the two groups."""
-    both = ["of_rows", "of_columns"]
-    users = {"decays": both, "x": both, "dy": both, "state": both[:1], "behind": both}
-    loop = T.WSScope(
-        "heads",
-        {
-            "load": [f"load_{tile}" for tile in users],
-            "rows": ["of_rows"],
-            "columns": ["of_columns"],
-        },
-        [T.WSSync(f"load_{tile}", use, tile) for tile, uses in users.items() for use in uses],
-    )
-    ends = ["begin_rows", "end_rows"], ["begin_columns", "end_columns"]
-    whole = T.WSScope(
-        None,
-        {"load": ["load_keys"], "rows": ends[0], "columns": ends[1]},
-        [
-            *(T.WSSync("load_keys", use, "keys") for use in (*ends[0], *ends[1], *both)),
-            T.WSSync("end_rows", "end_columns", "sums"),
-        ],
-    )
+@T.macro
+def sum_up_reverse(steps, sums):
+    """As `sum_up` of chunk_scan_roles.py, of the scan of dy: exponents of row j and of row i, what
+    row j makes of the gradient of the state behind the chunk, and row i adds to that in front."""
+    lane = T.get_lane_idx()
+    last = T.alloc_var("float32")
+    last = steps[2] * (steps[0] + steps[1])
+    for power in T.unroll(5):
+        before = T.shfl_up(last, 1 << power)
+        last += T.if_then_else(lane >= 1 << power, before, 0)
+    total = T.shfl_sync(last, 31)
+    log = T.alloc_local((2,), "float32")
+    log[0] = T.if_then_else(lane > 0, T.shfl_up(last, 1), 0) + steps[2] * steps[0]
+    log[1] = last
+    for i in T.unroll(2):
+        sums[0, i] = total - log[i] + T.log2(steps[i])
+        sums[1, i] = total - log[i]
+        sums[2, i] = steps[i] * T.exp2(total - log[i])
+        sums[3, i] = T.exp2(log[i])
+
+
+@T.macro
+def begin_reverse(Initial, state, h, Last):
+    """The gradient of the last state."""
+    T.clear(state)
+    if h < Last.shape[0]:
+        T.copy(Initial[h, :, :], state)
+
+
+@T.macro
+def target_reverse(Behind, X, state_shared, h, step, chunks):
+    """Where rows of dx go; `state_shared` is stored if a pair of chunks ends here."""
+    n = chunks - 1 - step
+    if n % 2 == 1 or step == 0:
+        T.tma_copy(state_shared, Behind[n // 2, h, :, :])
+    return X[n * CHUNK : (n + 1) * CHUNK, h, :]
+
+
+def reverse_scan(heads, blocks, d_state=128, width=WIDTH):
+    """dX and the gradient of the state behind each pair of chunks, of the last one, Initial. First
+    is the gradient of the one in front of all chunks. Scores are those of `chunk_scores` of C and B
+    in reverse order. As `chunk_scan_by_roles` for the rest."""
+    roles.check_sizes(heads, blocks, d_state, width)
+    length, pairs = T.dynamic("length, pairs")
+    groups = -(-heads // roles.HEADS)
+    blocks = min(blocks, groups)
+
+    @T.prim_func
+    def main(
+        dY: T.Tensor((length, heads, width), "float16"),
+        dt: T.Tensor((length, heads), "float32"),
+        A: T.Tensor((heads,), "float32"),
+        C: T.Tensor((length, d_state), "float16"),
+        B: T.Tensor((length, d_state), "float16"),
+        Scores: T.Tensor((length, CHUNK), "float16"),
+        Initial: T.Tensor((heads, d_state, width), "float32"),
+        Behind: T.Tensor((pairs, heads, d_state, width), "float16"),
+        dX: T.Tensor((length, heads, width), "float16"),
+        First: T.Tensor((heads, d_state, width), "float32"),
+        Counts: T.Tensor((blocks + 1, roles.HEADS), "int32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        chunks = T.ceildiv(length, CHUNK)
+        with T.Kernel(T.min(blocks, groups * chunks), threads=128 * (roles.HEADS + 1)) as block:
+            T.annotate_ws_schedule(roles.schedule())
+            tiles = roles.Tiles(d_state, width)
+            share, parts = roles.share_of(block, blocks, groups, chunks)
+            with T.ws_role("load"):
+                own = T.alloc_local((3,), "float32"), T.alloc_local((4, 2), "float32")
+                tensors = dY, dt, A, C, B, Scores
+                for k in T.serial(parts):
+                    group, first, behind = roles.part_of(share, k)
+                    for step in T.serial(first, behind):
+                        n = chunks - 1 - step
+                        roles.load(tensors, tiles, own, group * roles.HEADS, n, sum_up_reverse)
+            begin, target = partial(begin_reverse, Initial), partial(target_reverse, Behind)
+            whole = 3, CHUNK - 1
+            for g, name in enumerate(roles.GROUPS):
+                with T.ws_role(name):
+                    of = begin, target, whole
+                    roles.scan(g, share, parts, block, tiles, dX, First, Counts, *of)
+
+    return main
+
+
+def schedule():
+    """Warps that load, and a group for each sum."""
+    names = "load", "rows", "columns", "weights"
     return T.WSSchedule(
-        num_warps=12,
+        num_warps=16,
         roles={
-            "load": T.WSRole(warps_lo=0, warps_hi=4, max_nreg=24),
-            "rows": T.WSRole(warps_lo=4, warps_hi=8, max_nreg=240),
-            "columns": T.WSRole(warps_lo=8, warps_hi=12, max_nreg=240),
+            name: T.WSRole(warps_lo=4 * g, warps_hi=4 * g + 4, max_nreg=160 if g else 24)
+            for g, name in enumerate(names)
         },
-        pipelines={
-            **{tile: T.WSPipeline(depth) for tile in users},
-            "keys": T.WSPipeline(1),
-            "sums": T.WSPipeline(1),
-        },
-        scopes=[loop, whole],
+        pipelines={"tiles": T.WSPipeline(DEPTH)},
     )
 
 
+class Tiles:
+    """Of a pair of chunks of a head: rows of dy and x, a half of the state in front of them and of
+    the gradient of that behind them, and decays of both chunks, in versions."""
+
+    def __init__(self, part, width):
+        self.dy, self.x = [T.alloc_shared((DEPTH, PAIR, width), "float16") for _ in "yx"]
+        self.state, self.behind = [T.alloc_shared((DEPTH, part, width), "float16") for _ in "sg"]
+        self.decays = T.alloc_shared((DEPTH, 2, 2, CHUNK), "float32")
+
+
 @T.macro
-def head_by_rows(k, c, tiles, scores, of_heads, dc, y_dy, of_states):
-    """What head k adds to the weights and to dc, its rows' dy y, and a part of <G, S'>."""
-    x, dy, state, behind, decays = tiles
-    (chunk, width), (_, part) = x.shape, of_states.shape
-    product = T.alloc_fragment((chunk, chunk), "float32")
-    y = T.alloc_fragment((chunk, width), "float32")
-    dy_scaled = T.alloc_fragment((chunk, width), "float16")
-    sums = T.alloc_fragment((chunk,), "float32")
-    both = T.alloc_fragment((part, width), "float32")
-    of_both = T.alloc_fragment((part,), "float32")
-    T.gemm(dy, x, product, transpose_B=True, clear_accum=True)
-    T.gemm(c, state, y, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        # Where j > i the exponent has no bound: the scores are zero, and the sum is not used.
-        product[i, j] *= T.exp2(T.min(decays[0, i] - decays[1, j], 100))
-        of_heads[i, j] += product[i, j]
-        product[i, j] *= scores[i, j]
-    T.reduce_sum(product, sums, dim=1)
-    for i, p in T.Parallel(chunk, width):
-        dy_scaled[i, p] = T.exp2(decays[0, i]) * dy[i, p]
-    for i, p in T.Parallel(chunk, width):
-        y[i, p] *= dy[i, p]
-    T.gemm(dy_scaled, state, dc, transpose_B=True)
-    for i, p in T.Parallel(chunk, width):
-        y[i, p] *= T.exp2(decays[0, i])
-    T.reduce_sum(y, sums, dim=1, clear=False)
-    T.copy(sums, y_dy[k, :])
+def load(tensors, tiles, pair, half, h):
+    (dY, X, States, Behind, Decays), part = tensors, tiles.state.shape[1]
+    rows, states = slice(pair * PAIR, (pair + 1) * PAIR), slice(half * part, (half + 1) * part)
+    v = T.producer_acquire("tiles")
+    for source, tile in (
+        (Decays[2 * pair : 2 * pair + 2, h, :, :], tiles.decays[v, :, :, :]),
+        (dY[rows, h, :], tiles.dy[v, :, :]),
+        (States[pair, h, states, :], tiles.state[v, :, :]),
+        (X[rows, h, :], tiles.x[v, :, :]),
+        (Behind[pair, h, states, :], tiles.behind[v, :, :]),
+    ):
+        T.tma_copy(source, tile, barrier=T.producer_barrier("tiles", v))
+    T.producer_commit("tiles")
+
+
+def wait_for_tiles():
+    """The version that is full. The value of a lane is known to be a warp's: descriptors of
+    products are made once for it, in uniform registers."""
+    return T.shfl_sync(T.consumer_wait("tiles"), 0)
+
+
+@T.macro
+def factors_by_rows(decays, v, second, factors):
+    """exp(l), for rows of dy of one of two chunks."""
+    before = decays[v, 0, 0, CHUNK - 1] if second else 0
+    for i in T.Parallel(CHUNK):
+        factors[i] = T.exp2(decays[v, second, 0, i] + before)
+
+
+@T.macro
+def factors_by_columns(decays, v, second, factors):
+    """exp(t - l) dt, for rows of x of one of two chunks."""
+    total = decays[v, 1, 0, CHUNK - 1] + (0 if second else decays[v, 0, 0, CHUNK - 1])
+    for j in T.Parallel(CHUNK):
+        factors[j] = T.exp2(total - decays[v, second, 1, j])
+
+
+@T.macro
+def by_state(v, tile, state, decays, keys, sums, make_factors, Sums, at):
+    """What a pair of chunks of a head adds to dc, or to db: rows of `tile` by `state`, times
+    factors, a part of the columns at a time. Sums of rows, of these times `keys`, go to
+    Sums[at]."""
+    columns = sums[0][0].shape[1]
+    product, by_keys = [T.alloc_fragment((CHUNK, columns), "float32") for _ in range(2)]
+    factors, of_rows = [T.alloc_fragment((CHUNK,), "float32") for _ in range(2)]
+    for second in [0, 1]:
+        rows = slice(second * CHUNK, (second + 1) * CHUNK)
+        for n in [*range(PARTS)]:
+            T.wgmma_gemm(
+                *(tile[v, rows, :], state[v, n * columns : (n + 1) * columns, :], product),
+                transpose_B=True,
+                policy=ROWS,
+                clear_accum=True,
+            )
+            if n == 0:
+                make_factors(decays, v, second, factors)
+            T.wait_wgmma(0)
+            for i, s in T.Parallel(CHUNK, columns):
+                sums[second][n][i, s] += factors[i] * product[i, s]
+                by_keys[i, s] = product[i, s] * keys[second][n][i, s]
+            T.reduce_sum(by_keys, of_rows, dim=1, clear=n == 0)
+        for i in T.Parallel(CHUNK):
+            of_rows[i] *= factors[i]
+        T.copy(of_rows, Sums[(*at, rows)])
+
+
+@T.macro
+def of_states(v, state, behind, result):
+    """<G, S> of a half of the states, by 16 rows."""
+    _, part, width = state.shape
+    both, sums = T.alloc_fragment((16, width), "float32"), T.alloc_fragment((16,), "float32")
     T.clear(both)
-    for n in T.unroll(state.shape[0] // part):
-        for s, p in T.Parallel(part, width):
-            both[s, p] += T.cast(state[n * part + s, p], "float32") * behind[n * part + s, p]
-    T.reduce_sum(both, of_both, dim=1)
-    T.copy(of_both, of_states[k, :])
+    for n in T.unroll(part // 16):
+        for s, p in T.Parallel(16, width):
+            both[s, p] += T.cast(state[v, n * 16 + s, p], "float32") * behind[v, n * 16 + s, p]
+    T.reduce_sum(both, sums, dim=1)
+    T.copy(sums, result)
 
 
 @T.macro
-def head_by_columns(k, b, tiles, scores, z, db, sums):
-    """The dx of head k in `z`, and what it adds to db. Of its rows `sums` get x z, the part of it
-    that is by the state behind the chunk, and the time steps."""
-    (x, dy, _, behind, decays), (x_z, ends, step) = tiles, sums
-    chunk, width = x.shape
-    product = T.alloc_fragment((chunk, chunk), "float32")
-    weights = T.alloc_fragment((chunk, chunk), "float16")
-    along = T.alloc_fragment((chunk, width), "float32")
-    x_scaled = T.alloc_fragment((chunk, width), "float16")
-    inside = T.alloc_fragment((chunk,), "float32")
-    end = T.alloc_fragment((chunk,), "float32")
-    total = decays[0, chunk - 1]
-    T.gemm(x, dy, product, transpose_B=True, clear_accum=True)
-    T.gemm(b, behind, z, clear_accum=True)
-    for j, i in T.Parallel(chunk, chunk):
-        # One where j > i: there the scores are zero.
-        weight = T.exp2(T.min(decays[0, i] - decays[0, j], 0)) * scores[j, i]
-        weights[j, i] = weight
-        product[j, i] *= weight
-    T.reduce_sum(product, inside, dim=1)
-    for j, p in T.Parallel(chunk, width):
-        z[j, p] *= T.exp2(total - decays[0, j])
-        along[j, p] = z[j, p] * x[j, p]
-    T.gemm(weights, dy, z)
-    for j, p in T.Parallel(chunk, width):
-        x_scaled[j, p] = T.exp2(total - decays[1, j]) * x[j, p]
-    T.gemm(x_scaled, behind, db, transpose_B=True)
-    T.reduce_sum(along, end, dim=1)
-    T.copy(end, ends[k, :])
-    for j in T.Parallel(chunk):
-        inside[j] += end[j]
-        step[k, j] = T.exp2(decays[0, j] - decays[1, j])
-    T.copy(inside, x_z[k, :])
-    for j, p in T.Parallel(chunk, width):
-        z[j, p] *= T.exp2(decays[0, j] - decays[1, j])
+def by_rows_and_columns(product, scores, exponent, of_heads, parts, place, first):
+    """What a head adds to W, of P, and the sums of s times that by rows, which go to `place`. Those
+    by columns, of the rows that a thread has, go to `parts`."""
+    rows, columns = product.shape
+    of_rows = T.alloc_fragment((rows,), "float32")
+    of_columns = T.alloc_fragment((4, 8, columns), "float32")
+    by_scores = T.alloc_fragment((rows, columns), "float32")
+    for i, j in T.Parallel(rows, columns):
+        product[i, j] *= T.exp2(exponent(i, j))
+        of_heads[i, j] += product[i, j]
+        by_scores[i, j] = product[i, j] * scores[i, j]
+    T.reduce_sum(by_scores, of_rows, dim=1)
+    T.copy(of_rows, place)
+    T.reduce_sum(T.reshape(by_scores, (4, 2, 8, columns)), of_columns, dim=1)
+    for warp, row, j in T.Parallel(4, 8, columns):
+        parts[warp * 8 + row, first + j] = of_columns[warp, row, j]
 
 
 @T.macro
-def time_gradients(first, A, given, whole, sums, last, of_dt, dA):
-    """d_dt of the heads from `first` on, by rows, and what they add to dA. `given` are dy y,
-    `whole` <G, S>, `sums` those of head_by_columns, `last` the decays of whole chunks."""
-    x_z, ends, step = sums
-    group, chunk = x_z.shape
-    d_log = T.alloc_shared((group, chunk), "float32")
-    of_rows = T.alloc_fragment((group, chunk), "float32")
-    of_state = T.alloc_fragment((group,), "float32")
-    da = T.alloc_fragment((group,), "float32")
-    # <G, S'>.
-    for k, i in T.Parallel(group, chunk):
-        of_rows[k, i] = step[k, i] * ends[k, i]
-    T.reduce_sum(of_rows, of_state, dim=1)
-    for k in T.Parallel(group):
-        of_state[k] += T.exp2(last[k]) * whole[k]
-    for k, i in T.Parallel(group, chunk):
-        d_log[k, i] = given[k, i] - step[k, i] * x_z[k, i]
-    T.cumsum(d_log, dim=1, reverse=True)
-    for k, i in T.Parallel(group, chunk):
-        d_log[k, i] += of_state[k]
-        of_rows[k, i] = step[k, i] * d_log[k, i]
-    T.reduce_sum(of_rows, da, dim=1)
-    T.atomic_add(dA[first : first + group], da)
-    for i, k in T.Parallel(chunk, group):
-        of_dt[i, k] = x_z[k, i] + A[first + k] * d_log[k, i]
+def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
+    """A half of P of a pair of chunks: the square of one chunk, and of its rows of the second chunk
+    by those of the first one a half of the columns."""
+    parts = T.alloc_shared((32, COLUMNS + 8), "float32")
+    square, rest = [T.alloc_fragment((CHUNK, n), "float32") for n in (CHUNK, CHUNK // 2)]
+    dy, x, decays = tiles.dy, tiles.x, tiles.decays
+    mine, begin = slice(half * CHUNK, (half + 1) * CHUNK), half * (CHUNK // 2)
+    options = {"transpose_B": True, "policy": ROWS, "clear_accum": True}
+    T.wgmma_gemm(dy[v, mine, :], x[v, mine, :], square, **options)
+    T.wait_wgmma(0)
+    # Where j > i the exponent has no bound, the score is zero, and the sum is not used.
+    by_rows_and_columns(
+        *(square, scores[0]),
+        lambda i, j: T.min(decays[v, half, 0, i] - decays[v, half, 1, j], 100),
+        *(of_heads[0], parts, Sums[(*at, 2, slice(0, CHUNK))], 0),
+    )
+    T.wgmma_gemm(dy[v, CHUNK:, :], x[v, begin : begin + CHUNK // 2, :], rest, **options)
+    total = decays[v, 0, 0, CHUNK - 1]
+    T.wait_wgmma(0)
+    by_rows_and_columns(
+        *(rest, scores[1]),
+        lambda i, j: decays[v, 1, 0, i] + total - decays[v, 0, 1, begin + j],
+        *(of_heads[1], parts, Sums[(*at, 2, slice(CHUNK, PAIR))], CHUNK),
+    )
+    column = T.get_thread_binding() % 128
+    if column < COLUMNS:
+        sum = T.alloc_var("float32", 0)
+        for row in T.unroll(32):
+            sum += parts[row, column]
+        Sums[(*at, 3, column)] = sum
 
 
-def gradients(heads, group, chunk=CHUNK, d_state=STATE, width=WIDTH, depth=2):
-    """dX and d_dt; dA, dB and dC are added to those arguments, in float32. States and Behind are
-    those of `chunk_states`. A block has a chunk of `group` heads, which has to divide them, and
-    tiles of `depth` of them at a time."""
+@T.macro
+def sum_by_states(which, tiles, place, group, Keys, Result, Sums):
+    """What a block's heads add to dc, or to db where `which` is 1, by states."""
+    (pair, half, first), (_, part, _) = place, tiles.state.shape
+    tile, state = (tiles.x, tiles.behind) if which else (tiles.dy, tiles.state)
+    make_factors = factors_by_columns if which else factors_by_rows
+    columns = part // PARTS
+    # In float32, which is not made of others in each step, and leaves room for a part of a product.
+    sums, keys = [
+        [[T.alloc_fragment((CHUNK, columns), "float32") for _ in range(PARTS)] for _ in range(2)]
+        for _ in range(2)
+    ]
+    places = [
+        (second, n, pair * PAIR + second * CHUNK, half * part + n * columns)
+        for second in range(2)
+        for n in range(PARTS)
+    ]
+    for second, n, row, column in places:
+        T.copy(Keys[row, column], keys[second][n])
+        T.clear(sums[second][n])
+    for k in T.serial(group):
+        v, at = wait_for_tiles(), (pair, first + k, half)
+        by_state(v, tile, state, tiles.decays, keys, sums, make_factors, Sums, (*at, which))
+        if which:
+            of_states(v, tiles.state, tiles.behind, Sums[(*at, 3, slice(COLUMNS, COLUMNS + 16))])
+        T.consumer_release("tiles")
+    for second, n, row, column in places:
+        T.atomic_add(Result[row, column], sums[second][n])
+
+
+@T.macro
+def sum_products(tiles, place, group, Scores, Weights, Sums):
+    """What a block's heads add to W: a half of the products of a pair's rows."""
+    (pair, half, first), some = place, CHUNK // 2
+    shapes = (CHUNK, CHUNK), (CHUNK, some)
+    of_heads = [T.alloc_fragment(shape, "float32") for shape in shapes]
+    scores = [T.alloc_fragment(shape, "float16") for shape in shapes]
+    T.copy(Scores[pair * PAIR + half * CHUNK, half * CHUNK], scores[0])
+    T.copy(Scores[pair * PAIR + CHUNK, half * some], scores[1])
+    for of_part in of_heads:
+        T.clear(of_part)
+    for k in T.serial(group):
+        v = wait_for_tiles()
+        weights_of_head(v, half, tiles, scores, of_heads, Sums, (pair, first + k, half))
+        T.consumer_release("tiles")
+    T.atomic_add(Weights[pair, half, :, :], of_heads[0])
+    T.atomic_add(Weights[pair, 2, 0, half * some], of_heads[1])
+
+
+def weights(heads, group, d_state=128, width=WIDTH):
+    """What all heads add to dB and dC by states, to W of pairs of chunks, and what a head's
+    decays are made of. A block has a pair of chunks, a half of the states and `group` heads, which
+    has to divide them. Of half h, Sums (pairs, heads, HALVES, 4, PAIR) have by rows c . (S dy)
+    exp(l) and b . (G x) exp(t - l) dt, then sums of M s P dt by rows: those of chunk h, and of the
+    second chunk by the first one's columns of half h. Then by columns: those of chunk h, of half h
+    of the first one, and 16 parts of <G, S>. Weights (pairs, 3, CHUNK, CHUNK) are W of the first
+    chunk, of the second, and of the second by the first one; above the diagonal is anything."""
     if heads % group:
         raise ValueError(f"found {heads} heads, wanted a multiple of group, {group}")
-    length, chunks = T.dynamic("length, chunks")
-    plan, part = schedule(depth), d_state // 4
+    length, chunks, pairs = T.dynamic("length, chunks, pairs")
+    part = d_state // HALVES
 
     @T.prim_func
     def main(
         X: T.Tensor((length, heads, width), "float16"),
-        A: T.Tensor((heads,), "float32"),
         B: T.Tensor((length, d_state), "float16"),
         C: T.Tensor((length, d_state), "float16"),
         dY: T.Tensor((length, heads, width), "float16"),
-        Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
-        States: T.Tensor((chunks, heads, d_state, width), "float16"),
-        Behind: T.Tensor((chunks, heads, d_state, width), "float16"),
-        dX: T.Tensor((length, heads, width), "float16"),
-        d_dt: T.Tensor((length, heads), "float32"),
-        dA: T.Tensor((heads,), "float32"),
+        Decays: T.Tensor((chunks, heads, 2, CHUNK), "float32"),
+        Scores: T.Tensor((length, PAIR), "float16"),
+        States: T.Tensor((pairs, heads, d_state, width), "float16"),
+        Behind: T.Tensor((pairs, heads, d_state, width), "float16"),
+        Sums: T.Tensor((pairs, heads, HALVES, 4, PAIR), "float32"),
+        Weights: T.Tensor((pairs, 3, CHUNK, CHUNK), "float32"),
         dB: T.Tensor((length, d_state), "float32"),
         dC: T.Tensor((length, d_state), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(heads // group, chunks, threads=32 * plan.num_warps) as (bx, n):
-            T.annotate_ws_schedule(plan)
-            rows, these = slice(n * chunk, (n + 1) * chunk), slice(bx * group, (bx + 1) * group)
-            b, c = [T.alloc_shared((chunk, d_state), "float16") for _ in "bc"]
-            x, dy = [T.alloc_shared((chunk, width), "float16") for _ in range(2)]
-            state, behind = [T.alloc_shared((d_state, width), "float16") for _ in range(2)]
-            decays = T.alloc_shared((2, chunk), "float32")
-            dx_shared = T.alloc_shared((chunk, width), "float16")
-            weights_shared = T.alloc_shared((chunk, chunk), "float16")
-            # Of all heads of the block: sums of rows, and what the rows' group gives the other.
-            y_dy, given = [T.alloc_shared((group, chunk), "float32") for _ in range(2)]
-            sums = [T.alloc_shared((group, chunk), "float32") for _ in range(3)]
-            of_states = T.alloc_shared((group, part), "float32")
-            whole_shared, last = [T.alloc_shared((group,), "float32") for _ in range(2)]
-            # A column more: the banks of a column's elements differ.
-            of_dt = T.alloc_shared((chunk, group + 1), "float32")
-            # By rows i, then by columns j.
-            scores = [T.alloc_fragment((chunk, chunk), "float16") for _ in "ij"]
-            product = [T.alloc_fragment((chunk, chunk), "float32") for _ in "ij"]
-            d_keys = [T.alloc_fragment((chunk, d_state), "float32") for _ in "cb"]
-            of_heads = T.alloc_fragment((chunk, chunk), "float32")
-            weights = T.alloc_fragment((chunk, chunk), "float16")
-            of_both = T.alloc_fragment((group, part), "float32")
-            whole = T.alloc_fragment((group,), "float32")
-            z = T.alloc_fragment((chunk, width), "float32")
-            tiles = x, dy, state, behind, decays
-            with T.ws_op("load_keys"):
-                T.copy(B[rows, :], b)
-                T.copy(C[rows, :], c)
-            with T.ws_op("begin_rows"):
-                T.clear(of_heads)
-                T.clear(d_keys[0])
-                T.gemm(c, b, product[0], transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(chunk, chunk):
-                    scores[0][i, j] = T.if_then_else(i >= j, product[0][i, j], 0)
-            with T.ws_op("begin_columns"):
-                T.clear(d_keys[1])
-                T.gemm(b, c, product[1], transpose_B=True, clear_accum=True)
-                for j, i in T.Parallel(chunk, chunk):
-                    scores[1][j, i] = T.if_then_else(i >= j, product[1][j, i], 0)
-            for k in T.serial(group, annotations={T.WSID: "heads"}):
-                h = bx * group + k
-                T.copy(Decays[n, h, :, :], decays, annotations={T.WSID: "load_decays"})
-                T.copy(X[rows, h, :], x, annotations={T.WSID: "load_x"})
-                T.copy(dY[rows, h, :], dy, annotations={T.WSID: "load_dy"})
-                T.copy(States[n, h, :, :], state, annotations={T.WSID: "load_state"})
-                T.copy(Behind[n, h, :, :], behind, annotations={T.WSID: "load_behind"})
-                with T.ws_op("of_rows"):
-                    head_by_rows(k, c, tiles, scores[0], of_heads, d_keys[0], y_dy, of_states)
-                with T.ws_op("of_columns"):
-                    head_by_columns(k, b, tiles, scores[1], z, d_keys[1], sums)
-                    last[k] = decays[0, chunk - 1]
-                    T.copy(z, dx_shared)
-                    T.copy(dx_shared, dX[rows, h, :])
-            with T.ws_op("end_rows"):
-                for i, j in T.Parallel(chunk, chunk):
-                    weights[i, j] = T.if_then_else(i >= j, of_heads[i, j], 0)
-                T.copy(weights, weights_shared)
-                T.copy(y_dy, given)
-                T.copy(of_states, of_both)
-                T.reduce_sum(of_both, whole, dim=1)
-                T.copy(whole, whole_shared)
-                T.gemm(weights, b, d_keys[0])
-                T.atomic_add(dC[rows, :], d_keys[0])
-            with T.ws_op("end_columns"):
-                T.gemm(weights_shared, c, d_keys[1], transpose_A=True)
-                T.atomic_add(dB[rows, :], d_keys[1])
-                time_gradients(bx * group, A, given, whole_shared, sums, last, of_dt, dA)
-                T.copy(of_dt[:, :group], d_dt[rows, these])
+        with T.Kernel(HALVES, heads // group, pairs, threads=512) as (half, bx, pair):
+            T.annotate_ws_schedule(schedule())
+            tiles = Tiles(part, width)
+            with T.ws_role("load"):
+                for k in T.serial(group):
+                    load((dY, X, States, Behind, Decays), tiles, pair, half, bx * group + k)
+            place = pair, half, bx * group
+            for which, (name, Keys, Result) in enumerate((("rows", C, dC), ("columns", B, dB))):
+                with T.ws_role(name):
+                    sum_by_states(which, tiles, place, group, Keys, Result, Sums)
+            with T.ws_role("weights"):
+                sum_products(tiles, place, group, Scores, Weights, Sums)
 
     return main
 
 
-def backward(x, dt, a, b, c, d_y, d_last, group=1, chunk=CHUNK, depth=2):
-    """dX, d_dt, dA, dB and dC of dY and of the gradient of the last state."""
-    (length, heads, width), d_state = x.shape, b.shape[1]
-    chunks = -(-length // chunk)
-    sizes = {"chunk": chunk, "d_state": d_state, "width": width}
-    states, behind = (
-        torch.empty(chunks, heads, d_state, width, device=x.device, dtype=x.dtype) for _ in range(2)
+def sum_weights(d_state=128):
+    """What W of pairs of chunks (`weights`) adds to dB and dC."""
+    length, pairs = T.dynamic("length, pairs")
+
+    @T.prim_func
+    def main(
+        B: T.Tensor((length, d_state), "float16"),
+        C: T.Tensor((length, d_state), "float16"),
+        Weights: T.Tensor((pairs, 3, CHUNK, CHUNK), "float32"),
+        dB: T.Tensor((length, d_state), "float32"),
+        dC: T.Tensor((length, d_state), "float32"),
+    ):
+        with T.Kernel(3, pairs, threads=128) as (which, pair):
+            # Rows are of the second chunk but for the first part, columns of the first one but for
+            # the second part.
+            rows = pair * PAIR + T.if_then_else(which > 0, CHUNK, 0)
+            columns = pair * PAIR + T.if_then_else(which == 1, CHUNK, 0)
+            b, c = [T.alloc_shared((CHUNK, d_state), "float16") for _ in "bc"]
+            of_heads = T.alloc_shared((CHUNK, CHUNK), "float16")
+            sums = T.alloc_fragment((CHUNK, d_state), "float32")
+            T.copy(B[columns, 0], b)
+            T.copy(C[rows, 0], c)
+            for i, j in T.Parallel(CHUNK, CHUNK):
+                is_seen = i >= j or which == 2
+                of_heads[i, j] = T.if_then_else(is_seen, Weights[pair, which, i, j], 0)
+            T.gemm(of_heads, b, sums, clear_accum=True)
+            T.atomic_add(dC[rows, 0], sums)
+            T.gemm(of_heads, c, sums, transpose_A=True, clear_accum=True)
+            T.atomic_add(dB[columns, 0], sums)
+
+    return main
+
+
+def time_gradients(heads, group=8):
+    """d_dt, and what is added to dA, of the Sums of `weights`. A block has a pair of chunks of
+    `group` heads."""
+    length, chunks, pairs = T.dynamic("length, chunks, pairs")
+    some = CHUNK // 2
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((heads,), "float32"),
+        Decays: T.Tensor((chunks, heads, 2, CHUNK), "float32"),
+        Sums: T.Tensor((pairs, heads, HALVES, 4, PAIR), "float32"),
+        d_dt: T.Tensor((length, heads), "float32"),
+        dA: T.Tensor((heads,), "float32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        with T.Kernel(T.ceildiv(heads, group), pairs, threads=256) as (bx, pair):
+            first = bx * group
+            d_log, x_z = [T.alloc_shared((group, PAIR), "float32") for _ in range(2)]
+            # A column more: the banks of a column's elements differ.
+            of_dt = T.alloc_shared((PAIR, group + 1), "float32")
+            ends, of_rows = [T.alloc_fragment((group, PAIR), "float32") for _ in range(2)]
+            parts = T.alloc_fragment((group, 16), "float32")
+            whole, of_state, da = [T.alloc_fragment((group,), "float32") for _ in range(3)]
+            for k, i in T.Parallel(group, PAIR):
+                h, second, row = first + k, i // CHUNK, i % CHUNK
+                ends[k, i] = Sums[pair, h, 0, 1, i] + Sums[pair, h, 1, 1, i]
+                # Those of the second chunk by the first one, by rows and by columns.
+                rest = Sums[pair, h, 0, 2, i] + Sums[pair, h, 1, 2, i]
+                by_columns = Sums[pair, h, row // some, 3, CHUNK + row % some]
+                of_both = Sums[pair, h, second, 2, row] + T.if_then_else(second > 0, rest, 0)
+                y_dy = Sums[pair, h, 0, 0, i] + Sums[pair, h, 1, 0, i] + of_both
+                of_x = Sums[pair, h, second, 3, row] + T.if_then_else(second > 0, 0, by_columns)
+                x_z[k, i] = ends[k, i] + of_x
+                d_log[k, i] = y_dy - x_z[k, i]
+            # <G, S'>.
+            for k, n in T.Parallel(group, 16):
+                place = COLUMNS + n
+                parts[k, n] = (
+                    Sums[pair, first + k, 0, 3, place] + Sums[pair, first + k, 1, 3, place]
+                )
+            T.reduce_sum(parts, whole, dim=1)
+            T.reduce_sum(ends, of_state, dim=1)
+            for k in T.Parallel(group):
+                last = [Decays[2 * pair + n, first + k, 0, CHUNK - 1] for n in range(2)]
+                of_state[k] += T.exp2(last[0] + last[1]) * whole[k]
+            T.cumsum(d_log, dim=1, reverse=True)
+            for k, i in T.Parallel(group, PAIR):
+                h, n, row = first + k, 2 * pair + i // CHUNK, i % CHUNK
+                d_log[k, i] += of_state[k]
+                step = T.exp2(Decays[n, h, 0, row] - Decays[n, h, 1, row])
+                # A chunk that is not there takes no time.
+                of_rows[k, i] = T.if_then_else(n < chunks, step, 0) * d_log[k, i]
+                x_z[k, i] *= T.exp2(Decays[n, h, 1, row] - Decays[n, h, 0, row])
+            T.reduce_sum(of_rows, da, dim=1)
+            T.atomic_add(dA[first : first + group], da)
+            for i, k in T.Parallel(PAIR, group):
+                of_dt[i, k] = x_z[k, i] + A[first + k] * d_log[k, i]
+            T.copy(of_dt[:, :group], d_dt[pair * PAIR, first])
+
+    return main
+
+
+def kernels_of(heads, blocks, group, d_state=128, width=WIDTH, **options):
+    """All kernels, in their order; `blocks` of them go back through the chunks, and a block of the
+    last ones has `group` heads. `options` are those of tilelang.compile."""
+    programs = (
+        chunk_decays(heads),
+        chunk_scores(CHUNK, d_state, reverse=True),
+        chunk_scores(PAIR, d_state),
+        chunk_states(heads, d_state, width),
+        reverse_scan(heads, blocks, d_state, width),
+        weights(heads, group, d_state, width),
+        sum_weights(d_state),
+        time_gradients(heads),
     )
-    decays = torch.empty(chunks, heads, 2, chunk, device=x.device)
-    tilelang.compile(chunk_decays(heads, chunk))(dt, a, decays)
-    in_front = tilelang.compile(chunk_states(heads, False, **sizes))
-    in_front(x, decays, b, torch.zeros_like(d_last), states)
-    tilelang.compile(chunk_states(heads, True, **sizes))(d_y, decays, c, d_last, behind)
-    d_x, d_dt = torch.empty_like(x), torch.empty_like(dt)
-    d_a, d_b, d_c = (torch.zeros_like(t, dtype=torch.float32) for t in (a, b, c))
-    results = d_x, d_dt, d_a, d_b, d_c
-    kernel = tilelang.compile(gradients(heads, group, depth=depth, **sizes), target=HOPPER)
-    kernel(x, a, b, c, d_y, decays, states, behind, *results)
+    return [tilelang.compile(program, **{"target": HOPPER, **options}) for program in programs]
+
+
+def room_of(x, c, blocks, empty=torch.empty):
+    """What kernels pass on: decays, scores, states, sums of heads, and counts, which are zero."""
+    (length, heads, width), d_state = x.shape, c.shape[1]
+    chunks, pairs = -(-length // CHUNK), -(-length // PAIR)
+
+    def like(*shape, dtype=torch.float32):
+        return empty(*shape, device=x.device, dtype=dtype)
+
+    return (
+        like(chunks, heads, 2, CHUNK),
+        *(like(length, size, dtype=x.dtype) for size in (CHUNK, PAIR)),
+        *(like(pairs, heads, d_state, width, dtype=x.dtype) for _ in range(2)),
+        like(heads, d_state, width),
+        like(pairs, heads, HALVES, 4, PAIR),
+        like(pairs, 3, CHUNK, CHUNK),
+        torch.zeros(blocks + 1, roles.HEADS, device=x.device, dtype=torch.int32),
+    )
+
+
+def run(kernels, tensors, d_y, d_last, room, results):
+    """The gradients by `kernels_of` and `room_of`, to results: dX, d_dt, dA, dB and dC."""
+    (x, dt, a, b, c), (d_x, d_dt, *sums) = tensors, results
+    decays, back, scores, states, behind, first, of_rows, of_heads, counts = room
+    for t in (*sums, of_heads):
+        t.zero_()
+    kernels[0](dt, a, decays)
+    kernels[1](c, b, back)
+    kernels[2](b, c, scores)
+    kernels[3](x, decays, b, states)
+    kernels[4](d_y, dt, a, c, b, back, d_last, behind, d_x, first, counts)
+    kernels[5](x, b, c, d_y, decays, scores, states, behind, of_rows, of_heads, *sums[1:])
+    kernels[6](b, c, of_heads, *sums[1:])
+    kernels[7](a, decays, of_rows, d_dt, sums[0])
     return results
+
+
+def backward(x, dt, a, b, c, d_y, d_last, group=1, blocks=None):
+    """dX, d_dt, dA, dB and dC of dY and of the gradient of the last state."""
+    (_, heads, width), d_state = x.shape, b.shape[1]
+    blocks = min(roles.processors() if blocks is None else blocks, -(-heads // roles.HEADS))
+    results = [torch.empty_like(t) for t in (x, dt)]
+    results += [torch.empty_like(t, dtype=torch.float32) for t in (a, b, c)]
+    kernels = kernels_of(heads, blocks, group, d_state, width)
+    return run(kernels, (x, dt, a, b, c), d_y, d_last, room_of(x, c, blocks), results)
 
 
 def relative_errors(length, heads, d_state, device="cpu", **options):
@@ -367,7 +607,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--length", type=int, default=4096 if gpu else 140)
     parser.add_argument("--heads", type=int, default=16 if gpu else 2)
-    parser.add_argument("--state", type=int, default=128 if gpu else STATE)
+    parser.add_argument("--state", type=int, default=128 if gpu else 64)
     arguments = parser.parse_args()
     errors = relative_errors(
         *(arguments.length, arguments.heads, arguments.state, "cuda" if gpu else "cpu"),

@@ -18,6 +18,8 @@ HEADS = 3
 GROUPS = tuple(f"head{g}" for g in range(HEADS))
 # Versions of tiles. Scores are read early in a step, so that the next ones come in time.
 DEPTHS = {"c": 2, "b": 2, "scores": 1, **dict.fromkeys(GROUPS, 2)}
+# Of a head's decays: what a chunk leaves of the state in front of it.
+WHOLE = 2, CHUNK - 1
 ROWS = T.GemmWarpPolicy.FullRow
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
@@ -88,7 +90,7 @@ def sum_up(steps, sums):
 
 
 @T.macro
-def load(tensors, tiles, own, first, n):
+def load(tensors, tiles, own, first, n, sum_up=sum_up):
     """Ask for what the heads from `first` on take of chunk n, in the order in which they do."""
     (X, dt, A, B, C, Scores), (steps, sums) = tensors, own
     rows = slice(n * CHUNK, (n + 1) * CHUNK)
@@ -109,9 +111,10 @@ def load(tensors, tiles, own, first, n):
 
 
 @T.macro
-def step(g, tiles, own, fragments, target):
+def step(g, tiles, own, fragments, target, whole):
     """A chunk of a head, as `scan_rows` in chunk_scan.py. Both products that the state is in begin
-    first, and the weights are made beside them."""
+    first, and the weights are made beside them. `whole` is the place of what the state is
+    multiplied by in the head's decays."""
     (scaled, y_shared, state_shared), (state, y, weights) = own, fragments
     x, decays = tiles.x[g], tiles.decays[g]
     d_state, width = state.shape
@@ -121,7 +124,7 @@ def step(g, tiles, own, fragments, target):
     for i, p in T.Parallel(CHUNK, width):
         scaled[i, p] = x[mine, i, p] * decays[mine, 3, i]
     for s, p in T.Parallel(d_state, width):
-        state[s, p] *= decays[mine, 2, CHUNK - 1]
+        state[s, p] *= decays[(mine, *whole)]
     in_b = T.consumer_wait("b")
     T.wgmma_gemm(tiles.b[in_b, :, :], scaled, state, transpose_A=True, policy=ROWS)
     in_scores = T.consumer_wait("scores")
@@ -167,6 +170,18 @@ def take_over(counts, block, g):
     T.sync_warp()
 
 
+def share_of(block, blocks, groups, chunks):
+    """A block's share of the chunks of all groups of heads: the first one, the one behind the last,
+    chunks of a sequence; and the number of its parts."""
+    # At least a sequence: a state is handed over once at most.
+    size = T.max(T.ceildiv(groups * chunks, blocks), chunks)
+    first = block * size
+    end = T.min(first + size, groups * chunks)
+    # A sequence that goes on in the next block comes first, one that another block has begun comes
+    # last.
+    return (first, end, chunks), T.max(T.ceildiv(end, chunks) - first // chunks, 0)
+
+
 def part_of(share, k):
     """Of the k-th part of a block's share: its group of heads, the first chunk, and the one behind
     the last."""
@@ -177,8 +192,21 @@ def part_of(share, k):
 
 
 @T.macro
-def scan(g, share, parts, block, tiles, Y, Last, Counts):
-    """What a group does: a head of each group of heads in the block's share."""
+def begin(state, h, Last):
+    """The state in front of a sequence."""
+    T.clear(state)
+
+
+@T.macro
+def target(Y, state_shared, h, n, chunks):
+    """Where rows of y of chunk n go."""
+    return Y[n * CHUNK : (n + 1) * CHUNK, h, :]
+
+
+@T.macro
+def scan(g, share, parts, block, tiles, Y, Last, Counts, begin=begin, target=target, whole=WHOLE):
+    """What a group does: a head of each group of heads in the block's share. By `begin` a head's
+    state begins, and `target` says where its chunks' rows go."""
     heads, d_state, width = Last.shape
     scaled, y_shared = [T.alloc_shared((CHUNK, width), "float16") for _ in "xy"]
     state_shared = T.alloc_shared((d_state, width), "float16")
@@ -188,19 +216,31 @@ def scan(g, share, parts, block, tiles, Y, Last, Counts):
     for k in T.serial(parts):
         group, first, end = part_of(share, k)
         h = group * HEADS + g
-        T.clear(state)
+        begin(state, h, Last)
         if first > 0 and h < heads:
             take_over(Counts, block, g)
             T.copy(Last[h, :, :], state)
         T.copy(state, state_shared)
         for n in T.serial(first, end):
-            target = Y[n * CHUNK : (n + 1) * CHUNK, h, :]
-            step(g, tiles, (scaled, y_shared, state_shared), (state, y, weights), target)
+            place = target(Y, state_shared, h, n, share[2])
+            own, fragments = (scaled, y_shared, state_shared), (state, y, weights)
+            step(g, tiles, own, fragments, place, whole)
         if h < heads:
             T.copy(state, Last[h, :, :])
             if end < share[2]:
                 hand_over(Counts, block + 1, g)
     T.tma_store_wait(0)
+
+
+def check_sizes(heads, blocks, d_state, width):
+    """Raise ValueError for what the scan by roles does not take."""
+    if d_state not in (64, 128) or width != 64:
+        raise ValueError(
+            f"found states of {d_state} by {width}, wanted 64 or 128 by 64; chunk_scan.forward "
+            "takes others"
+        )
+    if heads < 1 or blocks < 1:
+        raise ValueError(f"found {heads} heads and {blocks} blocks, wanted at least one of each")
 
 
 def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
@@ -209,13 +249,7 @@ def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
     launch and behind it. An empty sequence leaves `Last` as it is. A block waits
     for nothing but the block in front of it, and not before it has done what the block behind it
     waits for."""
-    if d_state not in (64, 128) or width != 64:
-        raise ValueError(
-            f"found states of {d_state} by {width}, wanted 64 or 128 by 64; chunk_scan.forward "
-            "takes others"
-        )
-    if heads < 1 or blocks < 1:
-        raise ValueError(f"found {heads} heads and {blocks} blocks, wanted at least one of each")
+    check_sizes(heads, blocks, d_state, width)
     length = T.dynamic("length")
     groups = -(-heads // HEADS)
     blocks = min(blocks, groups)
@@ -240,14 +274,7 @@ def chunk_scan_by_roles(heads, blocks, d_state=128, width=64):
             T.pdl_sync()
             T.annotate_ws_schedule(schedule())
             tiles = Tiles(d_state, width)
-            # At least a sequence: a state is handed over once at most.
-            size = T.max(T.ceildiv(groups * chunks, blocks), chunks)
-            begin = block * size
-            end = T.min(begin + size, groups * chunks)
-            # A sequence that goes on in the next block comes first, one that another block has
-            # begun comes last.
-            parts = T.max(T.ceildiv(end, chunks) - begin // chunks, 0)
-            share = begin, end, chunks
+            share, parts = share_of(block, blocks, groups, chunks)
             with T.ws_role("load"):
                 steps, sums = T.alloc_local((3,), "float32"), T.alloc_local((4, 2), "float32")
                 tensors, own = (X, dt, A, B, C, Scores), (steps, sums)

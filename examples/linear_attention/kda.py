@@ -66,10 +66,61 @@ def sum_from_the_middle(gates, total):
             )
 
 
-def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, gradients=False):
+@T.macro
+def parts_of_chunk(h, n, tensors, results):
+    """What `chunk_parts` has of chunk n of head h; without a Q, what `parts_for_gradients` has."""
+    (Q, K, Gate, Beta), (Tiles, Inverse, Decay, BetaRows) = tensors, results
+    _, _, _, chunk, d_key = Tiles.shape
+    q = T.alloc_shared((chunk, d_key), "bfloat16")
+    k = T.alloc_shared((chunk, d_key), "bfloat16")
+    k_column = T.alloc_shared((chunk, d_key), "bfloat16")
+    beta = T.alloc_shared((chunk,), "float32")
+    log_decay = T.alloc_shared((chunk, d_key), "float32")
+    blocks = T.alloc_shared((chunk, BLOCK), "float32")
+    inverse, numbers = [T.alloc_shared((chunk, chunk), "float16") for _ in range(2)]
+    inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
+    system = T.alloc_fragment((chunk, chunk), "float32")
+    total = T.alloc_fragment((2, d_key), "float32")
+    columns = T.alloc_fragment((chunk, d_key), "bfloat16")
+    rows = slice(n * chunk, (n + 1) * chunk)
+    # Rows behind the end are zero: they decay nothing.
+    T.async_copy(Gate[rows, h, :], log_decay)
+    T.async_copy(K[rows, h, :], k)
+    if Q is not None:
+        T.async_copy(Q[rows, h, :], q)
+    T.copy(Beta[rows, h], beta)
+    for i in T.Parallel(chunk):
+        beta[i] = off_zero(beta[i])
+    T.ptx_wait_group(0)
+    sum_from_the_middle(log_decay, total)
+    for i, d in T.Parallel(chunk, d_key):
+        decay = T.exp(log_decay[i, d])
+        columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
+        if Q is None:
+            q[i, d] = narrow(decay)
+        else:
+            q[i, d] = q[i, d] * decay
+        k[i, d] = -k[i, d] * decay
+    # Where the decays have been, which makes room for one more block.
+    T.copy(columns, k_column)
+    T.gemm(k, k_column, system, transpose_B=True, clear_accum=True)
+    T.copy(q, Tiles[0, n, h, :, :])
+    T.copy(k, Tiles[1, n, h, :, :])
+    T.copy(k_column, Tiles[2, n, h, :, :])
+    for side, d in T.Parallel(2, d_key):
+        Decay[n, h, side, d] = T.exp(total[side, d])
+    T.copy(beta, BetaRows[n, h, :])
+    for i, j in T.Parallel(chunk, chunk):
+        system[i, j] = T.if_then_else(i > j, -beta[i] * system[i, j], 0)
+    invert(system, blocks, numbers, inverse)
+    for i, j in T.Parallel(chunk, chunk):
+        inverse_cast[i, j] = inverse[i, j] * beta[j]
+    T.copy(inverse_cast, Inverse[n, h, :, :])
+
+
+def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256):
     """q E, -k E and k / E; (1 + system)^-1 diag(beta), the two decays of the states and, chunk by
-    chunk, beta. For `gradients`, which have q themselves, it reads no Q, and there is E instead of
-    q E, as `narrow` makes it. A block has a chunk of a head.
+    chunk, beta. A block has a chunk of a head.
 
     Gates are natural logarithms of decays, at most 0. In each channel, those of the first half of a
     chunk's rows and those of the second half each have to sum up to more than -80, where gradients
@@ -92,51 +143,30 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256, gradients=False):
         with T.Kernel(heads, chunks, threads=threads) as (h, n):
             # A block's loads, products and stores wait for each other: others run meanwhile.
             T.annotate_min_blocks_per_sm(3)
-            q = T.alloc_shared((chunk, d_key), "bfloat16")
-            k = T.alloc_shared((chunk, d_key), "bfloat16")
-            k_column = T.alloc_shared((chunk, d_key), "bfloat16")
-            beta = T.alloc_shared((chunk,), "float32")
-            log_decay = T.alloc_shared((chunk, d_key), "float32")
-            blocks = T.alloc_shared((chunk, BLOCK), "float32")
-            inverse, numbers = [T.alloc_shared((chunk, chunk), "float16") for _ in range(2)]
-            inverse_cast = T.alloc_shared((chunk, chunk), "bfloat16")
-            system = T.alloc_fragment((chunk, chunk), "float32")
-            total = T.alloc_fragment((2, d_key), "float32")
-            columns = T.alloc_fragment((chunk, d_key), "bfloat16")
-            rows = slice(n * chunk, (n + 1) * chunk)
-            # Rows behind the end are zero: they decay nothing.
-            T.async_copy(Gate[rows, h, :], log_decay)
-            T.async_copy(K[rows, h, :], k)
-            if not gradients:
-                T.async_copy(Q[rows, h, :], q)
-            T.copy(Beta[rows, h], beta)
-            for i in T.Parallel(chunk):
-                beta[i] = off_zero(beta[i])
-            T.ptx_wait_group(0)
-            sum_from_the_middle(log_decay, total)
-            for i, d in T.Parallel(chunk, d_key):
-                decay = T.exp(log_decay[i, d])
-                columns[i, d] = k[i, d] * T.exp(-log_decay[i, d])
-                if gradients:
-                    q[i, d] = narrow(decay)
-                else:
-                    q[i, d] = q[i, d] * decay
-                k[i, d] = -k[i, d] * decay
-            # Where the decays have been, which makes room for one more block.
-            T.copy(columns, k_column)
-            T.gemm(k, k_column, system, transpose_B=True, clear_accum=True)
-            T.copy(q, Tiles[0, n, h, :, :])
-            T.copy(k, Tiles[1, n, h, :, :])
-            T.copy(k_column, Tiles[2, n, h, :, :])
-            for side, d in T.Parallel(2, d_key):
-                Decay[n, h, side, d] = T.exp(total[side, d])
-            T.copy(beta, BetaRows[n, h, :])
-            for i, j in T.Parallel(chunk, chunk):
-                system[i, j] = T.if_then_else(i > j, -beta[i] * system[i, j], 0)
-            invert(system, blocks, numbers, inverse)
-            for i, j in T.Parallel(chunk, chunk):
-                inverse_cast[i, j] = inverse[i, j] * beta[j]
-            T.copy(inverse_cast, Inverse[n, h, :, :])
+            parts_of_chunk(h, n, (Q, K, Gate, Beta), (Tiles, Inverse, Decay, BetaRows))
+
+    return main
+
+
+def parts_for_gradients(heads, chunk=CHUNK, d_key=KEY, threads=256):
+    """As `chunk_parts`, for gradients, which have q themselves: E, as `narrow` makes it, instead of
+    q E."""
+    length, chunks = T.dynamic("length, chunks")
+
+    @T.prim_func
+    def main(
+        K: T.Tensor((length, heads, d_key), "bfloat16"),
+        Gate: T.Tensor((length, heads, d_key), "float32"),
+        Beta: T.Tensor((length, heads), "float32"),
+        Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
+        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
+        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
+    ):
+        T.annotate_pass_configs(FAST_MATH)
+        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+            T.annotate_min_blocks_per_sm(3)
+            parts_of_chunk(h, n, (None, K, Gate, Beta), (Tiles, Inverse, Decay, BetaRows))
 
     return main
 

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, sharing, walk
 from delta_rule_backward import check, store, store_chunk
-from kda import GatesOfChannels, chunk_parts, decay_rows, load_chunk, parts_of, widen
+from kda import GatesOfChannels, decay_rows, load_chunk, parts_for_gradients, parts_of, widen
 
 import tilelang
 import tilelang.language as T
@@ -279,7 +279,7 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
 def kernels_of(heads, chunk=CHUNK, key=KEY, value=VALUE, **options):
     """The three kernels; `options` are those of tilelang.compile."""
     programs = (
-        chunk_parts(heads, chunk, key, gradients=True),
+        parts_for_gradients(heads, chunk, key),
         states(heads, chunk, key, value, columns=min(value, 64)),
         gradients(heads, chunk, key, value),
     )
@@ -295,7 +295,7 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     key, value = k.shape[2], v.shape[2]
     tiles, *parts = parts_of(k, chunk)
     state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))
-    kernels[0](q, k, gate, beta, tiles, *parts)
+    kernels[0](k, gate, beta, tiles, *parts)
     kernels[1](v, tiles, *parts[:2], state, updates)
     return backward_of((q, k, v, gate, beta), d_out, (tiles[0], *parts, state, updates), kernels[2])
 

@@ -15,21 +15,10 @@ def example(monkeypatch):
     return importlib.import_module("chunk_scan_backward")
 
 
-def test_chunks_and_heads_of_a_block(device, example):
-    # Two blocks of heads add to dB and dC, and each has more heads than tiles. Of three chunks the
-    # last one has rows behind the end.
-    errors = example.relative_errors(2 * example.CHUNK + 11, 6, 32, device=device, group=3)
-    for name, error in zip(("x", "dt", "A", "B", "C"), errors, strict=True):
-        assert error < 3e-3, f"d{name}"
-
-
-def test_gradients_of_decays_that_are_nearly_zero(device, example):
-    # exp(l[i]) underflows within a chunk, and exp(l[i] - l[j]) with j > i overflows.
-    torch.manual_seed(0)
-    x, dt, a, b, c = example.inputs(example.CHUNK + 3, 2, device=device)
-    tensors = x, dt, 40 * (a - 1), b, c
-    d_y = torch.randn_like(x)
-    d_last = torch.randn(2, example.STATE, example.WIDTH, device=device)
+def assert_right(example, tensors):
+    """A block has both heads of these tensors."""
+    d_y = torch.randn_like(tensors[0])
+    d_last = torch.randn(2, 64, example.WIDTH, device=d_y.device)
     found = example.backward(*tensors, d_y, d_last, group=2)
     leaves = [t.double().requires_grad_() for t in tensors]
     results = example.reference(*leaves)
@@ -37,3 +26,36 @@ def test_gradients_of_decays_that_are_nearly_zero(device, example):
     for name, ours, exact in zip(("x", "dt", "A", "B", "C"), found, wanted, strict=True):
         error = (ours.double() - exact).norm() / exact.norm()
         assert error < 3e-3, f"d{name}"
+
+
+def test_chunks_and_heads_of_a_block(device, example):
+    # Two blocks of heads add to dB and dC, and each has more heads than tiles. Of three chunks the
+    # last one has rows behind the end.
+    errors = example.relative_errors(2 * example.CHUNK + 11, 6, 64, device=device, group=3)
+    for name, error in zip(("x", "dt", "A", "B", "C"), errors, strict=True):
+        assert error < 3e-3, f"d{name}"
+
+
+def test_gradients_of_decays_that_are_nearly_zero(device, example):
+    # exp(l[i]) underflows within a chunk, and exp(l[i] - l[j]) with j > i overflows.
+    torch.manual_seed(0)
+    x, dt, a, b, c = example.inputs(example.CHUNK + 3, 2, 64, device=device)
+    assert_right(example, (x, dt, 40 * (a - 1), b, c))
+
+
+def test_time_steps_of_zero(device, example):
+    # Their gradients are not zero, though these rows add nothing to the states.
+    torch.manual_seed(0)
+    x, dt, a, b, c = example.inputs(70, 2, 64, device=device)
+    dt[3:66:3] = 0
+    assert_right(example, (x, dt, a, b, c))
+
+
+def test_heads_that_groups_do_not_divide(example):
+    with pytest.raises(ValueError, match="found 6 heads, wanted a multiple of group, 4"):
+        example.weights(6, 4)
+
+
+def test_other_sizes_are_refused(example):
+    with pytest.raises(ValueError, match="found states of 32 by 64, wanted 64 or 128 by 64"):
+        example.reverse_scan(2, 1, 32)
