@@ -111,7 +111,7 @@ def chunk_scan_backward() -> Program:
             compiled(own.chunk_scores, own.PAIR, d_state),
             compiled(own.chunk_states, heads),
             compiled(own.reverse_scan, heads, blocks),
-            compiled(own.weights, heads, 80),
+            compiled(own.weights, heads, 160),
             compiled(own.sum_weights),
             compiled(own.time_gradients, heads),
         ],
