@@ -109,7 +109,7 @@ def filled(before, behind):
 @pytest.mark.parametrize(
     ("before", "behind", "turned", "barrier"),
     [
-        (True, None, True, "tl::sync_threads_partial(tl::add(3, instance), 128);"),
+        (True, None, True, "tl::sync_threads_partial(3 + instance, 128);"),
         (False, "threads of the first group", False, "__syncthreads();"),
         (False, "the second group", True, "tl::sync_threads_partial(3, 128);"),
     ],
@@ -194,7 +194,7 @@ def test_barriers_of_other_ranges_leave_room():
     assert torch.equal(c, a.flip(1))
     source = kernel.get_kernel_source()
     # 3 and 4 are those of the first two groups.
-    assert "tl::sync_threads_partial(tl::add(3, instance), 128)" in source
+    assert "tl::sync_threads_partial(3 + instance, 128)" in source
     assert "tl::sync_threads_partial(5, 128)" in source
 
 
