@@ -109,7 +109,7 @@ def filled(before, behind):
 @pytest.mark.parametrize(
     ("before", "behind", "turned", "barrier"),
     [
-        (True, None, True, "tl::sync_threads_partial(3 + instance, 128);"),
+        (True, None, True, "tl::sync_threads_partial(tl::add(3, instance), 128);"),
         (False, "threads of the first group", False, "__syncthreads();"),
         (False, "the second group", True, "tl::sync_threads_partial(3, 128);"),
     ],
