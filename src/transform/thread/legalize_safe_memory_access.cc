@@ -11,7 +11,8 @@
  * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Calls
  * that several threads make together, such as shuffles, stay in front of the guards: in a guarded
  * statement, and in the index of a guarded load, they are names of values bound in front of the
- * statement. Off with `tl.disable_safe_memory_legalize`.
+ * statement; in the condition of a `while`, in front of a break in its body. Off with
+ * `tl.disable_safe_memory_legalize`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -127,6 +128,23 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
 
   Stmt Mutate_(const IfThenElseNode* op) override {
     return BesideJointCalls(op, [&] { return AnalyzingMutator::Mutate_(op); });
+  }
+
+  // Such calls in a condition are made anew in each iteration.
+  Stmt Mutate_(const WhileNode* op) override {
+    const bool around = std::exchange(guards_joint_call_, false);
+    const Stmt legal = AnalyzingMutator::Mutate_(op);
+    if (!std::exchange(guards_joint_call_, around)) return legal;
+    JointCallBinder binder(op->span);
+    const Expr condition = binder.Mutate(op->condition);
+    if (binder.binds.empty()) return legal;
+    const Expr leave = CallOp("tirx.break_loop", {});
+    binder.binds.push_back(MakeIf(NotOf(condition), MakeEvaluate(leave, op->span), op->span));
+    binder.binds.push_back(op->body);
+    auto loop = make_object<WhileNode>(*op);
+    loop->condition = MakeInt(kBool, 1);
+    loop->body = MakeSeq(binder.binds);
+    return AnalyzingMutator::Mutate_(loop.get());
   }
 
   Stmt Mutate_(const BindNode* op) override {

@@ -215,6 +215,21 @@ def test_condition_with_a_shuffled_index(device):
     assert run_of_64(store_where, 64, A, device) == wanted
 
 
+def test_condition_of_a_while_with_a_shuffled_index(device):
+    """Half of the lanes look at elements that do not exist, and take part in the next shuffle."""
+
+    @TL.macro
+    def count(A, B, tx):
+        i = TL.alloc_var("int32", init=0)
+        while TL.any_sync(A[TL.shfl_xor(tx % 32 - 8 + i, 16)] > 8) and i < 9:
+            i += 1
+            if i != 3:
+                B[tx] += i
+
+    A = torch.arange(1, 17, dtype=torch.int32, device=device)
+    assert run_of_64(count, 64, A, device) == [sum(range(10)) - 3 - 1] * 64
+
+
 @pytest.mark.parametrize(
     ("lanes", "operand", "load"),
     [
