@@ -225,8 +225,8 @@ def test_shuffled_indices_under_conditions_of_the_program(device, n):
     ):
         with TL.Kernel(1, threads=32):
             tx = TL.get_thread_binding()
-            B[0, tx] = A[TL.shfl_xor(tx * 2, 1)] if n > 1 else A[TL.shfl_xor(tx + 20, 2)]
-            if n == 0 or (n == first and A[TL.shfl_xor(tx * 2, 4)] > 50):
+            B[0, tx] = A[TL.shfl_xor(tx * 2, 16)] if n > 1 else A[TL.shfl_xor(tx + 20, 16)]
+            if n == 0 or (n == first and A[TL.shfl_xor(tx * 2, 16)] > 50):
                 B[1, tx] = 1
 
     A = torch.arange(40, 80, dtype=torch.int32, device=device)
@@ -238,8 +238,8 @@ def test_shuffled_indices_under_conditions_of_the_program(device, n):
 
     lanes = range(32)
     assert B.tolist() == [
-        [at(2 * (x ^ 1)) if n > 1 else at((x ^ 2) + 20) for x in lanes],
-        [int(n == 0 or (n == 1 and at(2 * (x ^ 4)) > 50)) for x in lanes],
+        [at(2 * (x ^ 16)) if n > 1 else at((x ^ 16) + 20) for x in lanes],
+        [int(n == 0 or (n == 1 and at(2 * (x ^ 16)) > 50)) for x in lanes],
     ]
 
 
