@@ -154,6 +154,9 @@ class CfgBuilder {
     } else if (s.as<SeqStmtNode>()) {
       node->kind = CfgNode::Kind::kSequence;
       node->body = Sequence(s);
+    } else if (const auto* op = s.as<ForNode>(); op && IsOverGroups(op)) {
+      analyzer_->BindLoop(op);
+      OfThreads(op->body, node.get());
     } else if (const auto* op = s.as<ForNode>(); op && op->kind != ForKind::kParallel) {
       analyzer_->BindLoop(op);
       Loop(op->body, uniformity_.IsUniform(op), {op->min, op->extent}, node.get());
@@ -178,18 +181,28 @@ class CfgBuilder {
   bool BuildAttr(const AttrStmtNode* op, CfgNode* node) {
     if (op->attr_key == kAsyncCopy || op->attr_key == kStoreWait) return false;
     if (op->attr_key == kThreadExtent) analyzer_->BindThread(op);
-    const bool is_range = op->attr_key == kThreadRange;
-    node->kind = is_range ? CfgNode::Kind::kRange : CfgNode::Kind::kSequence;
-    const bool outside = together_;
-    if (is_range) {
-      node->effects = EffectsOfStmt(node->stmt, views_);
-      NoteMemory(node->effects, node);
-      together_ = true;
+    const auto* loop = op->body.as<ForNode>();
+    if (op->attr_key == kThreadRange && !(loop && IsOverGroups(loop))) {
+      OfThreads(op->body, node);
+      return true;
     }
+    node->kind = CfgNode::Kind::kSequence;
     node->body = Sequence(op->body);
-    together_ = outside;
     return true;
   }
+
+  void OfThreads(const Stmt& body, CfgNode* node) {
+    node->kind = CfgNode::Kind::kRange;
+    node->effects = EffectsOfStmt(node->stmt, views_);
+    NoteMemory(node->effects, node);
+    const bool outside = together_;
+    together_ = true;
+    node->body = Sequence(body);
+    together_ = outside;
+  }
+
+  /*! A loop over warp groups, each of which runs the body once: a range of threads. */
+  static bool IsOverGroups(const ForNode* op) { return op->annotations.count(kInstances) != 0; }
 
   void Loop(const Stmt& body, bool uniform, const std::vector<Expr>& head, CfgNode* node) {
     const CfgEffects whole = EffectsOfStmt(node->stmt, views_);

@@ -45,9 +45,16 @@ class OrderHooks:
                 if has_effect(value):
                     self.tracer.evaluate_pending()
                     if i + 1 < len(operands):
-                        value = self.tracer.evaluated(value)
+                        value = self._now(value, is_place(value))
                 (places if is_place(value) else values)[i] = value
         return [places.get(i, values.get(i)) for i in range(len(operands))]
+
+    def _now(self, value: Any, is_place: bool) -> Any:
+        """Return an operand that has been evaluated; of a place, such as ``A[T.shfl_xor(i, 1)]``,
+        the indices are."""
+        if not is_place:
+            return self.tracer.evaluated(value)
+        return tirx.BufferLoad(value.source, [self.tracer.evaluated(i) for i in value.indices])
 
     def members(self, stars: Sequence[bool], *operands: Callable[[], Any]) -> list[Any]:
         """Return the same of operands of which those with a star are sequences of several."""

@@ -95,12 +95,23 @@ def _number_beside(what: str, number: Any, other: ir.Expr) -> Any:
         )
     if name == "float64":
         return tirx.const(float(number), "float64")
-    if "float" in name or not isinstance(number, int) or -(2**31) <= number < 2**31:
+    if "float" in name or not isinstance(number, int):
         return number
+    if -(2**31) <= number < 2**31:
+        # TVM takes a number beside `&` for one of the other operand's type, also if it is none.
+        return number if _holds(name, number) else tirx.const(number, "int32")
     # TVM would take the low 32 bits for an operand of `|`, and would widen uint32 to int64, so that
     # hashes such as `(x * 0x9E3779B1) >> 13` would not wrap.
     holds = name in ("int64", "uint64") or (name == "uint32" and 0 <= number < 2**32)
     return tirx.const(number, name if holds else "int64")
+
+
+def _holds(dtype: str, number: int) -> bool:
+    """Whether an integer type, or bool, has a number of int32 that may stand beside it."""
+    if not dtype.startswith(("int", "uint")):
+        return True
+    digits = data_type(dtype).bits - dtype.startswith("int")
+    return (0 if dtype.startswith("uint") else -(2**digits)) <= number < 2**digits
 
 
 def _text(limit: float) -> str:

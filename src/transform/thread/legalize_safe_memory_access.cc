@@ -11,7 +11,8 @@
  * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Calls
  * that several threads make together, such as shuffles, stay in front of the guards: in a guarded
  * statement, and in the index of a guarded load, they are names of values bound in front of the
- * statement. Off with `tl.disable_safe_memory_legalize`.
+ * statement; in the condition of a `while`, in front of a break in its body. Off with
+ * `tl.disable_safe_memory_legalize`.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -37,6 +38,10 @@ bool IsJoint(const CallNode* call) {
   return effects && effects->meets != ThreadScope::kThread;
 }
 
+bool HasJointCall(const Expr& e) { return HasNode<CallNode>(e, IsJoint); }
+
+/*! Gives joint calls names, whose values are bound in front: under the conditions that the
+ * expression has for them, which are those of the program, and not under guards. */
 class JointCallBinder : public StmtExprMutator {
  public:
   explicit JointCallBinder(const Span& span) : span_(span) {}
@@ -52,37 +57,57 @@ class JointCallBinder : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) override {
     const Expr e = MutateOperands(op);
-    if (!IsJoint(op)) return e;
-    const Var value = MakeVar("value", e->dtype());
-    binds.push_back(MakeBind(value, e, span_));
-    return value;
+    return IsJoint(op) ? NameOf(e, ZeroOf(e->dtype())) : e;
   }
-  Expr Mutate_(const AndNode* op) override { return First<And>(op); }
-  Expr Mutate_(const OrNode* op) override { return First<Or>(op); }
+  Expr Mutate_(const AndNode* op) override {
+    auto n = make_object<AndNode>(*op);
+    n->a = Mutate(op->a);
+    if (!HasJointCall(op->b)) return And(n);
+    n->a = NameOf(n->a, MakeInt(kBool, 0));
+    n->b = MutateWhere(n->a, op->b);
+    return And(n);
+  }
+  Expr Mutate_(const OrNode* op) override {
+    auto n = make_object<OrNode>(*op);
+    n->a = Mutate(op->a);
+    if (!HasJointCall(op->b)) return Or(n);
+    n->a = NameOf(n->a, MakeInt(kBool, 1));
+    n->b = MutateWhere(NotOf(n->a), op->b);
+    return Or(n);
+  }
 
  private:
   Expr MutateOperands(const CallNode* op) {
     if (!IsIfThenElse(op)) return Default<Expr>(op);
     auto n = make_object<CallNode>(*op);
     n->args.Set(0, Mutate(op->args[0]));
+    if (!HasJointCall(op->args[1]) && !HasJointCall(op->args[2])) return Call(n);
+    const Expr is_first = NameOf(n->args[0], MakeInt(kBool, 0));
+    const Expr is_second = where_.defined() ? where_ && NotOf(is_first) : NotOf(is_first);
+    n->args = {is_first, MutateWhere(is_first, op->args[1]), MutateWhere(is_second, op->args[2])};
     return Call(n);
   }
-  template <typename Ref, typename Node>
-  Expr First(const Node* op) {
-    auto n = make_object<Node>(*op);
-    n->a = Mutate(op->a);
-    return Ref(n);
+  Expr MutateWhere(const Expr& condition, const Expr& e) {
+    const Expr around = std::exchange(where_, condition);
+    const Expr result = Mutate(e);
+    where_ = around;
+    return result;
+  }
+  Expr NameOf(const Expr& e, const Expr& elsewhere) {
+    const Var value = MakeVar("value", e->dtype());
+    binds.push_back(
+        MakeBind(value, where_.defined() ? IfThenElseOf(where_, e, elsewhere) : e, span_));
+    return value;
   }
 
   Span span_;
+  /*! Where the expression is evaluated; undefined for everywhere. */
+  Expr where_;
 };
 
-bool HasJointCall(const Expr& e) { return HasNode<CallNode>(e, IsJoint); }
-
 /*! The statement (a store, `Bind`, `Evaluate` or `IfThenElse`) behind `Bind`s of the joint calls in
- * its expressions, operands first; of an `IfThenElse` in its condition. Calls that are evaluated
- * under a condition of the expression stay, and so does one that is all of an `Evaluate` or `Bind`.
- */
+ * its expressions, operands first; of an `IfThenElse` in its condition. One that is all of an
+ * `Evaluate` or `Bind` stays. */
 Stmt WithJointCallsInFront(const Stmt& s) {
   JointCallBinder binder(s->span);
   Stmt behind = s;
@@ -127,6 +152,23 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
 
   Stmt Mutate_(const IfThenElseNode* op) override {
     return BesideJointCalls(op, [&] { return AnalyzingMutator::Mutate_(op); });
+  }
+
+  // Such calls in a condition are made anew in each iteration.
+  Stmt Mutate_(const WhileNode* op) override {
+    const bool around = std::exchange(guards_joint_call_, false);
+    const Stmt legal = AnalyzingMutator::Mutate_(op);
+    if (!std::exchange(guards_joint_call_, around)) return legal;
+    JointCallBinder binder(op->span);
+    const Expr condition = binder.Mutate(op->condition);
+    if (binder.binds.empty()) return legal;
+    const Expr leave = CallOp("tirx.break_loop", {});
+    binder.binds.push_back(MakeIf(NotOf(condition), MakeEvaluate(leave, op->span), op->span));
+    binder.binds.push_back(op->body);
+    auto loop = make_object<WhileNode>(*op);
+    loop->condition = MakeInt(kBool, 1);
+    loop->body = MakeSeq(binder.binds);
+    return AnalyzingMutator::Mutate_(loop.get());
   }
 
   Stmt Mutate_(const BindNode* op) override {

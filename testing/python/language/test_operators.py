@@ -4,6 +4,7 @@ operands that do not have them."""
 import builtins
 import itertools
 import math
+import operator
 import re
 
 import numpy as np
@@ -274,3 +275,25 @@ def test_numbers_beside_uint32_do_not_widen_it(device):
         [m % 0x9E3779B5 for m in mixed],
         [int(v < 0x9E3779B1) for v in values],
     ]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_bits_of_numbers_that_a_narrow_type_does_not_hold(dtype, device):
+    """As sums do, `&` widens: x & 255 of an int8 is its bits."""
+    numbers = [255, 40000, 70000, 2**31 - 1]
+
+    @T.prim_func
+    def main(X: T.Tensor((4,), dtype), B: T.Tensor((3, len(numbers), 4), "int32")):
+        with T.Kernel(1, threads=4):
+            x = X[T.get_thread_binding()]
+            for k, number in enumerate(numbers):
+                B[0, k, T.get_thread_binding()] = x & number
+                B[1, k, T.get_thread_binding()] = number | x
+                B[2, k, T.get_thread_binding()] = x ^ number
+
+    x = torch.tensor([0, 5, 77, 127 if "u" in dtype else -128]).to(getattr(torch, dtype)).to(device)
+    found = tilelang.compile(main, out_idx=-1)(x).cpu()
+    for bits, operation in zip(
+        found.tolist(), [operator.and_, operator.or_, operator.xor], strict=True
+    ):
+        assert bits == [[operation(v, number) for v in x.tolist()] for number in numbers]

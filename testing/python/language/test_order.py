@@ -107,6 +107,12 @@ def test_a_place_stays_a_place(traced, define):
     assert "[A[n:n + 4, 0:8], S[0:4, 0:8]]" in text
 
 
+def test_a_place_whose_index_is_shuffled_stays_a_place(traced):
+    text = traced("T.atomic_add(A[T.shfl_xor(n, 1), 0], B[0, 0])")
+    assert text.startswith("value: T.let[T.int32] = T.tl.shfl_xor_sync(")
+    assert "A[value, 0]" in text
+
+
 @pytest.mark.parametrize(
     ("statement", "what"),
     [

@@ -163,6 +163,27 @@ def test_groups_run_one_body(groups):
     assert (one, several) == (1, len(groups))
 
 
+def test_each_group_waits_for_its_own_stores():
+    """The range stands for several groups in a loop that is none of iterations: the wait for a TMA
+    store is in it, at its end, and none stands at its begin."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 32, 64), "float32"), C: T.Tensor((2, 32, 64), "float32")):
+        with T.Kernel(1, threads=384):
+            S = T.alloc_shared((2, 32, 64), "float32")
+            with T.ws(1, 2, each=True) as s:
+                T.copy(A[s, :, :], S[s, :, :])
+                T.copy(S[s, :, :], C[s, :, :])
+
+    kernel = tilelang.compile(main, target=TARGET)
+    a, c = torch.randn(2, 32, 64), torch.zeros(2, 32, 64)
+    kernel(a, c)
+    assert torch.equal(c, a)
+    source = kernel.get_kernel_source()
+    assert "tl::tma_store<" in source
+    assert source.count("tl::tma_store_wait<0, true>();") == 1
+
+
 def test_each_group_has_barriers_of_its_own():
     source = tilelang.compile(turns((1, 2), 4, True), target=TARGET).get_kernel_source()
     ids = re.findall(r"tl::sync_threads_partial\((.*?), 128\)", source)

@@ -215,6 +215,49 @@ def test_condition_with_a_shuffled_index(device):
     assert run_of_64(store_where, 64, A, device) == wanted
 
 
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_shuffled_indices_under_conditions_of_the_program(device, n):
+    """What decides is the same in all lanes; guards of the loads are not."""
+
+    @TL.prim_func
+    def main(
+        A: TL.Tensor((40,), "int32"), B: TL.Tensor((2, 32), "int32"), n: TL.int32, first: TL.int32
+    ):
+        with TL.Kernel(1, threads=32):
+            tx = TL.get_thread_binding()
+            B[0, tx] = A[TL.shfl_xor(tx * 2, 16)] if n > 1 else A[TL.shfl_xor(tx + 20, 16)]
+            if n == 0 or (n == first and A[TL.shfl_xor(tx * 2, 16)] > 50):
+                B[1, tx] = 1
+
+    A = torch.arange(40, 80, dtype=torch.int32, device=device)
+    B = torch.zeros(2, 32, dtype=torch.int32, device=device)
+    tilelang.compile(main)(A, B, n, 1)
+
+    def at(i):
+        return 40 + i if i < 40 else 0
+
+    lanes = range(32)
+    assert B.tolist() == [
+        [at(2 * (x ^ 16)) if n > 1 else at((x ^ 16) + 20) for x in lanes],
+        [int(n == 0 or (n == 1 and at(2 * (x ^ 16)) > 50)) for x in lanes],
+    ]
+
+
+def test_condition_of_a_while_with_a_shuffled_index(device):
+    """Half of the lanes look at elements that do not exist, and take part in the next shuffle."""
+
+    @TL.macro
+    def count(A, B, tx):
+        i = TL.alloc_var("int32", init=0)
+        while TL.any_sync(A[TL.shfl_xor(tx % 32 - 8 + i, 16)] > 8) and i < 9:
+            i += 1
+            if i != 3:
+                B[tx] += i
+
+    A = torch.arange(1, 17, dtype=torch.int32, device=device)
+    assert run_of_64(count, 64, A, device) == [sum(range(10)) - 3 - 1] * 64
+
+
 @pytest.mark.parametrize(
     ("lanes", "operand", "load"),
     [
