@@ -9,8 +9,8 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
-#include "../analysis/effects.h"
 #include "../tvm/error.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
 #include "intrinsics.h"
@@ -42,12 +42,16 @@ class StartNames {
 
   TileRegion Of(TileRegion region) {
     region.ranges = region.ranges.Map([this](const Range& range) {
-      return IsPureInteger(range->min) ? range : MakeRange(NameOf(range->min), range->extent);
+      return IsRead(range->min) ? MakeRange(NameOf(range->min), range->extent) : range;
     });
     return region;
   }
 
  private:
+  static bool IsRead(const Expr& start) {
+    const auto any = [](const auto*) { return true; };
+    return HasNode<TensorLoadNode>(start, any) || HasNode<CallNode>(start, any);
+  }
   Expr NameOf(const Expr& start) {
     for (const auto& [value, name] : names_) {
       if (ffi::StructuralEqual()(value, start)) return name;

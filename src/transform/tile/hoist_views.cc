@@ -56,11 +56,17 @@ class Hoister : public StmtExprMutator {
   }
 
  private:
-  /*! The declarations of views that the block names. One by another one that it does not name is
-   * of that one's buffer. */
+  /*! The declarations of views that the block, or an annotation of it, names. One by another one
+   * that it does not name is of that one's buffer. */
   static std::vector<Stmt> UsedIn(const SBlock& block, const std::vector<Stmt>& declarations) {
     std::unordered_set<const Object*> named;
     ForEachIn<VarNode>(block, [&](const VarNode* v) { named.insert(v); });
+    for (const char* key : {"layout_map", "tensor_layout_map", "safe_value_map"}) {
+      if (!block->annotations.count(key)) continue;
+      for (const auto& [buffer, value] : block->annotations.at(key).cast<Map<Var, Any>>()) {
+        named.insert(buffer.get());
+      }
+    }
     std::unordered_map<const Object*, Var> behind_unnamed;
     std::vector<Stmt> used;
     for (const Stmt& s : declarations) {

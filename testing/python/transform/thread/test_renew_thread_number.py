@@ -18,6 +18,9 @@ def test_roles_that_give_registers_back(registers, more, multiplies):
         with T.Kernel(1, threads=512):
             a = T.alloc_shared((64, 64), T.float16)
             c = T.alloc_fragment((64, 64), T.float32)
+            if more:  # what group 2 takes
+                with T.ws(0, 1):
+                    T.set_max_nreg(96, False)
             with T.ws(2):
                 T.set_max_nreg(registers, more)
                 for n in T.serial(3):
