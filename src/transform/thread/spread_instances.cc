@@ -15,7 +15,6 @@
  * Refuses nothing. That the groups' tiles are apart is the program's affair, as between other
  * ranges.
  */
-#include "../../analysis/effects.h"
 #include "../../analysis/thread_set.h"
 #include "../../layout/int_program.h"
 #include "../../op/intrinsics.h"
@@ -27,6 +26,7 @@
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "../instances.h"
+#include "thread_names.h"
 
 namespace tl {
 namespace {
@@ -70,15 +70,14 @@ class Spreader : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 
   Stmt Mutate_(const BindNode* op) final {
-    const Expr value = OfLane(OfThread(op->value));
-    if (Uses(value, thread_) && IsPureInteger(value)) named_.emplace_back(op->var, value);
+    named_.Note(op->var, OfLane(named_.InNumbers(op->value)), thread_);
     return Default<Stmt>(op);
   }
 
   Stmt Mutate_(const IfThenElseNode* op) final {
     const bool spreads =
         HasNode<ForNode>(op->then_case, [](const ForNode* loop) { return IsInstances(loop); });
-    const Expr condition = OfThread(op->condition);
+    const Expr condition = named_.InNumbers(op->condition);
     if (!spreads || !Uses(condition, thread_)) return Default<Stmt>(op);
     const ForNode* loop = nullptr;
     ForEachIn<ForNode>(op->then_case, [&](const ForNode* l) {
@@ -94,13 +93,6 @@ class Spreader : public StmtExprMutator {
   }
 
  private:
-  /*! An expression in threads' numbers, not in names of them. */
-  Expr OfThread(const Expr& e) const {
-    Substituter names;
-    for (const auto& [name, value] : named_) names.map[name.get()] = value;
-    return names.Mutate(e);
-  }
-
   /*! Arithmetic of the thread's number alone. */
   bool IsOfThread(const Expr& e) const {
     const std::vector<Var> vars = VarsOf(e);
@@ -161,8 +153,7 @@ class Spreader : public StmtExprMutator {
   const Var thread_;
   const int64_t threads_;
   const int64_t warp_threads_;
-  /*! Names outside of the branches of integers that depend on the thread's number. */
-  std::vector<std::pair<Var, Expr>> named_;
+  ThreadNames named_;
 };
 
 PrimFunc SpreadInstances(PrimFunc f) {

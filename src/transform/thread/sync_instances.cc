@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -11,6 +10,7 @@
 #include "../../tvm/functor.h"
 #include "../instances.h"
 #include "../rename.h"
+#include "thread_names.h"
 
 namespace tl {
 namespace {
@@ -58,8 +58,7 @@ class Spreader : public StmtExprMutator {
   }
 
   Stmt Mutate_(const BindNode* op) final {
-    const Expr value = OfThread(op->value);
-    if (Uses(value, thread_) && IsPureInteger(value)) named_.emplace_back(op->var, value);
+    named_.Note(op->var, named_.InNumbers(op->value), thread_);
     return Default<Stmt>(op);
   }
 
@@ -84,12 +83,6 @@ class Spreader : public StmtExprMutator {
   }
 
  private:
-  Expr OfThread(const Expr& e) const {
-    Substituter names;
-    for (const auto& [name, value] : named_) names.map[name.get()] = value;
-    return names.Mutate(e);
-  }
-
   Stmt Instance(const IfThenElseNode* op, const ForNode* loop, int64_t i) const {
     const auto* range = op->then_case.as<AttrStmtNode>();
     const Expr number = MakeInt(loop->loop_var->dtype(), i);
@@ -122,8 +115,7 @@ class Spreader : public StmtExprMutator {
 
   const bool has_named_barriers_;
   Var thread_{nullptr};
-  /*! Names outside of the branches of what the thread's number makes. */
-  std::vector<std::pair<Var, Expr>> named_;
+  ThreadNames named_;
 };
 
 class Collapser : public StmtExprMutator {
