@@ -1,5 +1,6 @@
 #include "annotation.h"
 
+#include "../tvm/attrs.h"
 #include "../tvm/registry.h"
 #include "swizzle.h"
 
@@ -64,6 +65,17 @@ void EraseTensorLayouts(Annotations* annotations) {
   annotations->erase(kTensorLayoutLines);
   annotations->erase(kTensorLayoutPlaces);
   annotations->erase(kTensorBoxes);
+}
+
+std::vector<Var> AnnotatedBuffers(const Annotations& annotations) {
+  std::vector<Var> buffers;
+  for (const char* key : {kLayoutMap, kTensorLayoutMap, kSafeValues}) {
+    if (!annotations.count(key)) continue;
+    for (const auto& [buffer, value] : annotations.at(key).cast<Map<Var, Any>>()) {
+      buffers.push_back(buffer);
+    }
+  }
+  return buffers;
 }
 
 void SetLoopLayout(Annotations* annotations, const Fragment& layout) {

@@ -31,6 +31,10 @@ std::vector<std::pair<Var, TensorLayout>> GetTensorLayouts(const Annotations& an
 void SetTensorBoxes(Annotations* annotations, const Map<Var, Array<Expr>>& boxes);
 void EraseTensorLayouts(Annotations* annotations);
 
+/*! The buffers of which annotations of a block say something: a layout, or the value of what lies
+ * outside of them. */
+std::vector<Var> AnnotatedBuffers(const Annotations& annotations);
+
 void SetLoopLayout(Annotations* annotations, const Fragment& layout);
 /*! The loop's layout, undefined if it has none. */
 Fragment GetLoopLayout(const Annotations& annotations);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../../layout/annotation.h"
 #include "../../op/views.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
@@ -61,12 +62,7 @@ class Hoister : public StmtExprMutator {
   static std::vector<Stmt> UsedIn(const SBlock& block, const std::vector<Stmt>& declarations) {
     std::unordered_set<const Object*> named;
     ForEachIn<VarNode>(block, [&](const VarNode* v) { named.insert(v); });
-    for (const char* key : {"layout_map", "tensor_layout_map", "safe_value_map"}) {
-      if (!block->annotations.count(key)) continue;
-      for (const auto& [buffer, value] : block->annotations.at(key).cast<Map<Var, Any>>()) {
-        named.insert(buffer.get());
-      }
-    }
+    for (const Var& buffer : AnnotatedBuffers(block->annotations)) named.insert(buffer.get());
     std::unordered_map<const Object*, Var> behind_unnamed;
     std::vector<Stmt> used;
     for (const Stmt& s : declarations) {

@@ -13,6 +13,7 @@
  * along the last dimension that are no multiples of four elements, and operands of
  * T.gemm_blockscaled whose last dimension is not K.
  */
+#include "../../layout/annotation.h"
 #include "../../op/call_attrs.h"
 #include "../../op/gemm.h"
 #include "../../op/views.h"
@@ -53,13 +54,10 @@ class Float6Packer : public Substituter {
   Stmt Mutate_(const SBlockNode* op) final {
     Array<Var> allocs;
     for (const Var& b : op->alloc_buffers) allocs.push_back(HasFloat6(b) ? Packed(b) : b);
-    for (const char* key : {"layout_map", "tensor_layout_map", "safe_value_map"}) {
-      if (!op->annotations.count(key)) continue;
-      for (const auto& [buffer, value] : op->annotations.at(key).cast<Map<Var, Any>>()) {
-        if (!HasFloat6(buffer)) continue;
-        Refuse("a layout or a safe value of " + std::string(buffer->name), buffer,
-               "wanted none: its layout is that of its bytes, and what lies outside reads as 0");
-      }
+    for (const Var& buffer : AnnotatedBuffers(op->annotations)) {
+      if (!HasFloat6(buffer)) continue;
+      Refuse("a layout or a safe value of " + std::string(buffer->name), buffer,
+             "wanted none: its layout is that of its bytes, and what lies outside reads as 0");
     }
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     block.CopyOnWrite()->alloc_buffers = allocs;
