@@ -154,7 +154,8 @@ class CfgBuilder {
     } else if (s.as<SeqStmtNode>()) {
       node->kind = CfgNode::Kind::kSequence;
       node->body = Sequence(s);
-    } else if (const auto* op = s.as<ForNode>(); op && IsOverGroups(op)) {
+    } else if (const auto* op = s.as<ForNode>(); op && IsInstances(op)) {
+      // A range of threads, without a way back.
       analyzer_->BindLoop(op);
       OfThreads(op->body, node.get());
     } else if (const auto* op = s.as<ForNode>(); op && op->kind != ForKind::kParallel) {
@@ -182,7 +183,7 @@ class CfgBuilder {
     if (op->attr_key == kAsyncCopy || op->attr_key == kStoreWait) return false;
     if (op->attr_key == kThreadExtent) analyzer_->BindThread(op);
     const auto* loop = op->body.as<ForNode>();
-    if (op->attr_key == kThreadRange && !(loop && IsOverGroups(loop))) {
+    if (op->attr_key == kThreadRange && !(loop && IsInstances(loop))) {
       OfThreads(op->body, node);
       return true;
     }
@@ -200,9 +201,6 @@ class CfgBuilder {
     node->body = Sequence(body);
     together_ = outside;
   }
-
-  /*! A loop over warp groups, each of which runs the body once: a range of threads. */
-  static bool IsOverGroups(const ForNode* op) { return op->annotations.count(kInstances) != 0; }
 
   void Loop(const Stmt& body, bool uniform, const std::vector<Expr>& head, CfgNode* node) {
     const CfgEffects whole = EffectsOfStmt(node->stmt, views_);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "../tvm/attrs.h"
 #include "../tvm/build.h"
 
 namespace tl {
@@ -24,6 +25,9 @@ std::vector<ThreadRange> ThreadRangesOf(const AttrStmtNode* op);
  * (T.ws, warp specialisation). Else the range is what a condition on the thread's number leaves of
  * the block, and stands in the program's order. */
 bool IsApart(const AttrStmtNode* op);
+
+/*! Whether a loop is over warp groups, each of which runs the body once (T.ws(.., each=True)). */
+inline bool IsInstances(const ForNode* loop) { return loop->annotations.count(kInstances) != 0; }
 
 /*! A set of warps of a block. */
 class WarpSet {

@@ -6,8 +6,6 @@
 
 namespace tl {
 
-inline bool IsInstances(const ForNode* op) { return op->annotations.count(kInstances) != 0; }
-
 /*! The loop over warp groups of the branch that the first one takes; nullptr for other branches. */
 inline const ForNode* InstancesOf(const IfThenElseNode* branch) {
   const auto* range = branch->then_case.as<AttrStmtNode>();
