@@ -30,21 +30,22 @@
 namespace tl {
 namespace {
 
-/*! A call that several threads make together: a shuffle, a vote, a reduction of a warp. A guard
+/*! A convergent call (LLVM): a shuffle, a vote, a reduction of a warp, which several threads make
+ * together. A guard
  * around it keeps some of these threads from it, and what is known behind the guard does not hold
  * in the others. */
-bool IsJoint(const CallNode* call) {
+bool IsConvergent(const CallNode* call) {
   const IntrinsicEffects* effects = EffectsOf(call);
   return effects && effects->meets != ThreadScope::kThread;
 }
 
-bool HasJointCall(const Expr& e) { return HasNode<CallNode>(e, IsJoint); }
+bool HasConvergentCall(const Expr& e) { return HasNode<CallNode>(e, IsConvergent); }
 
-/*! Gives joint calls names, whose values are bound in front: under the conditions that the
+/*! Gives convergent calls names, whose values are bound in front: under the conditions that the
  * expression has for them, which are those of the program, and not under guards. */
-class JointCallBinder : public StmtExprMutator {
+class ConvergentCallBinder : public StmtExprMutator {
  public:
-  explicit JointCallBinder(const Span& span) : span_(span) {}
+  explicit ConvergentCallBinder(const Span& span) : span_(span) {}
   std::vector<Stmt> binds;
 
   /*! `e`, which stays a call if it is one. */
@@ -57,12 +58,12 @@ class JointCallBinder : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) override {
     const Expr e = MutateOperands(op);
-    return IsJoint(op) ? NameOf(e, ZeroOf(e->dtype())) : e;
+    return IsConvergent(op) ? NameOf(e, ZeroOf(e->dtype())) : e;
   }
   Expr Mutate_(const AndNode* op) override {
     auto n = make_object<AndNode>(*op);
     n->a = Mutate(op->a);
-    if (!HasJointCall(op->b)) return And(n);
+    if (!HasConvergentCall(op->b)) return And(n);
     n->a = NameOf(n->a, MakeInt(kBool, 0));
     n->b = MutateWhere(n->a, op->b);
     return And(n);
@@ -70,7 +71,7 @@ class JointCallBinder : public StmtExprMutator {
   Expr Mutate_(const OrNode* op) override {
     auto n = make_object<OrNode>(*op);
     n->a = Mutate(op->a);
-    if (!HasJointCall(op->b)) return Or(n);
+    if (!HasConvergentCall(op->b)) return Or(n);
     n->a = NameOf(n->a, MakeInt(kBool, 1));
     n->b = MutateWhere(NotOf(n->a), op->b);
     return Or(n);
@@ -81,7 +82,7 @@ class JointCallBinder : public StmtExprMutator {
     if (!IsIfThenElse(op)) return Default<Expr>(op);
     auto n = make_object<CallNode>(*op);
     n->args.Set(0, Mutate(op->args[0]));
-    if (!HasJointCall(op->args[1]) && !HasJointCall(op->args[2])) return Call(n);
+    if (!HasConvergentCall(op->args[1]) && !HasConvergentCall(op->args[2])) return Call(n);
     const Expr is_first = NameOf(n->args[0], MakeInt(kBool, 0));
     const Expr is_second = where_.defined() ? where_ && NotOf(is_first) : NotOf(is_first);
     n->args = {is_first, MutateWhere(is_first, op->args[1]), MutateWhere(is_second, op->args[2])};
@@ -105,11 +106,11 @@ class JointCallBinder : public StmtExprMutator {
   Expr where_;
 };
 
-/*! The statement (a store, `Bind`, `Evaluate` or `IfThenElse`) behind `Bind`s of the joint calls in
- * its expressions, operands first; of an `IfThenElse` in its condition. One that is all of an
- * `Evaluate` or `Bind` stays. */
-Stmt WithJointCallsInFront(const Stmt& s) {
-  JointCallBinder binder(s->span);
+/*! The statement (a store, `Bind`, `Evaluate` or `IfThenElse`) behind `Bind`s of the convergent
+ * calls in its expressions, operands first; of an `IfThenElse` in its condition. One that is all of
+ * an `Evaluate` or `Bind` stays. */
+Stmt WithConvergentCallsInFront(const Stmt& s) {
+  ConvergentCallBinder binder(s->span);
   Stmt behind = s;
   if (const auto* op = s.as<BufferStoreNode>()) {
     auto n = make_object<BufferStoreNode>(*op);
@@ -151,15 +152,15 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   }
 
   Stmt Mutate_(const IfThenElseNode* op) override {
-    return BesideJointCalls(op, [&] { return AnalyzingMutator::Mutate_(op); });
+    return BesideConvergentCalls(op, [&] { return AnalyzingMutator::Mutate_(op); });
   }
 
   // Such calls in a condition are made anew in each iteration.
   Stmt Mutate_(const WhileNode* op) override {
-    const bool around = std::exchange(guards_joint_call_, false);
+    const bool around = std::exchange(guards_convergent_call_, false);
     const Stmt legal = AnalyzingMutator::Mutate_(op);
-    if (!std::exchange(guards_joint_call_, around)) return legal;
-    JointCallBinder binder(op->span);
+    if (!std::exchange(guards_convergent_call_, around)) return legal;
+    ConvergentCallBinder binder(op->span);
     const Expr condition = binder.Mutate(op->condition);
     if (binder.binds.empty()) return legal;
     const Expr leave = CallOp("tirx.break_loop", {});
@@ -172,15 +173,15 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   }
 
   Stmt Mutate_(const BindNode* op) override {
-    return BesideJointCalls(op, [&] { return Bound(op); });
+    return BesideConvergentCalls(op, [&] { return Bound(op); });
   }
 
   Stmt Mutate_(const EvaluateNode* op) override {
-    return BesideJointCalls(op, [&] { return Evaluated(op); });
+    return BesideConvergentCalls(op, [&] { return Evaluated(op); });
   }
 
   Stmt Mutate_(const BufferStoreNode* op) override {
-    return BesideJointCalls(op, [&] { return Stored(op); });
+    return BesideConvergentCalls(op, [&] { return Stored(op); });
   }
 
   Expr Mutate_(const TensorLoadNode* op) override {
@@ -189,7 +190,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     const TensorLoad load(n);
     const Expr bounds = UnprovedBounds(load->source.as_or_throw<Var>(), load->indices, op->span);
     if (!bounds.defined()) return load;
-    for (const Expr& index : load->indices) guards_joint_call_ |= HasJointCall(index);
+    for (const Expr& index : load->indices) guards_convergent_call_ |= HasConvergentCall(index);
     return IfThenElseOf(bounds, load, SafeValue(load->source.get(), load->dtype()));
   }
 
@@ -210,7 +211,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     if (!pointee) {
       const Expr bounds = ElementBounds(op, op->span);
       if (!bounds.defined()) return AnalyzingMutator::Mutate_(op);
-      guards_joint_call_ |= HasJointCall(GetRef<Expr>(op));
+      guards_convergent_call_ |= HasConvergentCall(GetRef<Expr>(op));
       Expr call;
       WithFacts(bounds, [&] { call = MutateCall(op); });
       return IfThenElseOf(bounds, call, OutOfBounds(op));
@@ -237,7 +238,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     const auto* call = op->value.as<CallNode>();
     const Expr bounds = call ? ElementBounds(call, op->span) : Expr();
     if (!bounds.defined()) return Default<Stmt>(op);
-    for (const Expr& arg : call->args) guards_joint_call_ |= HasJointCall(arg);
+    for (const Expr& arg : call->args) guards_convergent_call_ |= HasConvergentCall(arg);
     auto evaluate = make_object<EvaluateNode>(*op);
     WithFacts(bounds, [&] { evaluate->value = MutateCall(call); });
     return MakeIf(bounds, Evaluate(evaluate), op->span);
@@ -249,18 +250,18 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     const Expr bounds = UnprovedBounds(op->buffer, store->indices, op->span);
     store->value = bounds.defined() ? MutateUnder(bounds, op->value) : Mutate(op->value);
     if (!bounds.defined()) return BufferStore(store);
-    guards_joint_call_ |= HasJointCall(op->value) || HasJointCall(bounds);
+    guards_convergent_call_ |= HasConvergentCall(op->value) || HasConvergentCall(bounds);
     return MakeIf(bounds, BufferStore(store), op->span);
   }
 
-  /*! What `legalize` makes of a statement, and if it puts a guard around a joint call, what it
+  /*! What `legalize` makes of a statement, and if it puts a guard around a convergent call, what it
    * makes of the statement with such calls in front. */
   template <typename Node, typename Legalize>
-  Stmt BesideJointCalls(const Node* op, Legalize legalize) {
-    const bool around = std::exchange(guards_joint_call_, false);
+  Stmt BesideConvergentCalls(const Node* op, Legalize legalize) {
+    const bool around = std::exchange(guards_convergent_call_, false);
     const Stmt legal = legalize();
-    if (!std::exchange(guards_joint_call_, around)) return legal;
-    const Stmt s = GetRef<Stmt>(op), apart = WithJointCallsInFront(s);
+    if (!std::exchange(guards_convergent_call_, around)) return legal;
+    const Stmt s = GetRef<Stmt>(op), apart = WithConvergentCallsInFront(s);
     return apart.same_as(s) ? legal : Mutate(apart);
   }
 
@@ -336,7 +337,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     bounds->push_back(bound);
   }
 
-  bool guards_joint_call_ = false;
+  bool guards_convergent_call_ = false;
   std::unordered_map<const Object*, Expr> safe_values_;
   Substituter names_;
 };
