@@ -20,7 +20,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Mapping, Set
-from functools import cache
+from functools import cache, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,11 @@ def _arithmetic(name: str, of_tvm: Any, swapped: bool) -> Any:
     return operation
 
 
-def _power(self: Any, other: Any) -> Any:
-    return binary("Pow", self, other) if innermost_tracer() is not None else NotImplemented
-
-
-def _power_of(self: Any, other: Any) -> Any:
-    return binary("Pow", other, self) if innermost_tracer() is not None else NotImplemented
+def _power(self: Any, other: Any, swapped: bool = False) -> Any:
+    # TVM has none.
+    if innermost_tracer() is None:
+        return NotImplemented
+    return binary("Pow", *((other, self) if swapped else (self, other)))
 
 
 def _hash(self: Any) -> int:
@@ -172,7 +171,7 @@ for _name, _method in _OPERATORS.items():
 _hash_of_object = ExprWithOp.__hash__
 ExprWithOp.__hash__ = _hash
 ExprWithOp.__pow__ = _power
-ExprWithOp.__rpow__ = _power_of
+ExprWithOp.__rpow__ = partialmethod(_power, swapped=True)
 for _class in (overloads.EqualOp, overloads.NotEqualOp):
     _class.__init__ = _with_place(_class.__init__)
 overloads.EqualOp.__bool__ = _equal
