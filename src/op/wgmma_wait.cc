@@ -34,7 +34,7 @@ class WgmmaWait : public TileOperator {
   std::vector<Var> accumulators_;
 };
 
-OperatorRegistration wait(kWgmmaWait, "tl.wgmma_wait", MakeOperator<WgmmaWait>);
+OperatorRegistration wgmma_wait_registration(kWgmmaWait, "tl.wgmma_wait", MakeOperator<WgmmaWait>);
 
 }  // namespace
 
