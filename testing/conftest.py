@@ -100,7 +100,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if not config.getoption("--long"):
         # Most of the tests' time is the building of kernels that run for milliseconds.
-        os.environ.setdefault("TILELANG_EMULATE_OPTIMIZATION", "g")
+        os.environ.setdefault("TILELANG_EMULATE_OPTIMIZATION", "0")
     forms = config.getoption("--forms") and os.path.abspath(config.getoption("--forms"))
     if forms:
         from tilelang.testing.forms import watch

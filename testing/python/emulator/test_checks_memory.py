@@ -81,7 +81,7 @@ BOUNDS = {
         "buffer": "s + 64",
     },
     "a vector wider than the rest": {
-        "body": S + "auto h = tl::shared<float, 6>(buf_dyn_shmem + 256);\ns[tx] = h[tx % 6] = 1;\n"
+        "body": S + "auto h = tl::shared<float, 6>(buf_dyn_shmem + 256);\nh[tx % 6] = s[tx] = 1;\n"
         "__syncthreads();\nx[tx] = tl::load<float, 2>(h + tx % 2 * 4).data[0];  // now",
         "old": "tl::load<float, 2>",
         "new": "tl::load<float, 4>",
