@@ -224,7 +224,7 @@ class Collector : public StmtExprVisitor {
   std::vector<Var> order_;
 };
 
-Registration registration([] {
+Registration size_facts_registration([] {
   RegisterFunction("analysis.SizeFacts", [](const PrimFunc& f) { return Collector(f).Get(); });
 });
 

@@ -40,7 +40,7 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
   return source + body;
 }
 
-Registration registration([] { RegisterFunction("codegen.EmitCuda", EmitCuda); });
+Registration emit_cuda_registration([] { RegisterFunction("codegen.EmitCuda", EmitCuda); });
 
 }  // namespace
 }  // namespace tl

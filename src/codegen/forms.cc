@@ -270,7 +270,7 @@ Array<String> FormsOf(const Array<PrimFunc>& kernels) {
   return lines;
 }
 
-Registration registration([] { RegisterFunction("codegen.FormsOf", FormsOf); });
+Registration forms_registration([] { RegisterFunction("codegen.FormsOf", FormsOf); });
 
 }  // namespace
 }  // namespace tl

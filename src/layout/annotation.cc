@@ -90,7 +90,7 @@ Fragment GetLoopLayout(const Annotations& annotations) {
 
 namespace {
 
-Registration registration([] {
+Registration annotation_registration([] {
   RegisterFunction("LayoutMapAnnotations", [](Map<Var, Layout> layouts) {
     Map<Var, Layout> known;
     for (const auto& [buffer, layout] : layouts) {

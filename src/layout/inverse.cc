@@ -59,7 +59,7 @@ Tables MakeTables(const Fragment& f, const std::vector<size_t>& order) {
 }
 
 /*! Reads the digits of dimension d along its axis through the origin; false where no radix fits. */
-bool ReadDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
+bool ReadFragmentDigits(const Tables& t, size_t d, std::vector<Digit>* digits) {
   int64_t axis = 1;
   for (size_t k = d + 1; k < t.shape.size(); ++k) axis *= t.shape[k];
   auto at = [&](const int64_t* table, int64_t x) { return table[x * axis] - table[0]; };
@@ -152,7 +152,7 @@ bool SolveOutput(std::vector<Digit> digits, bool thread, const Expr& output, int
 std::optional<std::vector<Digit>> DigitsOfTables(const Tables& t) {
   std::vector<Digit> digits;
   for (size_t d = 0; d < t.shape.size(); ++d) {
-    if (!ReadDigits(t, d, &digits)) return std::nullopt;
+    if (!ReadFragmentDigits(t, d, &digits)) return std::nullopt;
   }
   if (!ExplainTable(t, digits)) return std::nullopt;
   return digits;

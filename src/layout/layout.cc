@@ -44,6 +44,9 @@ int64_t Product(const std::vector<int64_t>& values) {
 }
 
 std::vector<Var> ToVector(const Array<Var>& vars) { return {vars.begin(), vars.end()}; }
+std::vector<int64_t> ToVector(const Array<int64_t>& values) {
+  return {values.begin(), values.end()};
+}
 
 std::vector<int64_t> LayoutNode::Shape() const {
   std::vector<int64_t> out;
@@ -322,7 +325,7 @@ Fragment ReplicateFragment(const Fragment& base, int64_t n) {
 
 namespace {
 
-Registration registration([] {
+Registration layout_registration([] {
   namespace refl = ffi::reflection;
   refl::ObjectDef<LayoutNode>()
       .def_ro("vars", &LayoutNode::vars, refl::AttachFieldFlag::SEqHashDefPattern())

@@ -171,6 +171,7 @@ Fragment TransposeFragment(const Fragment& base);
 Layout PlaceOf(const Fragment& f);
 
 std::vector<Var> ToVector(const Array<Var>& vars);
+std::vector<int64_t> ToVector(const Array<int64_t>& values);
 int64_t Product(const std::vector<int64_t>& values);
 /*!
  * The layout from places back to elements: its input shape is the output shape of `layout`. nullopt

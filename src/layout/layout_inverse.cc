@@ -132,7 +132,7 @@ std::optional<Layout> InvertLayout(const Layout& layout, std::string* reason) {
 
 namespace {
 
-Registration registration([] {
+Registration layout_inverse_registration([] {
   RegisterFunction("LayoutInverse", [](Layout l) {
     if (const auto* f = l.as<FragmentNode>()) l = PlaceOf(GetRef<Fragment>(f));
     std::string reason;

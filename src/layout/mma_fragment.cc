@@ -120,7 +120,7 @@ Fragment MakeOperand(const std::string& operand, const Array<int64_t>& tile,
       {rows, cols, along, warps[is_a ? 1 : 0], is_a}, transposed);
 }
 
-Registration registration([] {
+Registration mma_fragment_registration([] {
   RegisterFunction("MakeGemmFragment8x8", MakeGemmFragment8x8);
   RegisterFunction("MakeGemmFragmentC", [](int64_t m, int64_t n, int64_t m_warps, int64_t n_warps) {
     return MakeGemmFragmentC(MakeMmaSyncAccumulator(16), m, n, m_warps, n_warps);

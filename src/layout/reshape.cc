@@ -173,21 +173,19 @@ Layout PlaceOf(const Fragment& f) {
 
 namespace {
 
-std::vector<int64_t> ToShape(const Array<int64_t>& a) { return {a.begin(), a.end()}; }
-
-Registration registration([] {
+Registration reshape_registration([] {
   RegisterFunction("LayoutRepeat", [](Layout l, int64_t dim, int64_t factor) {
     return RepeatLayout(l, dim, factor);
   });
   RegisterFunction("LayoutExpand", [](Layout l, Array<int64_t> leading) {
-    return ExpandLayout(l, ToShape(leading));
+    return ExpandLayout(l, ToVector(leading));
   });
   RegisterFunction("LayoutReshape", [](Layout l, Array<int64_t> shape, int64_t num, int64_t den) {
-    return ReshapeLayout(l, ToShape(shape), num, den);
+    return ReshapeLayout(l, ToVector(shape), num, den);
   });
   RegisterFunction("FragmentRepeat",
                    [](Fragment f, Array<int64_t> repeats, bool on_thread, bool first_fastest) {
-                     return RepeatFragment(f, ToShape(repeats), on_thread, first_fastest);
+                     return RepeatFragment(f, ToVector(repeats), on_thread, first_fastest);
                    });
   RegisterFunction("FragmentReplicate", ReplicateFragment);
   RegisterFunction("FragmentCondense", CondenseReplicas);

@@ -205,29 +205,27 @@ Layout WithSwizzle(const Layout& layout, int bits) {
 
 namespace {
 
-std::vector<int64_t> ToShape(const Array<int64_t>& a) { return {a.begin(), a.end()}; }
-
-Registration registration([] {
+Registration swizzle_registration([] {
   RegisterFunction("MakeBankSwizzle", [](Array<int64_t> shape, int bits, int chunks) {
-    return MakeBankSwizzle(ToShape(shape), bits, chunks);
+    return MakeBankSwizzle(ToVector(shape), bits, chunks);
   });
   RegisterFunction("MakeSwizzledLayout", [](Array<int64_t> shape, int bits, bool k_major) {
-    return MakeSwizzledLayout(ToShape(shape), bits, k_major);
+    return MakeSwizzledLayout(ToVector(shape), bits, k_major);
   });
   RegisterFunction("MakeWideSwizzle", [](Array<int64_t> shape, int bits, int chunks) {
-    return MakeWideSwizzle(ToShape(shape), bits, chunks);
+    return MakeWideSwizzle(ToVector(shape), bits, chunks);
   });
   RegisterFunction("MakeUnpaddedSwizzle", [](Array<int64_t> shape, int bits, int64_t continuity) {
-    return MakeUnpaddedSwizzle(ToShape(shape), bits, continuity);
+    return MakeUnpaddedSwizzle(ToVector(shape), bits, continuity);
   });
   RegisterFunction("MakePaddedLayout", [](Array<int64_t> shape, int bits) {
-    return MakePaddedLayout(ToShape(shape), bits);
+    return MakePaddedLayout(ToVector(shape), bits);
   });
   RegisterFunction("MakeVoltaSwizzle", [](Array<int64_t> shape, bool is_a, bool k_inner) {
-    return MakeVoltaSwizzle(ToShape(shape), is_a, k_inner);
+    return MakeVoltaSwizzle(ToVector(shape), is_a, k_inner);
   });
   RegisterFunction("MakeRowMajorLayout",
-                   [](Array<int64_t> shape) { return MakeRowMajorLayout(ToShape(shape)); });
+                   [](Array<int64_t> shape) { return MakeRowMajorLayout(ToVector(shape)); });
   RegisterFunction("LayoutSwizzleBytes", [](Layout l, int bits) {
     return WithSwizzle(l, bits)->SwizzleBytes(bits).value_or(-1);
   });

@@ -81,7 +81,7 @@ std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span)
   return std::make_unique<AtomicOperator>(std::move(nest), std::move(operands), operation == "add");
 }
 
-OperatorRegistration registration(kAtomic, "tl.atomic", MakeAtomic);
+OperatorRegistration atomic_registration(kAtomic, "tl.atomic", MakeAtomic);
 
 }  // namespace
 }  // namespace tl

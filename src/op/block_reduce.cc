@@ -11,7 +11,7 @@ struct BitRun {
   int low, count;
 };
 
-std::vector<BitRun> RunsOf(int64_t bits) {
+std::vector<BitRun> BitRunsOf(int64_t bits) {
   std::vector<BitRun> runs;
   for (int b = 0; bits >> b; ++b) {
     if (!(bits >> b & 1)) continue;
@@ -32,7 +32,7 @@ Expr BitsAt(const Expr& x, BitRun run) {
 Expr Gather(const Expr& x, int64_t bits) {
   Expr out = MakeInt(0);
   int position = 0;
-  for (const BitRun& run : RunsOf(bits)) {
+  for (const BitRun& run : BitRunsOf(bits)) {
     out = out + BitsAt(x, run) * (int64_t(1) << position);
     position += run.count;
   }
@@ -62,7 +62,7 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
   while (all < num_threads) all *= 2;
   const int64_t in_warp = bits & (warp_threads - 1);
   out.leads = MakeInt(kBool, 1);
-  for (const BitRun& run : RunsOf(in_warp)) {
+  for (const BitRun& run : BitRunsOf(in_warp)) {
     const int64_t count = int64_t(1) << run.count, scale = int64_t(1) << run.low;
     out.butterflies.push_back(
         {count, scale, HasWholeGroups((count - 1) * scale, num_threads, warp_threads)});
@@ -74,7 +74,7 @@ ThreadGroups ThreadGroups::DifferingIn(int64_t bits, const Expr& thread, int64_t
   out.complete = MakeInt(kBool, 1);
   if (all > num_threads) {
     Expr last = thread;
-    for (const BitRun& run : RunsOf(across)) {
+    for (const BitRun& run : BitRunsOf(across)) {
       const Expr above = MakeInt((int64_t(1) << run.count) - 1) - BitsAt(thread, run);
       last = last + above * (int64_t(1) << run.low);
     }

@@ -307,7 +307,7 @@ std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
   return std::make_unique<CopyOperator>(call, NestOfCopy(call, span), span);
 }
 
-OperatorRegistration registration(kCopy, "tl.copy", MakeCopy);
+OperatorRegistration copy_registration(kCopy, "tl.copy", MakeCopy);
 
 }  // namespace
 }  // namespace tl

@@ -72,8 +72,8 @@ class CopyClusterOperator : public TileOperator {
   bool by_one_thread_;
 };
 
-OperatorRegistration registration("tl.tileop.copy_cluster", "tl.copy_cluster",
-                                  MakeOperator<CopyClusterOperator>);
+OperatorRegistration copy_cluster_registration("tl.tileop.copy_cluster", "tl.copy_cluster",
+                                               MakeOperator<CopyClusterOperator>);
 
 }  // namespace
 }  // namespace tl

@@ -43,7 +43,8 @@ class FetchTileOperator : public TileOperator {
   bool elected_;
 };
 
-OperatorRegistration registration(kFetchTile, "tl.fetch_tile", MakeOperator<FetchTileOperator>);
+OperatorRegistration fetch_tile_registration(kFetchTile, "tl.fetch_tile",
+                                             MakeOperator<FetchTileOperator>);
 
 }  // namespace
 }  // namespace tl

@@ -12,20 +12,20 @@ constexpr const char* kInterleaved = "interleaved";
 constexpr const char* kArithmetic = "multiply-add";
 constexpr const char* kInterleaveReads = "interleave_reads";
 
-Array<Any> RowOf(const std::string& name, int64_t begin, int64_t end) {
+Array<Any> StepsAlongK(const std::string& name, int64_t begin, int64_t end) {
   return {String(name), begin, end};
 }
 
 Array<Any> RowsOf(const GemmOp& op, const GemmPlan& plan) {
   Array<Any> rows;
   if (plan.UsesWgmma()) {
-    rows.push_back(RowOf(plan.wgmma.instruction->Text(plan.wgmma.n), 0, op.K()));
+    rows.push_back(StepsAlongK(plan.wgmma.instruction->Text(plan.wgmma.n), 0, op.K()));
   }
   for (const MmaSteps& s : plan.mma) {
     const int64_t end = s.begin + s.steps * s.instruction->k;
-    rows.push_back(RowOf(s.instruction->Text(), s.begin, end));
+    rows.push_back(StepsAlongK(s.instruction->Text(), s.begin, end));
   }
-  if (plan.fma_begin < op.K()) rows.push_back(RowOf(kArithmetic, plan.fma_begin, op.K()));
+  if (plan.fma_begin < op.K()) rows.push_back(StepsAlongK(kArithmetic, plan.fma_begin, op.K()));
   return rows;
 }
 

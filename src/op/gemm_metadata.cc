@@ -5,7 +5,7 @@
 namespace tl {
 namespace {
 
-constexpr DLDataType kWord{kDLUInt, 32, 1};
+constexpr DLDataType kMetadataWord{kDLUInt, 32, 1};
 
 /*! `bits` (16 or 32) bits of row `row` of the metadata from bit `first` on, a multiple of `bits`.
  */
@@ -20,17 +20,17 @@ Expr BitsOfRow(const GemmOp& op, const Expr& row, const Expr& first, int bits,
     at.Set(lead, at[lead] + (op.trans_metadata ? column : row));
     at.Set(lead + 1, at[lead + 1] + (op.trans_metadata ? row : column));
     auto [buffer, indices] = scope->ToPhysical(e.buffer, at);
-    return CastTo(kWord, CastTo(raw, LoadOf(buffer, indices)));
+    return CastTo(kMetadataWord, CastTo(raw, LoadOf(buffer, indices)));
   };
   if (stored.bits > bits) {
-    const Expr shift = CastTo(kWord, FloorModOf(first, stored.bits));
+    const Expr shift = CastTo(kMetadataWord, FloorModOf(first, stored.bits));
     return BitAndOf(ShiftRightOf(element(FloorDivOf(first, stored.bits)), shift),
-                    MakeInt(kWord, (int64_t{1} << bits) - 1));
+                    MakeInt(kMetadataWord, (int64_t{1} << bits) - 1));
   }
   Expr value = element(FloorDivOf(first, stored.bits));
   for (int part = 1; part < bits / stored.bits; ++part) {
     value = BitOrOf(value, ShiftLeftOf(element(FloorDivOf(first, stored.bits) + part),
-                                       MakeInt(kWord, part * stored.bits)));
+                                       MakeInt(kMetadataWord, part * stored.bits)));
   }
   return value;
 }
@@ -48,8 +48,9 @@ Expr MetadataOfLane(const GemmOp& op, const Expr& row, const Expr& lane, const E
   const Expr mine = row + FloorDivOf(lane, 4);
   if (bits == 32) {
     const Expr here = first + FloorModOf(lane, 2) * 16;
-    return BitOrOf(BitsOfRow(op, mine, here, 16, scope),
-                   ShiftLeftOf(BitsOfRow(op, mine + 8, here, 16, scope), MakeInt(kWord, 16)));
+    return BitOrOf(
+        BitsOfRow(op, mine, here, 16, scope),
+        ShiftLeftOf(BitsOfRow(op, mine + 8, here, 16, scope), MakeInt(kMetadataWord, 16)));
   }
   constexpr int kHalfRow = 32;
   const Expr here = first + FloorModOf(FloorDivOf(lane, 2), 2) * kHalfRow;

@@ -14,17 +14,8 @@ namespace {
 constexpr DLDataType kDescriptor{kDLUInt, 64, 1};
 constexpr int64_t kGroupWarps = 4, kWarpRows = 16;
 
-/*! All of a buffer. */
-TileRegion WholeOf(const Var& buffer) {
-  TileRegion r{buffer, {}};
-  for (const Expr& extent : BufferOf(buffer)->shape) {
-    r.ranges.push_back(MakeRange(MakeInt(0), extent));
-  }
-  return r;
-}
-
 /*! Without the swizzle's `x ^ 0`: an operand begins at the first row of a pattern. */
-class FoldXor : public StmtExprMutator {
+class DropXorOfZero : public StmtExprMutator {
  protected:
   using StmtExprMutator::Mutate_;
   Expr Mutate_(const BitwiseXorNode* op) final {
@@ -58,7 +49,7 @@ class WgmmaEmitter {
     if (!body.empty() && op_.asynchronous) body.insert(body.begin(), WaitForMmas(0, op_.span));
     WgmmaOperand shared_a = plan_.SharedA(op_);
     if (a.shared.defined()) {
-      if (!a.shared.same_as(op_.a.buffer)) shared_a.region = WholeOf(a.shared);
+      if (!a.shared.same_as(op_.a.buffer)) shared_a.region = TileRegion::Whole(a.shared);
       a_ = Describe(shared_a, GroupRow(), &body);
     }
     b_ = Describe(plan_.SharedB(op_), GroupColumn(), &body);
@@ -95,8 +86,8 @@ class WgmmaEmitter {
     const size_t along_rows = first.size() - (operand.k_major ? 2 : 1);
     first.Set(along_rows, first[along_rows] + row);
     auto [buffer, placed] = scope_->ToPhysical(region.buffer, first);
-    const Array<Expr> indices =
-        placed.Map([&](const Expr& e) { return scope_->analyzer->Simplify(FoldXor().Mutate(e)); });
+    const Array<Expr> indices = placed.Map(
+        [&](const Expr& e) { return scope_->analyzer->Simplify(DropXorOfZero().Mutate(e)); });
     const Expr value = CallOp(kWgmmaDescriptor,
                               {MakeInt(strides.span), AddressOf(buffer, indices),
                                MakeInt(strides.leading), MakeInt(strides.stride)},

@@ -30,7 +30,7 @@ std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span)
   return MakeParallelOperator(nest, Fragment());
 }
 
-OperatorRegistration registration(kIm2col, "tl.im2col", MakeIm2Col);
+OperatorRegistration im2col_registration(kIm2col, "tl.im2col", MakeIm2Col);
 
 }  // namespace
 

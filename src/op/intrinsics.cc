@@ -349,7 +349,7 @@ std::vector<Intrinsic> MatrixCopies() {
 }
 
 /*! The rows by the names of their ops. */
-std::unordered_map<std::string, Intrinsic>& Table() {
+std::unordered_map<std::string, Intrinsic>& IntrinsicTable() {
   static auto* table = [] {
     auto* rows = new std::unordered_map<std::string, Intrinsic>();
     for (const auto& part :
@@ -399,7 +399,7 @@ void AddIntrinsic(const String& op, const String& function, const String& header
                            static_cast<QueueStep>(find(kStepNames, step)))};
   for (const String& a : access) row.access.push_back(kAccesses[find(names, a)]);
   RegisterRow(row);
-  Table().insert_or_assign(row.op, row);
+  IntrinsicTable().insert_or_assign(row.op, row);
 }
 
 /*! The pointer that an argument is or, being a tensor's map, has. */
@@ -430,17 +430,17 @@ Any DescribeEffects(const String& op) {
                           {"schedules", e.schedules}};
 }
 
-Registration registration([] {
+Registration intrinsics_registration([] {
   RegisterFunction("op.IntrinsicEffects", DescribeEffects);
   RegisterFunction("op.AddIntrinsic", AddIntrinsic);
-  for (const auto& [op, row] : Table()) RegisterRow(row);
+  for (const auto& [op, row] : IntrinsicTable()) RegisterRow(row);
 });
 
 }  // namespace
 
 const Intrinsic* FindIntrinsic(const std::string& op) {
-  const auto it = Table().find(op);
-  return it == Table().end() ? nullptr : &it->second;
+  const auto it = IntrinsicTable().find(op);
+  return it == IntrinsicTable().end() ? nullptr : &it->second;
 }
 
 const Intrinsic* FindIntrinsic(const CallNode* call) {

@@ -68,7 +68,7 @@ Layout UnitsOf(const Layout& layout, size_t first_dim, int64_t unit) {
 }
 
 /*! The coordinates of a unit, whose bounds are known: those of xors are not. */
-Array<Expr> CoordinatesOf(const LdsPlan& plan, const Expr& unit, Analyzer* analyzer) {
+Array<Expr> UnitCoordinates(const LdsPlan& plan, const Expr& unit, Analyzer* analyzer) {
   const Array<Expr> coords = plan.inverse->MapIndex({unit});
   const std::vector<int64_t> extents = plan.inverse->OutputShape();
   Array<Expr> bounded;
@@ -149,7 +149,7 @@ Stmt LowerToLdsLoads(const TileRegion& src, const TileRegion& dst, const LdsPlan
   const Var round = MakeVar("r", scope->thread->dtype()), lane = MakeVar("e");
   scope->analyzer->BindConst(round, rounds);
   const Expr number = round * scope->num_threads + scope->thread;
-  const Array<Expr> coords = CoordinatesOf(plan, number, scope->analyzer);
+  const Array<Expr> coords = UnitCoordinates(plan, number, scope->analyzer);
   std::vector<Expr> from;
   for (const Range& range : src.ranges) from.push_back(range->min);
   const std::vector<size_t> src_dims = NonUnitDims(src), dst_dims = NonUnitDims(dst);

@@ -187,20 +187,20 @@ class MatrixCopy {
 };
 
 /*! The sides of a copy between a fragment and shared memory. */
-struct Sides {
+struct MatrixSides {
   const TileRegion &fragment, &shared;
   bool loads;
 
   int64_t Bits() const { return BufferOf(shared.buffer)->dtype->dtype.bits; }
 };
-std::optional<Sides> SidesOf(const TileRegion& src, const TileRegion& dst) {
+std::optional<MatrixSides> MatrixSidesOf(const TileRegion& src, const TileRegion& dst) {
   const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
   if (!loads && !(IsFragment(src.buffer) && IsShared(dst.buffer))) return std::nullopt;
-  return loads ? Sides{dst, src, true} : Sides{src, dst, false};
+  return loads ? MatrixSides{dst, src, true} : MatrixSides{src, dst, false};
 }
 
 /*! A row of a matrix in the fragment is a row in shared memory. */
-bool RowsMatch(const Sides& s, const LaneMatrix& m, Analyzer* analyzer) {
+bool RowsMatch(const MatrixSides& s, const LaneMatrix& m, Analyzer* analyzer) {
   const std::vector<size_t> in_fragment = NonUnitDims(s.fragment),
                             in_shared = NonUnitDims(s.shared);
   if (in_fragment.size() < 2 || in_fragment.size() != in_shared.size()) return false;
@@ -211,7 +211,7 @@ bool RowsMatch(const Sides& s, const LaneMatrix& m, Analyzer* analyzer) {
 }
 
 /*! The row of the target's instruction; nullptr without it. */
-const CopyInstruction* RowOf(const std::string& instruction, const Target& target) {
+const CopyInstruction* CopyInstructionOf(const std::string& instruction, const Target& target) {
   for (const CopyInstruction& row : target.copies) {
     if (row.name == instruction && !row.matrices.empty() && target.Has(row.feature)) return &row;
   }
@@ -220,8 +220,8 @@ const CopyInstruction* RowOf(const std::string& instruction, const Target& targe
 
 /*! The matrices of elements of the sides' bits that the fragment is made of; nullptr without any.
  */
-const LaneMatrix* MatrixOfFragment(const Sides& s, const CopyInstruction& row, const Fragment& f,
-                                   const LayoutScope& scope) {
+const LaneMatrix* MatrixOfFragment(const MatrixSides& s, const CopyInstruction& row,
+                                   const Fragment& f, const LayoutScope& scope) {
   return FindMatrix(row, s.Bits(), [&](const LaneMatrix& m) {
     return IsMadeOf(f, m, scope.num_threads, scope.target->warp_threads);
   });
@@ -279,9 +279,9 @@ const std::string& IntrinsicFor(const LaneMatrix& m, int64_t count) {
 
 std::string WhyNotMatrices(const std::string& instruction, const TileRegion& src,
                            const TileRegion& dst, const Target& target, int64_t num_threads) {
-  const auto sides = SidesOf(src, dst);
+  const auto sides = MatrixSidesOf(src, dst);
   if (!sides) return "a copy that is not between a fragment and shared memory";
-  const CopyInstruction* row = RowOf(instruction, target);
+  const CopyInstruction* row = CopyInstructionOf(instruction, target);
   if (!row) return target.arch + " has no " + instruction;
   if (!FindMatrix(*row, sides->Bits(), [](const LaneMatrix&) { return true; })) {
     return "elements of " + std::to_string(sides->Bits()) + " bits";
@@ -312,8 +312,8 @@ std::string PlanMatrixCopy(const std::string& instruction, const TileRegion& src
   const int64_t threads = scope.num_threads;
   const std::string why = WhyNotMatrices(instruction, src, dst, *scope.target, threads);
   if (!why.empty()) return why;
-  const Sides s = *SidesOf(src, dst);
-  const CopyInstruction& row = *RowOf(instruction, *scope.target);
+  const MatrixSides s = *MatrixSidesOf(src, dst);
+  const CopyInstruction& row = *CopyInstructionOf(instruction, *scope.target);
   const Fragment f = scope.FindFragment(s.fragment.buffer);
   if (!s.loads && f->replicate > 1) return "elements that several threads hold";
   const LaneMatrix* m = MatrixOfFragment(s, row, f, scope);
@@ -339,16 +339,16 @@ std::string PlanMatrixCopy(const std::string& instruction, const TileRegion& src
 
 Stmt LowerToMatrixCopy(const std::string& instruction, const TileRegion& src, const TileRegion& dst,
                        const MatrixPlan& plan, LoweringScope* scope, const Span& span) {
-  const Sides s = *SidesOf(src, dst);
+  const MatrixSides s = *MatrixSidesOf(src, dst);
   const LaneMatrix* m =
-      FindMatrix(*RowOf(instruction, *scope->target), s.Bits(),
+      FindMatrix(*CopyInstructionOf(instruction, *scope->target), s.Bits(),
                  [&](const LaneMatrix& m) { return m.transposed == plan.transposed; });
   if (!m) ThrowBug(span, "MatrixCopy", "the target has no such matrices as are planned");
   return MatrixCopy(s.fragment, s.shared, s.loads, *m, scope, span).Lower(plan.runs);
 }
 
 Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const LayoutScope& scope) {
-  const auto sides = SidesOf(src, dst);
+  const auto sides = MatrixSidesOf(src, dst);
   const Fragment f = sides ? scope.FindFragment(sides->fragment.buffer) : Fragment();
   if (!f.defined()) return Layout();
   for (const CopyInstruction& row : scope.target->copies) {

@@ -12,18 +12,18 @@
 namespace tl {
 namespace {
 
-struct Row {
+struct OperatorRow {
   const char* printed;
   OperatorFactory factory;
 };
 
-std::unordered_map<std::string, Row>& Table() {
-  static std::unordered_map<std::string, Row> table;
+std::unordered_map<std::string, OperatorRow>& Operators() {
+  static std::unordered_map<std::string, OperatorRow> table;
   return table;
 }
 
-Registration registration([] {
-  for (const auto& [name, row] : Table()) RegisterOp(name, row.printed, CallEffect::kOpaque);
+Registration operator_registration([] {
+  for (const auto& [name, row] : Operators()) RegisterOp(name, row.printed, CallEffect::kOpaque);
 });
 
 /*! Buffers that a statement touches: operators tell, everything else is loads and stores. */
@@ -76,7 +76,7 @@ std::vector<FragmentAccess> TileOperator::Unreached(const LayoutScope&) const { 
 
 OperatorRegistration::OperatorRegistration(const char* name, const char* printed,
                                            OperatorFactory factory) {
-  Table()[name] = {printed, factory};
+  Operators()[name] = {printed, factory};
 }
 
 std::unique_ptr<TileOperator> OperatorOf(const Stmt& s) {
@@ -85,8 +85,8 @@ std::unique_ptr<TileOperator> OperatorOf(const Stmt& s) {
   }
   const CallNode* call = AsTileOp(s);
   if (!call) return nullptr;
-  auto it = Table().find(OpOf(call)->name);
-  if (it == Table().end()) {
+  auto it = Operators().find(OpOf(call)->name);
+  if (it == Operators().end()) {
     ThrowBug(s->span, "OperatorOf", "no operator " + std::string(OpOf(call)->name));
   }
   return it->second.factory(call, s->span);

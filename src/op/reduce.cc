@@ -332,7 +332,7 @@ std::unique_ptr<TileOperator> MakeReduce(const CallNode* call, const Span& span)
   return std::make_unique<ReduceOperator>(std::move(op));
 }
 
-OperatorRegistration registration("tl.tileop.reduce", "tl.reduce", MakeReduce);
+OperatorRegistration reduce_registration("tl.tileop.reduce", "tl.reduce", MakeReduce);
 
 }  // namespace
 }  // namespace tl

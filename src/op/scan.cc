@@ -193,7 +193,7 @@ std::unique_ptr<TileOperator> MakeScan(const CallNode* call, const Span& span) {
   return std::make_unique<ScanOperator>(std::move(op));
 }
 
-OperatorRegistration registration("tl.tileop.scan", "tl.scan", MakeScan);
+OperatorRegistration scan_registration("tl.tileop.scan", "tl.scan", MakeScan);
 
 }  // namespace
 }  // namespace tl

@@ -132,7 +132,8 @@ class SyncRanksOperator : public TileOperator {
 };
 
 OperatorRegistration signal(kSignalOp, "tl.signal", MakeOperator<SignalOperator>);
-OperatorRegistration wait(kSignalWaitOp, "tl.signal_wait_until", MakeOperator<SignalWaitOperator>);
+OperatorRegistration signal_wait_registration(kSignalWaitOp, "tl.signal_wait_until",
+                                              MakeOperator<SignalWaitOperator>);
 OperatorRegistration sync(kSyncRanksOp, "tl.sync_ranks", MakeOperator<SyncRanksOperator>);
 
 }  // namespace

@@ -8,6 +8,14 @@ TileRegion TileRegion::From(const Expr& e) {
   return {r->source.as_or_throw<Var>(), r->region};
 }
 
+TileRegion TileRegion::Whole(const Var& buffer) {
+  TileRegion whole{buffer, {}};
+  for (const Expr& extent : BufferOf(buffer)->shape) {
+    whole.ranges.push_back(MakeRange(MakeInt(0), extent));
+  }
+  return whole;
+}
+
 Expr TileRegion::ToExpr() const {
   auto n = make_object<TensorRegionNode>();
   n->source = buffer;

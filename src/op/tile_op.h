@@ -14,6 +14,8 @@ struct TileRegion {
   Array<Range> ranges;
 
   static TileRegion From(const Expr& e);
+  /*! All of a buffer. */
+  static TileRegion Whole(const Var& buffer);
   Expr ToExpr() const;
   Array<Expr> Extents() const;
   Array<Expr> Mins() const;

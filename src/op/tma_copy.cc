@@ -53,7 +53,7 @@ Expr HintOf(const TmaIssue& issue) {
 namespace {
 
 /*! A box begins where its swizzle exchanges nothing: the xor of constants, which TVM leaves. */
-struct FoldXor : StmtExprMutator {
+struct FoldConstantXor : StmtExprMutator {
   using StmtExprMutator::Mutate_;
   Expr Mutate_(const BitwiseXorNode* op) override {
     const auto a = AsInt(op->a), b = AsInt(op->b);
@@ -167,7 +167,7 @@ class TmaCopyOperator : public TileOperator {
   TmaIssue issue_;
 };
 
-OperatorRegistration registration(kTmaCopy, "tl.tma_copy", MakeOperator<TmaCopyOperator>);
+OperatorRegistration tma_copy_registration(kTmaCopy, "tl.tma_copy", MakeOperator<TmaCopyOperator>);
 
 }  // namespace
 
@@ -210,7 +210,7 @@ int64_t TmaBytes(const TileRegion& dst) {
 
 Expr SharedAddress(const Var& tile, const Array<Expr>& element, LoweringScope* scope) {
   const auto [buffer, indices] = scope->ToPhysical(tile, element);
-  FoldXor fold;
+  FoldConstantXor fold;
   return AddressOf(buffer, indices.Map([&](const Expr& e) {
     return scope->analyzer->Simplify(fold.Mutate(e));
   }));

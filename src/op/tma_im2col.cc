@@ -115,7 +115,8 @@ class TmaIm2colOperator : public TileOperator {
   TmaIssue issue_;
 };
 
-OperatorRegistration registration(kTmaIm2col, "tl.tma_im2col", MakeOperator<TmaIm2colOperator>);
+OperatorRegistration tma_im2col_registration(kTmaIm2col, "tl.tma_im2col",
+                                             MakeOperator<TmaIm2colOperator>);
 
 }  // namespace
 

@@ -120,7 +120,7 @@ std::string PlanDims(const TileRegion& global, const TileRegion& shared, TmaPlan
   return "";
 }
 
-std::string CheckTypes(const TileRegion& global, const TileRegion& shared) {
+std::string WhyNotTypes(const TileRegion& global, const TileRegion& shared) {
   if (!IsGlobal(global.buffer) || !IsShared(shared.buffer)) {
     return "a copy that is not between global and shared memory";
   }
@@ -437,7 +437,7 @@ TmaPlan TmaPlan::From(const Map<String, Any>& text) {
 std::string PlanTma(const TileRegion& global, const TileRegion& shared, const Layout& layout,
                     bool writes, TmaProof proof, Analyzer* analyzer, TmaPlan* plan) {
   *plan = TmaPlan();
-  std::string why = CheckTypes(global, shared);
+  std::string why = WhyNotTypes(global, shared);
   if (why.empty()) why = PlanDims(global, shared, plan);
   if (!why.empty()) return why;
   plan->bulk_bytes = BulkBytes(global, shared, layout, plan->dims, analyzer);
@@ -459,7 +459,7 @@ Expr TmaByteStride(const BufferTypeNode* type, size_t dim) {
 std::string PlanTmaPixels(const TileRegion& image, const TileRegion& tile, const Layout& layout,
                           const PixelBox& pixels, Analyzer* analyzer, TmaPlan* plan) {
   *plan = TmaPlan();
-  std::string why = CheckTypes(image, tile);
+  std::string why = WhyNotTypes(image, tile);
   if (why.empty()) why = CheckStrides(image, TmaProof::kFully, analyzer, plan);
   if (!why.empty()) return why;
   plan->pixels = pixels;

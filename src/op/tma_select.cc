@@ -12,12 +12,12 @@ namespace tl {
 namespace {
 
 /*! The sides of a call. */
-struct Sides {
+struct TmaSides {
   TileRegion global, shared;
   bool loads;
 };
 
-Sides SidesOf(const CallNode* call) {
+TmaSides TmaSidesOf(const CallNode* call) {
   const TileRegion first = TileRegion::From(call->args[0]);
   const TileRegion second = TileRegion::From(call->args[1]);
   if (IsGlobal(first.buffer)) return {first, second, true};
@@ -31,7 +31,7 @@ bool HasAddition(DLDataType t) {
   return (t.code == kDLFloat && (t.bits == 16 || t.bits == 32)) || t.code == kDLBfloat;
 }
 
-std::string WhyNotAddition(const Sides& sides) {
+std::string WhyNotAddition(const TmaSides& sides) {
   if (!IsShared(sides.shared.buffer)) {
     return std::string(sides.shared.buffer->name) + ", which is not in shared memory";
   }
@@ -40,13 +40,14 @@ std::string WhyNotAddition(const Sides& sides) {
 }
 
 /*! What the passes so far have against it. */
-std::string WhyNotChosen(const CallNode* copy, const Sides& sides) {
+std::string WhyNotChosen(const CallNode* copy, const TmaSides& sides) {
   const CopyChoice choice = ChoiceOf(copy);
   if (!choice.Has(kByTma)) return "a copy that has TMA not among its candidates";
   return sides.loads && !choice.Is(kByTma) ? kUnwaited : "";
 }
 
-std::string Plan(const CallNode* call, const Sides& sides, Analyzer* analyzer, TmaDecision* made) {
+std::string Plan(const CallNode* call, const TmaSides& sides, Analyzer* analyzer,
+                 TmaDecision* made) {
   const Expr e = GetRef<Expr>(call);
   if (IsCallTo(e, kIm2col) || IsCallTo(e, kTmaIm2col)) {
     return PlanIm2col(Im2col::From(call), made->layout, analyzer, &made->plan);
@@ -86,7 +87,7 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
 TmaDecision SelectTma(const CallNode* call, TmaMoment moment, const Layout& layout,
                       const Target& target, Analyzer* analyzer) {
   TmaDecision made;
-  const Sides sides = SidesOf(call);
+  const TmaSides sides = TmaSidesOf(call);
   if (IsCopy(call)) {
     made.why = moment == TmaMoment::kCandidate ? WhyNotTmaAsked(call) : WhyNotChosen(call, sides);
   }

@@ -39,7 +39,7 @@ Stmt OfAccumulator(const char* call, const Var& registers, const Span& span) {
   return MakeEvaluate(CallOp(call, {count, AddressOf(registers, {MakeInt(0)})}), span);
 }
 
-OperatorRegistration wait(kWgmmaWait, "tl.wgmma_wait", MakeOperator<WgmmaWait>);
+OperatorRegistration wgmma_wait_registration(kWgmmaWait, "tl.wgmma_wait", MakeOperator<WgmmaWait>);
 
 }  // namespace
 

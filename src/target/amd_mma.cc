@@ -160,7 +160,7 @@ std::vector<MatrixInstruction> Rows() {
   return rows;
 }
 
-Registration registration([] { AddMatrixInstructions("hip", Rows()); });
+Registration amd_mma_registration([] { AddMatrixInstructions("hip", Rows()); });
 
 }  // namespace
 }  // namespace tl

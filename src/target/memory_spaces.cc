@@ -7,7 +7,7 @@
 namespace tl {
 namespace {
 
-const std::vector<MemorySpaceRow>& Rows() {
+const std::vector<MemorySpaceRow>& MemorySpaceRows() {
   using Owner = MemoryOwner;
   static const std::vector<MemorySpaceRow> rows = {
       {"global", Owner::kLaunch, true, true, Feature::kNone, MemorySpace::kGlobal},
@@ -30,10 +30,10 @@ bool IsOwnedBy(const Var& buffer, MemoryOwner owner) {
   return row && row->owner == owner;
 }
 
-Registration registration([] {
+Registration memory_spaces_registration([] {
   RegisterFunction("target.UserScopes", [] {
     Array<String> scopes;
-    for (const MemorySpaceRow& row : Rows()) {
+    for (const MemorySpaceRow& row : MemorySpaceRows()) {
       if (row.is_for_users) scopes.push_back(row.scope);
     }
     return scopes;
@@ -43,7 +43,7 @@ Registration registration([] {
 }  // namespace
 
 const MemorySpaceRow* FindMemorySpace(const std::string& scope) {
-  for (const MemorySpaceRow& row : Rows()) {
+  for (const MemorySpaceRow& row : MemorySpaceRows()) {
     if (row.scope == scope) return &row;
   }
   return nullptr;

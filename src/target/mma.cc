@@ -98,7 +98,7 @@ void AddMatrixInstruction(const String& kind, const String& name, const Array<in
   Tables()[std::string(kind)].push_back(i);
 }
 
-Registration registration([] {
+Registration mma_registration([] {
   RegisterFunction("target.MatrixInstructions", DescribeMatrixInstructions);
   RegisterFunction("target.MatrixTypes", DescribeMatrixTypes);
   RegisterFunction("target.AddMatrixInstruction", AddMatrixInstruction);

@@ -150,7 +150,7 @@ Array<Any> WgmmaRows() {
   return rows;
 }
 
-Registration registration([] {
+Registration nvidia_mma_registration([] {
   RegisterFunction("target.WgmmaRows", WgmmaRows);
   AddMatrixInstructions("cuda", Rows());
   RegisterFunction("target.MmaRows", MmaRows);

@@ -33,7 +33,7 @@ int64_t BlocksThatFit(const String& kind, const String& arch, int64_t threads, i
   return FindTarget(kind, arch, Span()).BlocksThatFit(threads, shared);
 }
 
-Registration registration([] {
+Registration target_registration([] {
   RegisterFunction("target.Describe", Describe);
   RegisterFunction("target.BlocksThatFit", BlocksThatFit);
 });

@@ -194,7 +194,7 @@ PrimFunc HideOperationsPass(PrimFunc f) {
 
 PrimFunc ShowOperationsPass(PrimFunc f) { return WithBody(f, ShowOperations(f->body)); }
 
-Registration registration([] {
+Registration hide_operations_registration([] {
   RegisterPass("HideOperations", HideOperationsPass);
   RegisterPass("ShowOperations", ShowOperationsPass);
 });

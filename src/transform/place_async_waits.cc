@@ -172,7 +172,9 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
   return texts.size() == known ? f : WithAttr(std::move(f), kAsyncWaits, texts);
 }
 
-Registration registration([] { RegisterPass("PlaceAsyncWaits", PlaceAsyncWaits); });
+Registration place_async_waits_registration([] {
+  RegisterPass("PlaceAsyncWaits", PlaceAsyncWaits);
+});
 
 }  // namespace
 }  // namespace tl

@@ -147,7 +147,7 @@ class Writer {
   std::unordered_map<const Object*, int64_t> numbers_;
 };
 
-Registration functions([] {
+Registration canonical_form_registration([] {
   RegisterFunction("CanonicalForm", [](const Any& program) { return Writer().Write(program); });
 });
 

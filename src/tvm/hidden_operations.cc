@@ -149,7 +149,7 @@ bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
   return bound.min == 0 || (type->dtype.code == kDLInt && is_large);
 }
 
-constexpr const char* kIfThenElse = "prim.if_then_else";
+constexpr const char* kIfThenElseOp = "prim.if_then_else";
 
 class Hider : public StmtExprMutator {
  public:
@@ -175,12 +175,12 @@ class Hider : public StmtExprMutator {
   }
 
   Expr Mutate_(const CallNode* op) override {
-    if (!IsCallTo(GetRef<Expr>(op), kIfThenElse)) return Default<Expr>(op);
+    if (!IsCallTo(GetRef<Expr>(op), kIfThenElseOp)) return Default<Expr>(op);
     const bool is_inner = std::exchange(in_condition_, true);
     const Expr condition = Mutate(op->args[0]);
     in_condition_ = is_inner;
     const Array<Expr> args = {condition, Mutate(op->args[1]), Mutate(op->args[2])};
-    return Hidden(is_inner ? "tl.hidden.IfThenElse" : kIfThenElse, args, op->ty, op->span);
+    return Hidden(is_inner ? "tl.hidden.IfThenElse" : kIfThenElseOp, args, op->ty, op->span);
   }
 
  private:
@@ -217,7 +217,7 @@ class Shower : public StmtExprMutator {
     const std::string name = callee->name;
     if (name == "tl.hidden.Cast") return Cast_(call);
     if (name == "tl.hidden.IfThenElse") {
-      Call shown = CallOp(kIfThenElse, call->args, call->ty);
+      Call shown = CallOp(kIfThenElseOp, call->args, call->ty);
       shown.CopyOnWrite()->span = call->span;
       return shown;
     }
@@ -266,7 +266,7 @@ class Shower : public StmtExprMutator {
   }
 };
 
-Registration registration([] {
+Registration hidden_operations_registration([] {
 #define X(N) RegisterOp("tl.hidden." #N, "tl.hidden." #N, CallEffect::kPure);
   TL_FOR_EACH_HIDDEN_PAIR(X)
   X(Cast)

@@ -48,7 +48,7 @@ Array<String> CheckFieldClaim(String type_key, String field, int64_t offset, int
   return ToStrings(wrong);
 }
 
-Registration functions([] {
+Registration registry_registration([] {
   RegisterFunction("ExtendPassConfig", ExtendPassConfig);
   RegisterFunction("CheckFieldClaim", CheckFieldClaim);
 });

@@ -373,7 +373,7 @@ PrimFunc AnnotateWarpGroupRegAlloc(PrimFunc f) {
   });
 }
 
-Registration registration([] {
+Registration annotate_warp_group_reg_alloc_registration([] {
   RegisterPass("AnnotateWarpGroupRegAlloc", AnnotateWarpGroupRegAlloc);
 });
 

@@ -21,7 +21,7 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kMost = 64;
+constexpr int64_t kMostUnrolled = 64;
 constexpr int64_t kCopies = 32;
 
 class UnrollingBounder : public StmtExprMutator {
@@ -31,7 +31,7 @@ class UnrollingBounder : public StmtExprMutator {
   Stmt Mutate_(const ForNode* op) override {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const std::optional<int64_t> extent = AsInt(loop->extent);
-    if (loop->kind != ForKind::kUnrolled || !extent || *extent <= kMost ||
+    if (loop->kind != ForKind::kUnrolled || !extent || *extent <= kMostUnrolled ||
         IntAnnotation(loop->annotations, kUnrollFactor) || IndexesRegisters(loop)) {
       return loop;
     }
@@ -60,7 +60,7 @@ class UnrollingBounder : public StmtExprMutator {
 
 PrimFunc BoundUnrolling(PrimFunc f) { return WithBody(f, UnrollingBounder().Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("BoundUnrolling", BoundUnrolling); });
+Registration bound_unrolling_registration([] { RegisterPass("BoundUnrolling", BoundUnrolling); });
 
 }  // namespace
 }  // namespace tl

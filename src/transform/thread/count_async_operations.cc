@@ -109,7 +109,9 @@ PrimFunc CountAsyncOperations(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("CountAsyncOperations", CountAsyncOperations); });
+Registration count_async_operations_registration([] {
+  RegisterPass("CountAsyncOperations", CountAsyncOperations);
+});
 
 }  // namespace
 }  // namespace tl

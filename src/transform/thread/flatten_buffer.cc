@@ -37,7 +37,7 @@
 namespace tl {
 namespace {
 
-constexpr const char* kPass = "FlattenBuffer";
+constexpr const char* kFlattenBuffer = "FlattenBuffer";
 constexpr const char* kInExtent = "tl.in_extent";
 
 /*! A buffer's place in memory: element (i, j, ..) is at offset + i * strides[0] + j * strides[1] +
@@ -111,7 +111,7 @@ class Flattener : public StmtExprMutator {
   }
 
   Expr Mutate_(const TensorRegionNode* op) override {
-    ThrowBug(op->span, kPass, "found a region of a buffer, wanted loads and stores only");
+    ThrowBug(op->span, kFlattenBuffer, "found a region of a buffer, wanted loads and stores only");
   }
 
   Stmt Mutate_(const BufferStoreNode* op) override {
@@ -265,7 +265,7 @@ class Flattener : public StmtExprMutator {
   Array<Expr> FlatIndices(const Var& buffer, const Array<Expr>& indices) {
     const BufferTypeNode* type = BufferOf(buffer);
     if (indices.size() != type->shape.size()) {
-      ThrowBug(buffer->span, kPass,
+      ThrowBug(buffer->span, kFlattenBuffer,
                "found " + std::to_string(indices.size()) + " indices of " +
                    std::string(buffer->name) + ", wanted " + std::to_string(type->shape.size()));
     }
@@ -276,7 +276,7 @@ class Flattener : public StmtExprMutator {
       Expr index = Mutate(indices[d]);
       if (index->dtype().lanes != 1) {
         if (!index.as<RampNode>() || d + 1 != indices.size()) {
-          ThrowBug(index->span, kPass,
+          ThrowBug(index->span, kFlattenBuffer,
                    "found a vector index of " + std::string(buffer->name) +
                        ", wanted a Ramp in the last index");
         }
@@ -423,7 +423,7 @@ class Flattener : public StmtExprMutator {
 
 PrimFunc FlattenBuffer(PrimFunc f) { return Flattener().Run(f); }
 
-Registration registration([] { RegisterPass(kPass, FlattenBuffer); });
+Registration flatten_buffer_registration([] { RegisterPass(kFlattenBuffer, FlattenBuffer); });
 
 }  // namespace
 }  // namespace tl

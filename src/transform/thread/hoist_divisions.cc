@@ -124,7 +124,7 @@ class DivisionHoister : public AnalyzingMutator {
 
 PrimFunc HoistDivisions(PrimFunc f) { return WithBody(f, DivisionHoister(f).Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("HoistDivisions", HoistDivisions); });
+Registration hoist_divisions_registration([] { RegisterPass("HoistDivisions", HoistDivisions); });
 
 }  // namespace
 }  // namespace tl

@@ -72,9 +72,10 @@ bool ReadsMemory(const Stmt& s) {
 }
 
 /*! Names what loads by TMA read from tables. */
-class Namer : public StmtExprMutator {
+class TableReadNamer : public StmtExprMutator {
  public:
-  explicit Namer(const std::unordered_set<const Object*>& unstable) : unstable_(unstable) {}
+  explicit TableReadNamer(const std::unordered_set<const Object*>& unstable)
+      : unstable_(unstable) {}
   std::vector<std::pair<Expr, Var>> names;
   /*! The names that the program has for the same. */
   Substituter renamed;
@@ -176,7 +177,7 @@ class Hoister : public StmtExprMutator {
     size_t first = 0;
     while (first < body.size() && body[first].as<BindNode>() && !ReadsMemory(body[first])) ++first;
     size_t last = first;
-    Namer namer(unstable_);
+    TableReadNamer namer(unstable_);
     std::vector<Stmt> named;
     for (; last < body.size() && (OnlyLoads(body[last]) || NamesInteger(body[last])); ++last) {
       const Stmt s = namer.Next(body[last]);
@@ -199,7 +200,9 @@ class Hoister : public StmtExprMutator {
 
 PrimFunc HoistTableReads(PrimFunc f) { return WithBody(f, Hoister(f).Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("HoistTableReads", HoistTableReads); });
+Registration hoist_table_reads_registration([] {
+  RegisterPass("HoistTableReads", HoistTableReads);
+});
 
 }  // namespace
 }  // namespace tl

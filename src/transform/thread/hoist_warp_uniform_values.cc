@@ -49,9 +49,9 @@ bool IsOf(const Expr& e, const Var& variable) {
 }
 
 /*! Names the quotients in the descriptors and the warp groups in the branches of a kernel. */
-class Namer : public StmtExprMutator {
+class UniformValueNamer : public StmtExprMutator {
  public:
-  Namer(const Var& thread, int64_t threads, int64_t warp_threads)
+  UniformValueNamer(const Var& thread, int64_t threads, int64_t warp_threads)
       : thread_(thread), threads_(threads), warp_threads_(warp_threads) {}
 
   /*! The statements that give the names their values. */
@@ -153,7 +153,7 @@ Stmt NameInKernel(const AttrStmtNode* op, Var thread, int64_t threads, int64_t w
     attr->body = NameInKernel(inner, thread, threads, warp_threads);
   } else if (thread.defined() && threads % warp_threads == 0 &&
              HasCall(op->body, {kWgmmaDescriptor})) {
-    Namer namer(thread, threads, warp_threads);
+    UniformValueNamer namer(thread, threads, warp_threads);
     const Stmt named = namer.Mutate(op->body);
     std::vector<Stmt> stmts = namer.Binds();
     stmts.push_back(named);
@@ -168,7 +168,9 @@ PrimFunc HoistWarpUniformValues(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("HoistWarpUniformValues", HoistWarpUniformValues); });
+Registration hoist_warp_uniform_values_registration([] {
+  RegisterPass("HoistWarpUniformValues", HoistWarpUniformValues);
+});
 
 }  // namespace
 }  // namespace tl

@@ -53,7 +53,7 @@ class Marker : public StmtExprMutator {
 
 PrimFunc MarkJumpTargets(PrimFunc f) { return WithBody(f, Marker().Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("MarkJumpTargets", MarkJumpTargets); });
+Registration jump_targets_registration([] { RegisterPass("MarkJumpTargets", MarkJumpTargets); });
 
 }  // namespace
 }  // namespace tl

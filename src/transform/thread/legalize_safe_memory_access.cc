@@ -347,7 +347,7 @@ PrimFunc LegalizeSafeMemoryAccess(PrimFunc f) {
   return WithBody(f, SafeMemoryLegalizer(f).Mutate(f->body));
 }
 
-Registration registration([] {
+Registration legalize_safe_memory_access_registration([] {
   RegisterPass("LegalizeSafeMemoryAccess", LegalizeSafeMemoryAccess);
 });
 

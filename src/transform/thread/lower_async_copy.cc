@@ -211,7 +211,7 @@ PrimFunc LowerAsyncCopy(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("LowerAsyncCopy", LowerAsyncCopy); });
+Registration lower_async_copy_registration([] { RegisterPass("LowerAsyncCopy", LowerAsyncCopy); });
 
 }  // namespace
 }  // namespace tl

@@ -263,7 +263,9 @@ PrimFunc LowerBufferLoads(PrimFunc f) {
   return has ? WithBody(f, BufferLoadLowerer(f).Mutate(f->body)) : f;
 }
 
-Registration registration([] { RegisterPass("LowerBufferLoads", LowerBufferLoads); });
+Registration lower_buffer_loads_registration([] {
+  RegisterPass("LowerBufferLoads", LowerBufferLoads);
+});
 
 }  // namespace
 }  // namespace tl

@@ -183,7 +183,7 @@ class Placer : public AnalyzingMutator {
 
 PrimFunc PlaceTensors(PrimFunc f) { return WithBody(f, Placer(f).Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("PlaceTensors", PlaceTensors); });
+Registration place_tensors_registration([] { RegisterPass("PlaceTensors", PlaceTensors); });
 
 }  // namespace
 }  // namespace tl

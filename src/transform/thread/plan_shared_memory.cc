@@ -502,7 +502,9 @@ PrimFunc PlanSharedMemory(PrimFunc f) {
   return WithNotes(planned, found);
 }
 
-Registration registration([] { RegisterPass("PlanSharedMemory", PlanSharedMemory); });
+Registration plan_shared_memory_registration([] {
+  RegisterPass("PlanSharedMemory", PlanSharedMemory);
+});
 
 }  // namespace
 

@@ -54,7 +54,9 @@ class Remover : public StmtExprMutator {
 
 PrimFunc RemoveUnusedBindings(PrimFunc f) { return WithBody(f, Remover().Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("RemoveUnusedBindings", RemoveUnusedBindings); });
+Registration remove_unused_bindings_registration([] {
+  RegisterPass("RemoveUnusedBindings", RemoveUnusedBindings);
+});
 
 }  // namespace
 }  // namespace tl

@@ -77,7 +77,9 @@ PrimFunc RenewThreadNumber(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("RenewThreadNumber", RenewThreadNumber); });
+Registration renew_thread_number_registration([] {
+  RegisterPass("RenewThreadNumber", RenewThreadNumber);
+});
 
 }  // namespace
 }  // namespace tl

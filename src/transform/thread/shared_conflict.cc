@@ -26,7 +26,7 @@ namespace {
 
 // Enumeration gives up beyond these: twice the largest shared memory in bytes, and numbers that do
 // not overflow when a buffer's extent multiplies them.
-constexpr int64_t kMaxPoints = 1 << 19;
+constexpr int64_t kMaxConflictPoints = 1 << 19;
 constexpr int64_t kMaxNames = int64_t(1) << 31;
 /*! Up to here owners are in an array, beyond in a map of those that there are. */
 constexpr int64_t kMaxDenseNames = 1 << 19;
@@ -345,7 +345,7 @@ class Owners {
     }
     axes->insert(axes->end(), access.inner.begin(), access.inner.end());
     IndexBox box(*axes);
-    if (box.Points() > kMaxPoints) return false;
+    if (box.Points() > kMaxConflictPoints) return false;
     std::vector<IntProgram> programs;
     for (size_t i : indices_) {
       if (!box.CanEvaluate(IndicesOf(access)[i])) return false;

@@ -15,7 +15,7 @@
 namespace tl {
 
 using Region = SharedReuse::Region;
-using Kind = SharedReuse::Kind;
+using ReuseKind = SharedReuse::Kind;
 
 namespace {
 
@@ -124,18 +124,18 @@ class ReuseWalk : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const BufferStoreNode* op) override {
-    Note(op->buffer, Kind::kWrite);
+    Note(op->buffer, ReuseKind::kWrite);
     for (const Expr& i : op->indices) Visit(i);
     Visit(op->value);
   }
   void Visit_(const TensorLoadNode* op) override {
-    Note(op->source.as_or_throw<Var>(), Kind::kRead);
+    Note(op->source.as_or_throw<Var>(), ReuseKind::kRead);
     for (const Expr& i : op->indices) Visit(i);
   }
   void Visit_(const VarNode* op) override {
     // A pointer that is no operand of an intrinsic: who has it may read and write.
-    Note(GetRef<Var>(op), Kind::kWrite);
-    Note(GetRef<Var>(op), Kind::kRead);
+    Note(GetRef<Var>(op), ReuseKind::kWrite);
+    Note(GetRef<Var>(op), ReuseKind::kRead);
   }
   void Visit_(const CallNode* op) override {
     NoteWait(op);
@@ -198,7 +198,7 @@ class ReuseWalk : public StmtExprVisitor {
     }
   }
 
-  void Note(const Var& v, Kind kind) {
+  void Note(const Var& v, ReuseKind kind) {
     if (!AsBuffer(v) || ScopeOf(v) != "shared.dyn") return;
     const Object* buffer = views_.RootOf(v).get();
     const auto scope = scope_of_.find(buffer);
@@ -210,17 +210,18 @@ class ReuseWalk : public StmtExprVisitor {
     if (p.access == Access::kNone || p.access == Access::kBarrier) return;
     if (p.access == Access::kAsyncProxyWrite) {
       if (FillsOtherBlocks(op)) out_.lives_[views_.RootOf(p.buffer).get()].remote = true;
-      return Note(p.buffer, Kind::kFill);
+      return Note(p.buffer, ReuseKind::kFill);
     }
-    if (p.access == Access::kAsyncWrite) return Note(p.buffer, Kind::kCopy);
-    if (IsBulkStore(op) && p.access == Access::kAsyncProxyRead) return Note(p.buffer, Kind::kStore);
-    if (IsOperandOfWgmma(op, p.access)) return Note(p.buffer, Kind::kProduct);
-    if (Writes(p.access)) Note(p.buffer, Kind::kWrite);
-    if (Reads(p.access)) Note(p.buffer, Kind::kRead);
+    if (p.access == Access::kAsyncWrite) return Note(p.buffer, ReuseKind::kCopy);
+    if (IsBulkStore(op) && p.access == Access::kAsyncProxyRead)
+      return Note(p.buffer, ReuseKind::kStore);
+    if (IsOperandOfWgmma(op, p.access)) return Note(p.buffer, ReuseKind::kProduct);
+    if (Writes(p.access)) Note(p.buffer, ReuseKind::kWrite);
+    if (Reads(p.access)) Note(p.buffer, ReuseKind::kRead);
   }
 
   void NoteWait(const CallNode* op) {
-    for (Kind kind : {Kind::kCopy, Kind::kStore, Kind::kProduct}) {
+    for (ReuseKind kind : {ReuseKind::kCopy, ReuseKind::kStore, ReuseKind::kProduct}) {
       if (WaitsForAll(op, QueueOf(kind))) out_.waits_.push_back({Now(), kind});
     }
   }
@@ -280,7 +281,8 @@ bool SharedReuse::FindUsers(const Events& events, Life* life) const {
   life->range = -1;
   for (const auto& [range, in_range] : events) {
     const bool fills = std::all_of(in_range.begin(), in_range.end(), [](const Event& e) {
-      return e.kind == Kind::kFill || e.kind == Kind::kWrite || e.kind == Kind::kCopy;
+      return e.kind == ReuseKind::kFill || e.kind == ReuseKind::kWrite ||
+             e.kind == ReuseKind::kCopy;
     });
     if (fills && events.size() > 1) {
       life->fillers.push_back(range);
@@ -311,7 +313,7 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
   if (!FindUsers(events, &life)) return life;
   const std::vector<Event>& uses = events.at(life.range);
   // Nobody waits for a fill by the async proxy that is the last use: it may still be writing.
-  if (uses.back().kind == Kind::kFill) return life;
+  if (uses.back().kind == ReuseKind::kFill) return life;
   const auto place = [&](const Event& e) {
     return e.scope >= 0 ? scopes_[e.scope].region : items_[e.item].region;
   };
@@ -348,7 +350,8 @@ SharedReuse::Life SharedReuse::LifeOf(const Events& events, bool remote) const {
  * has no wait that follows on every path, the access is `unawaited`: WaitWriter adds a wait. */
 void SharedReuse::FindEnd(const std::vector<Event>& events, Life* life) const {
   for (const Event& e : events) {
-    if (e.kind != Kind::kCopy && e.kind != Kind::kStore && e.kind != Kind::kProduct) continue;
+    if (e.kind != ReuseKind::kCopy && e.kind != ReuseKind::kStore && e.kind != ReuseKind::kProduct)
+      continue;
     const auto wait = std::find_if(waits_.begin(), waits_.end(), [&](const Wait& w) {
       const int region = items_[w.item].region;
       return w.kind == e.kind && w.item > e.item && IsInside(items_[e.item].region, region) &&
@@ -452,9 +455,11 @@ bool SharedReuse::IsBefore(const Object* a, const Object* b) const {
 
 std::string SharedReuse::Unawaited(const Object* buffer) const {
   std::string out;
-  for (Kind kind : lives_.at(buffer).unawaited) {
+  for (ReuseKind kind : lives_.at(buffer).unawaited) {
     out += (out.empty() ? "" : ", ");
-    out += kind == Kind::kStore ? "stores by TMA" : kind == Kind::kCopy ? "copies" : "products";
+    out += kind == ReuseKind::kStore  ? "stores by TMA"
+           : kind == ReuseKind::kCopy ? "copies"
+                                      : "products";
   }
   return out;
 }
@@ -474,8 +479,8 @@ void SharedReuse::Share(const Object* a, const Object* b) {
   }
   for (const Life* life : {&x, &y}) {
     if (life == &y && LoopOfBoth(x.region, y.region) < 0) continue;
-    std::vector<Kind>& kinds = closed_[ItemIn(life->region, life->last)];
-    for (Kind k : life->unawaited) {
+    std::vector<ReuseKind>& kinds = closed_[ItemIn(life->region, life->last)];
+    for (ReuseKind k : life->unawaited) {
       if (!std::count(kinds.begin(), kinds.end(), k)) kinds.push_back(k);
     }
   }
@@ -623,7 +628,7 @@ class WaitWriter : public StmtExprMutator {
     out->push_back(MakeStore(parity, XorOf(now, MakeInt(now->dtype(), 1)), zero, Span()));
   }
 
-  Expr WaitForAll(Kind kind) const {
+  Expr WaitForAll(ReuseKind kind) const {
     const AsyncQueueRow& queue = *target_.RowOf(QueueOf(kind));
     Array<Expr> args = {MakeInt(0)};
     if (queue.waits_for_reads) args.push_back(StringOf("true"));
@@ -642,7 +647,7 @@ class WaitWriter : public StmtExprMutator {
   void Behind(int item, std::vector<Stmt>* out) const {
     const auto closed = plan_.closed_.find(item);
     if (closed != plan_.closed_.end()) {
-      for (Kind kind : closed->second) out->push_back(MakeEvaluate(WaitForAll(kind), Span()));
+      for (ReuseKind kind : closed->second) out->push_back(MakeEvaluate(WaitForAll(kind), Span()));
     }
     for (const Pair& p : pairs_) {
       if (p.h.arrive_behind != item) continue;

@@ -483,7 +483,7 @@ class Splitter {
 
 Array<PrimFunc> SplitHostDevice(const PrimFunc& f) { return Splitter(f).Run(); }
 
-Registration registration([] {
+Registration split_host_device_registration([] {
   RegisterOp(kLaunch, kLaunch, CallEffect::kOpaque);
   RegisterOp(kSourceKernel, kSourceKernel, CallEffect::kOpaque);
   RegisterFunction("SplitHostDevice", SplitHostDevice);

@@ -61,9 +61,9 @@ class BodySpreader : public Substituter {
 };
 
 /*! Spreads the branches of a kernel. */
-class Spreader : public StmtExprMutator {
+class InstanceSpreader : public StmtExprMutator {
  public:
-  Spreader(const Var& thread, int64_t threads, int64_t warp_threads)
+  InstanceSpreader(const Var& thread, int64_t threads, int64_t warp_threads)
       : thread_(thread), threads_(threads), warp_threads_(warp_threads) {}
 
  protected:
@@ -164,7 +164,7 @@ PrimFunc SpreadInstances(PrimFunc f) {
          axis = axis->body.as<AttrStmtNode>()) {
       const IterVar of = axis->node.cast<IterVar>();
       if (std::string(of->thread_tag) == "threadIdx.x") {
-        kernel = Spreader(of->var, ToInt(axis->value), warp).Mutate(kernel);
+        kernel = InstanceSpreader(of->var, ToInt(axis->value), warp).Mutate(kernel);
       }
     }
     ForEachIn<ForNode>(kernel, [](const ForNode* loop) {
@@ -176,7 +176,9 @@ PrimFunc SpreadInstances(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("SpreadInstances", SpreadInstances); });
+Registration spread_instances_registration([] {
+  RegisterPass("SpreadInstances", SpreadInstances);
+});
 
 }  // namespace
 }  // namespace tl

@@ -42,9 +42,9 @@ class InstanceMaker : public BindingRenamer {
   const int64_t instance_;
 };
 
-class Spreader : public StmtExprMutator {
+class BarrierSpreader : public StmtExprMutator {
  public:
-  explicit Spreader(bool has_named_barriers) : has_named_barriers_(has_named_barriers) {}
+  explicit BarrierSpreader(bool has_named_barriers) : has_named_barriers_(has_named_barriers) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -173,7 +173,7 @@ void SharePlans(const SyncNode& first, SyncNode* copy) {
 }  // namespace
 
 Stmt WithAllInstances(const Stmt& kernel, const Target& target) {
-  return Spreader(target.Has(Feature::kNamedBarriers)).Mutate(kernel);
+  return BarrierSpreader(target.Has(Feature::kNamedBarriers)).Mutate(kernel);
 }
 
 void ShareInstancePlans(SyncNode* root) {

@@ -16,7 +16,7 @@ namespace tl {
 namespace {
 
 /*! More points than this are not looked at. */
-constexpr int64_t kMaxPoints = 1 << 19;
+constexpr int64_t kMaxOwnerPoints = 1 << 19;
 constexpr int kSeveral = -1;
 
 /*! A part of a sum. */
@@ -26,7 +26,7 @@ struct Term {
 };
 using Terms = std::vector<Term>;
 
-bool IsInteger(const Expr& e) {
+bool IsIndexInteger(const Expr& e) {
   const auto* type = e->ty.as<PrimTypeNode>();
   return type && type->dtype.lanes == 1 &&
          (type->dtype.code == kDLInt || type->dtype.code == kDLUInt);
@@ -49,7 +49,7 @@ void AddTerms(const Expr& e, int64_t factor, Terms* terms) {
   } else if (const auto* op = e.as<MulNode>(); op && AsInt(op->a)) {
     AddTerms(op->b, factor * *AsInt(op->a), terms);
   } else if (const auto* op = e.as<CastNode>();
-             op && IsInteger(op->value) && HoldsAll(e->dtype(), op->value->dtype())) {
+             op && IsIndexInteger(op->value) && HoldsAll(e->dtype(), op->value->dtype())) {
     AddTerms(op->value, factor, terms);
   } else {
     terms->push_back({e, factor});
@@ -206,7 +206,7 @@ class TensorOwners {
       if (IsUsed(names, axis)) axes.push_back(axis);
     }
     IndexBox box(std::move(axes));
-    has_too_many_ = box.Points() > kMaxPoints;
+    has_too_many_ = box.Points() > kMaxOwnerPoints;
     if (has_too_many_) return false;
     std::vector<std::vector<std::pair<IntProgram, int64_t>>> programs(names.size());
     for (size_t i = 0; i < names.size(); ++i) {

@@ -543,7 +543,7 @@ PrimFunc ThreadSync(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("ThreadSync", ThreadSync); });
+Registration thread_sync_registration([] { RegisterPass("ThreadSync", ThreadSync); });
 
 }  // namespace
 }  // namespace tl

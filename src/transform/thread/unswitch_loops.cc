@@ -264,7 +264,7 @@ PrimFunc UnswitchLoops(PrimFunc f) {
   return WithBody(f, Unswitcher(f->body, copy_loops).Mutate(f->body));
 }
 
-Registration registration([] { RegisterPass("UnswitchLoops", UnswitchLoops); });
+Registration unswitch_loops_registration([] { RegisterPass("UnswitchLoops", UnswitchLoops); });
 
 }  // namespace
 }  // namespace tl

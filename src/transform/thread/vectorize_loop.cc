@@ -665,7 +665,7 @@ class LoopVectorizer : public AnalyzingMutator {
 
 PrimFunc VectorizeLoop(PrimFunc f) { return WithBody(f, LoopVectorizer(f).Mutate(f->body)); }
 
-Registration registration([] { RegisterPass("VectorizeLoop", VectorizeLoop); });
+Registration vectorize_loop_registration([] { RegisterPass("VectorizeLoop", VectorizeLoop); });
 
 }  // namespace
 }  // namespace tl

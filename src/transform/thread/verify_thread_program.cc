@@ -17,11 +17,11 @@
 namespace tl {
 namespace {
 
-constexpr const char* kPass = "VerifyThreadProgram";
+constexpr const char* kVerifyThreadProgram = "VerifyThreadProgram";
 
 class Verifier : public ProgramVerifier {
  public:
-  Verifier() : ProgramVerifier(kPass) {}
+  Verifier() : ProgramVerifier(kVerifyThreadProgram) {}
 
  protected:
   using ProgramVerifier::Visit_;
@@ -81,7 +81,9 @@ PrimFunc VerifyThreadProgram(PrimFunc f) {
   return f;
 }
 
-Registration registration([] { RegisterPass(kPass, VerifyThreadProgram); });
+Registration verify_thread_program_registration([] {
+  RegisterPass(kVerifyThreadProgram, VerifyThreadProgram);
+});
 
 }  // namespace
 }  // namespace tl

@@ -33,7 +33,7 @@ Bound AnyOf(DLDataType t) {
 }
 
 /*! Far above every memory. */
-constexpr int64_t kMost = int64_t(1) << 48;
+constexpr int64_t kMostMagnitude = int64_t(1) << 48;
 
 int64_t Saturated(Wide x) {
   return x < INT64_MIN ? INT64_MIN : x > INT64_MAX ? INT64_MAX : static_cast<int64_t>(x);
@@ -318,7 +318,7 @@ void WideBounds::Shapes(const PrimFunc& f) {
   for (const Var& p : f->params) {
     if (!AsBuffer(p)) continue;
     for (const Var& v : SizeSymbolsOf(p)) {
-      known_[v.get()] = {0, std::min(kMost, AnyOf(v->dtype()).max)};
+      known_[v.get()] = {0, std::min(kMostMagnitude, AnyOf(v->dtype()).max)};
     }
     // Of a tensor at any address: from the multiple of 16 bytes in front of it.
     if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};

@@ -137,7 +137,7 @@ class Wrapper : public StmtExprMutator {
 
 PrimFunc AddWrapperForSingleBufStore(PrimFunc f) { return WithBody(f, Wrapper().Mutate(f->body)); }
 
-Registration registration([] {
+Registration add_wrapper_for_single_buf_store_registration([] {
   RegisterPass("AddWrapperForSingleBufStore", AddWrapperForSingleBufStore);
 });
 

@@ -59,7 +59,9 @@ PrimFunc ApplyAssumptions(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration registration([] { RegisterPass("ApplyAssumptions", ApplyAssumptions); });
+Registration apply_assumptions_registration([] {
+  RegisterPass("ApplyAssumptions", ApplyAssumptions);
+});
 
 }  // namespace
 }  // namespace tl

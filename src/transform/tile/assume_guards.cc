@@ -44,7 +44,7 @@ PrimFunc AssumeGuards(PrimFunc f) {
       f, [&](const AttrStmtNode* op) { return Prepender(assumptions).Mutate(GetRef<Stmt>(op)); });
 }
 
-Registration registration([] { RegisterPass("AssumeGuards", AssumeGuards); });
+Registration assume_guards_registration([] { RegisterPass("AssumeGuards", AssumeGuards); });
 
 }  // namespace
 }  // namespace tl

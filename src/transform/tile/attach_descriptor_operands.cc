@@ -159,7 +159,7 @@ PrimFunc AttachDescriptorOperands(PrimFunc f) {
   return WithBody(f, Attacher(descriptions).Mutate(f->body));
 }
 
-Registration registration([] {
+Registration attach_descriptor_operands_registration([] {
   RegisterPass("AttachDescriptorOperands", AttachDescriptorOperands);
 });
 

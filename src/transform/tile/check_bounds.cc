@@ -23,7 +23,7 @@ namespace tl {
 namespace {
 
 /*! More points than this are not looked at. */
-constexpr int64_t kMaxPoints = 1 << 20;
+constexpr int64_t kMaxBoundsPoints = 1 << 20;
 
 bool IsOnChip(const Var& buffer) {
   return IsShared(buffer) || IsFragment(buffer) || IsLocal(buffer) || IsReducer(buffer) ||
@@ -159,7 +159,7 @@ class BoundsChecker : public StmtExprVisitor {
     if (bound.min >= extent) Refuse(buffer, dim, bound.min, extent, "");
     if (leaves_early_) return;
     std::optional<IndexBox> box = BoxOf(index);
-    if (!box || box->Points() > kMaxPoints) return;
+    if (!box || box->Points() > kMaxBoundsPoints) return;
     const IntProgram value = box->Compile(index);
     box->ForEach([&](const std::vector<int64_t>& point) {
       const int64_t at = value(point.data());
@@ -217,7 +217,7 @@ PrimFunc CheckBounds(PrimFunc f) {
   return f;
 }
 
-Registration registration([] { RegisterPass("CheckBounds", CheckBounds); });
+Registration check_bounds_registration([] { RegisterPass("CheckBounds", CheckBounds); });
 
 }  // namespace
 }  // namespace tl

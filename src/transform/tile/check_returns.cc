@@ -100,7 +100,7 @@ PrimFunc CheckReturns(PrimFunc f) {
   return f;
 }
 
-Registration registration([] { RegisterPass("CheckReturns", CheckReturns); });
+Registration check_returns_registration([] { RegisterPass("CheckReturns", CheckReturns); });
 
 }  // namespace
 }  // namespace tl

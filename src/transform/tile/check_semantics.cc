@@ -50,9 +50,9 @@ double BytesOf(const Var& buffer) {
   return bytes;
 }
 
-class Checker : public StmtExprVisitor {
+class SemanticsChecker : public StmtExprVisitor {
  public:
-  explicit Checker(const Target& target) : target_(target) {}
+  explicit SemanticsChecker(const Target& target) : target_(target) {}
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -241,11 +241,11 @@ class Checker : public StmtExprVisitor {
 };
 
 PrimFunc CheckSemantics(PrimFunc f) {
-  Checker(TargetOf(f))(f->body);
+  SemanticsChecker(TargetOf(f))(f->body);
   return f;
 }
 
-Registration registration([] { RegisterPass("CheckSemantics", CheckSemantics); });
+Registration check_semantics_registration([] { RegisterPass("CheckSemantics", CheckSemantics); });
 
 }  // namespace
 }  // namespace tl

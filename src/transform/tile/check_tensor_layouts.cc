@@ -27,9 +27,9 @@
 namespace tl {
 namespace {
 
-class Checker : public StmtExprMutator {
+class TensorLayoutChecker : public StmtExprMutator {
  public:
-  explicit Checker(const PrimFunc& f) : views_(f->body) { analyzer_.BindShapes(f); }
+  explicit TensorLayoutChecker(const PrimFunc& f) : views_(f->body) { analyzer_.BindShapes(f); }
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -126,9 +126,13 @@ class Checker : public StmtExprMutator {
   std::unordered_map<const Object*, Var> placed_;  // by root
 };
 
-PrimFunc CheckTensorLayouts(PrimFunc f) { return WithBody(f, Checker(f).Mutate(f->body)); }
+PrimFunc CheckTensorLayouts(PrimFunc f) {
+  return WithBody(f, TensorLayoutChecker(f).Mutate(f->body));
+}
 
-Registration registration([] { RegisterPass("CheckTensorLayouts", CheckTensorLayouts); });
+Registration check_tensor_layouts_registration([] {
+  RegisterPass("CheckTensorLayouts", CheckTensorLayouts);
+});
 
 }  // namespace
 }  // namespace tl

@@ -15,14 +15,6 @@
 namespace tl {
 namespace {
 
-Expr Whole(const Var& v) {
-  TileRegion region{v, {}};
-  for (const Expr& extent : BufferOf(v)->shape) {
-    region.ranges.push_back(MakeRange(MakeInt(0), extent));
-  }
-  return region.ToExpr();
-}
-
 /*! Another fragment in the place of one. */
 class Rename : public StmtExprMutator {
  public:
@@ -49,9 +41,9 @@ class Rename : public StmtExprMutator {
   const Var &from_, &to_;
 };
 
-class Converter : public StmtExprMutator {
+class AccumulatorConverter : public StmtExprMutator {
  public:
-  Converter(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper)
+  AccumulatorConverter(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper)
       : fragment_(dictations[0].fragment), keeper_(keeper), views_(kernel) {
     for (const Dictation& d : dictations) layout_of_[d.statement.get()] = d.layout;
     has_unawaited_ = HasNode<EvaluateNode>(kernel, [](const EvaluateNode* op) {
@@ -125,9 +117,11 @@ class Converter : public StmtExprMutator {
 
   void Copy(const Var& from, const Var& to, const Span& span, std::vector<Stmt>* out) const {
     if (has_unawaited_) {
-      out->push_back(MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0), Whole(from)}), span));
+      out->push_back(
+          MakeEvaluate(CallOp(kWgmmaWait, {MakeInt(0), TileRegion::Whole(from).ToExpr()}), span));
     }
-    const Call copy = CallOp(kCopy, {Whole(from), Whole(to)});
+    const Call copy =
+        CallOp(kCopy, {TileRegion::Whole(from).ToExpr(), TileRegion::Whole(to).ToExpr()});
     out->push_back(MakeEvaluate(WithChoice(copy.get(), ChoiceOfThreads(from, to)), span));
   }
 
@@ -142,7 +136,7 @@ class Converter : public StmtExprMutator {
 }  // namespace
 
 Stmt ConvertAccumulators(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper) {
-  return Converter(kernel, dictations, keeper).Mutate(kernel);
+  return AccumulatorConverter(kernel, dictations, keeper).Mutate(kernel);
 }
 
 }  // namespace tl

@@ -267,10 +267,10 @@ class UseOutside : public StmtExprVisitor {
   const Views& views_;
 };
 
-class Converter : public StmtExprMutator {
+class LayoutConverter : public StmtExprMutator {
  public:
-  Converter(const Stmt& kernel, const StagedOf& staged, const CopyPlaces& places,
-            const Views& views, Array<String>* notes, HeldFragments* made)
+  LayoutConverter(const Stmt& kernel, const StagedOf& staged, const CopyPlaces& places,
+                  const Views& views, Array<String>* notes, HeldFragments* made)
       : kernel_(kernel),
         staged_(staged),
         places_(places),
@@ -476,7 +476,7 @@ Stmt ConvertLayouts(const Stmt& kernel, const std::vector<Conversion>& conversio
   LoopLifter(&staged, views)(kernel);
   CopyPlaces places(staged, views);
   places(kernel);
-  return Converter(kernel, staged, places, views, notes, made).Mutate(kernel);
+  return LayoutConverter(kernel, staged, places, views, notes, made).Mutate(kernel);
 }
 
 }  // namespace tl

@@ -89,7 +89,7 @@ PrimFunc HoistViews(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration registration([] { RegisterPass("HoistViews", HoistViews); });
+Registration hoist_views_registration([] { RegisterPass("HoistViews", HoistViews); });
 
 }  // namespace
 }  // namespace tl

@@ -95,7 +95,7 @@ PrimFunc IfStmtBinding(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration registration([] { RegisterPass("IfStmtBinding", IfStmtBinding); });
+Registration if_stmt_binding_registration([] { RegisterPass("IfStmtBinding", IfStmtBinding); });
 
 }  // namespace
 }  // namespace tl

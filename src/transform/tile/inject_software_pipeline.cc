@@ -598,7 +598,9 @@ PrimFunc InjectSoftwarePipeline(PrimFunc f) {
   return WithPipelines(WithBody(std::move(f), body), injector.pipelines);
 }
 
-Registration registration([] { RegisterPass("InjectSoftwarePipeline", InjectSoftwarePipeline); });
+Registration inject_software_pipeline_registration([] {
+  RegisterPass("InjectSoftwarePipeline", InjectSoftwarePipeline);
+});
 
 }  // namespace
 }  // namespace tl

@@ -210,7 +210,7 @@ class OpCollector : public StmtExprVisitor {
 
 using Operators = std::vector<OperatorUse>;
 
-std::string Text(ThreadRange r) {
+std::string RangeText(ThreadRange r) {
   return "threads " + std::to_string(r.first) + " to " + std::to_string(r.first + r.threads - 1);
 }
 
@@ -490,8 +490,9 @@ void RefuseMixedRanges(const Operators& operators, const Views& views) {
         if (here == there || (apart && here.threads == there.threads)) continue;
         const std::string where = Where(other->source->span);
         ThrowAt(use.source->span, "ValueError",
-                "found fragment " + std::string(v->name) + " in a statement of " + Text(here) +
-                    " and in one of " + Text(there) + (where.empty() ? "" : " (" + where + ")") +
+                "found fragment " + std::string(v->name) + " in a statement of " + RangeText(here) +
+                    " and in one of " + RangeText(there) +
+                    (where.empty() ? "" : " (" + where + ")") +
                     ", wanted the same threads, or as many others; use a second fragment, or move "
                     "one of the statements");
       }
@@ -732,7 +733,9 @@ PrimFunc LayoutInference(PrimFunc f) {
   return WithNotes(annotated, notes);
 }
 
-Registration registration([] { RegisterPass("LayoutInference", LayoutInference); });
+Registration layout_inference_registration([] {
+  RegisterPass("LayoutInference", LayoutInference);
+});
 
 }  // namespace
 }  // namespace tl

@@ -147,9 +147,9 @@ class RemoteBarrierFinder : public StmtExprVisitor {
   RemoteBarriers* found_;
 };
 
-class Lowerer : public StmtExprMutator {
+class BarrierLowerer : public StmtExprMutator {
  public:
-  explicit Lowerer(const Target& target) : target_(target) {}
+  explicit BarrierLowerer(const Target& target) : target_(target) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -298,10 +298,12 @@ PrimFunc LowerSharedBarrier(PrimFunc f) {
   const Target& target = TargetOf(f);
   const Stmt body = OrderRemover(target).Mutate(f->body);
   TargetChecker{target}(body);
-  return WithBody(f, Lowerer(target).Mutate(body));
+  return WithBody(f, BarrierLowerer(target).Mutate(body));
 }
 
-Registration registration([] { RegisterPass("LowerSharedBarrier", LowerSharedBarrier); });
+Registration lower_shared_barrier_registration([] {
+  RegisterPass("LowerSharedBarrier", LowerSharedBarrier);
+});
 
 }  // namespace
 }  // namespace tl

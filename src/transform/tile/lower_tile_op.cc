@@ -58,9 +58,9 @@ Span FirstUse(const Var& buffer, const Stmt& body) {
   return finder.found;
 }
 
-class Lowerer : public StmtExprMutator, public LoweringScope {
+class TileOpLowerer : public StmtExprMutator, public LoweringScope {
  public:
-  explicit Lowerer(const Target& compiled_for) {
+  explicit TileOpLowerer(const Target& compiled_for) {
     target = &compiled_for;
     analyzer = &analyzer_;
   }
@@ -412,13 +412,13 @@ class Lowerer : public StmtExprMutator, public LoweringScope {
 };
 
 PrimFunc LowerTileOp(PrimFunc f) {
-  Lowerer lowerer(TargetOf(f));
+  TileOpLowerer lowerer(TargetOf(f));
   Stmt body = lowerer.Mutate(f->body);
   f = WithBody(std::move(f), body);
   return WithNotes(std::move(f), lowerer.notes);
 }
 
-Registration registration([] { RegisterPass("LowerTileOp", LowerTileOp); });
+Registration lower_tile_op_registration([] { RegisterPass("LowerTileOp", LowerTileOp); });
 
 }  // namespace
 }  // namespace tl

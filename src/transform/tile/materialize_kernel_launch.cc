@@ -72,7 +72,9 @@ PrimFunc MaterializeKernelLaunch(PrimFunc f) {
   return WithBody(f, Materializer(f).Mutate(body));
 }
 
-Registration registration([] { RegisterPass("MaterializeKernelLaunch", MaterializeKernelLaunch); });
+Registration materialize_kernel_launch_registration([] {
+  RegisterPass("MaterializeKernelLaunch", MaterializeKernelLaunch);
+});
 
 }  // namespace
 }  // namespace tl

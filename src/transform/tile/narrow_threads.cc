@@ -432,7 +432,7 @@ PrimFunc NarrowThreads(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("NarrowThreads", NarrowThreads); });
+Registration narrow_threads_registration([] { RegisterPass("NarrowThreads", NarrowThreads); });
 
 }  // namespace
 }  // namespace tl

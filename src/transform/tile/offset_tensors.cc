@@ -208,7 +208,9 @@ PrimFunc OffsetTensors(PrimFunc f) {
   return Offsetter().Run(std::move(f));
 }
 
-Registration registration([] { RegisterFunction("transform.OffsetTensors", OffsetTensors); });
+Registration offset_tensors_registration([] {
+  RegisterFunction("transform.OffsetTensors", OffsetTensors);
+});
 
 }  // namespace
 }  // namespace tl

@@ -244,7 +244,7 @@ PrimFunc PackFloat6(PrimFunc f) {
   return finder.found ? Float6Packer().Run(std::move(f), finder.place) : f;
 }
 
-Registration registration([] { RegisterPass("PackFloat6", PackFloat6); });
+Registration pack_float6_registration([] { RegisterPass("PackFloat6", PackFloat6); });
 
 }  // namespace
 }  // namespace tl

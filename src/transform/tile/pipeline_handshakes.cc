@@ -18,7 +18,7 @@ namespace {
 
 using Kind = RoleStep::Kind;
 
-std::string LineOf(const Stmt& s) {
+std::string LineText(const Stmt& s) {
   return s->span.defined() ? " at line " + std::to_string(s->span->line) : "";
 }
 
@@ -169,7 +169,7 @@ class Prover {
     const RoleStep* wait = wrong_wait_;
     const bool of_versions = CheckParitiesFor(num_stages);
     if (of_versions || !wrong_wait_) return of_versions;
-    return Refuse(*wait, "the parity of the wait" + LineOf(wait->stmt) +
+    return Refuse(*wait, "the parity of the wait" + LineText(wait->stmt) +
                              " is neither that of the number of iterations before, as all waits "
                              "of the loop count, nor that of its quotient by num_stages=" +
                              std::to_string(num_stages));
@@ -177,7 +177,7 @@ class Prover {
 
   bool CheckParitiesOfSlots() {
     if (CheckParitiesFor(slots_) || !wrong_wait_) return !wrong_wait_ && why.empty();
-    return Refuse(*wrong_wait_, "the parity of the wait" + LineOf(wrong_wait_->stmt) +
+    return Refuse(*wrong_wait_, "the parity of the wait" + LineText(wrong_wait_->stmt) +
                                     " is not that of the number of iterations before, divided by "
                                     "the " +
                                     std::to_string(slots_) + " slots");
@@ -248,7 +248,7 @@ class Prover {
     for (const BodyRole& role : roles_) {
       if (const RoleStep* wait = FirstWait(role, s); wait && !IsAnswered(role, s)) {
         return Refuse(*wait, "not all who arrive at mbarrier " + s.Name() +
-                                 " first wait for who waits there" + LineOf(wait->stmt));
+                                 " first wait for who waits there" + LineText(wait->stmt));
       }
     }
     return true;
@@ -370,7 +370,7 @@ class Prover {
     }
     if (!is_filled) {
       return Refuse(reader.steps[first_read], name + " is read" +
-                                                  LineOf(reader.steps[first_read].stmt) +
+                                                  LineText(reader.steps[first_read].stmt) +
                                                   " without a wait for those who fill it");
     }
     const bool is_released = std::any_of(signals_.begin(), signals_.end(), [&](const Signal& s) {
@@ -380,7 +380,7 @@ class Prover {
     });
     if (is_released) return true;
     return Refuse(writer.steps[first_write],
-                  name + " is filled" + LineOf(writer.steps[first_write].stmt) +
+                  name + " is filled" + LineText(writer.steps[first_write].stmt) +
                       " without a wait for those who have read it to their end");
   }
 

@@ -118,9 +118,9 @@ struct Obstacle {
   std::string reason;
 };
 
-class Planner : public StmtExprMutator {
+class StagePlanner : public StmtExprMutator {
  public:
-  explicit Planner(const PrimFunc& f)
+  explicit StagePlanner(const PrimFunc& f)
       : function_body_(f->body), views_(f->body), target_(TargetOf(f)) {}
 
   /*! What is said of loops that the program wants pipelined and that stay plain. */
@@ -620,12 +620,14 @@ class Planner : public StmtExprMutator {
 };
 
 PrimFunc PipelinePlanning(PrimFunc f) {
-  Planner planner(f);
+  StagePlanner planner(f);
   Stmt body = planner.Mutate(f->body);
   return WithPipelines(WithBody(std::move(f), body), planner.plain);
 }
 
-Registration registration([] { RegisterPass("PipelinePlanning", PipelinePlanning); });
+Registration pipeline_planning_registration([] {
+  RegisterPass("PipelinePlanning", PipelinePlanning);
+});
 
 }  // namespace
 }  // namespace tl

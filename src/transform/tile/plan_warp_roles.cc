@@ -71,7 +71,7 @@ PrimFunc PlanWarpRoles(PrimFunc f) {
   return target.Has(Feature::kTma) ? WithAttr(std::move(f), kWarpRoles, plans) : f;
 }
 
-Registration registration([] { RegisterPass("PlanWarpRoles", PlanWarpRoles); });
+Registration plan_warp_roles_registration([] { RegisterPass("PlanWarpRoles", PlanWarpRoles); });
 
 }  // namespace
 }  // namespace tl

@@ -69,7 +69,7 @@ class Numbering {
   std::vector<RoleNode*> nodes_;
 };
 
-String NameIn(const Array<Var>& buffers, const Var& buffer) {
+String NameAmong(const Array<Var>& buffers, const Var& buffer) {
   int64_t same = 0, own = 0;
   for (const Var& v : buffers) {
     if (v.same_as(buffer)) own = same;
@@ -81,12 +81,12 @@ String NameIn(const Array<Var>& buffers, const Var& buffer) {
 
 Var FindBuffer(const Array<Var>& buffers, const String& name) {
   for (const Var& v : buffers) {
-    if (NameIn(buffers, v) == name) return v;
+    if (NameAmong(buffers, v) == name) return v;
   }
   ThrowBug(Span(), "ReadRoles", "no buffer of the kernel is " + std::string(name));
 }
 
-int64_t LineOf(const Stmt& s) { return s->span.defined() ? int64_t(s->span->line) : 0; }
+int64_t LineNumber(const Stmt& s) { return s->span.defined() ? int64_t(s->span->line) : 0; }
 
 struct KindName {
   CopyKind kind;
@@ -96,7 +96,7 @@ constexpr KindName kKinds[] = {{CopyKind::kNothing, ""},          {CopyKind::kTm
                                {CopyKind::kCpAsync, "cp.async"},  {CopyKind::kThreads, "threads"},
                                {CopyKind::kElements, "elements"}, {CopyKind::kFetchTile, "fetch"}};
 
-String NameOf(CopyKind kind) {
+String NameOfCopy(CopyKind kind) {
   for (const KindName& row : kKinds) {
     if (row.kind == kind) return row.name;
   }
@@ -126,9 +126,9 @@ Array<Any> DescribeStatements(const WarpRoles& roles, const String& file) {
                              : both     ? "both"
                                         : "consumer";
     Fields entry = {{"number", number},
-                    {"line", LineOf(node->stmt)},
+                    {"line", LineNumber(node->stmt)},
                     {"role", String(role)},
-                    {"by", NameOf(node->fill)}};
+                    {"by", NameOfCopy(node->fill)}};
     AddFile(&entry, node->stmt, file);
     if (fills) entry.Set("channel", int64_t(node->channel));
     if (fills && node->fill != CopyKind::kTma && !node->why.empty())
@@ -209,7 +209,7 @@ Any DescribeWindow(const WarpRoles& roles, const Window& w, const Numbering& num
 Any DescribeChannel(const KernelInfo& kernel, const WarpRoles& roles, const Channel& c,
                     const Numbering& numbers) {
   Array<String> buffers;
-  for (const Var& v : c.buffers) buffers.push_back(NameIn(kernel.block->alloc_buffers, v));
+  for (const Var& v : c.buffers) buffers.push_back(NameAmong(kernel.block->alloc_buffers, v));
   Array<Any> bytes, windows;
   for (const Window& w : c.windows) {
     bytes.push_back(w.tma_bytes);

@@ -7,13 +7,13 @@
 namespace tl {
 namespace {
 
-bool IsAssumption(const Stmt& s) {
+bool IsAssumed(const Stmt& s) {
   const auto* evaluate = s.as<EvaluateNode>();
   return evaluate && IsCallTo(evaluate->value, "tirx.assume");
 }
 
 /*! Control of the program, which is that of all roles whatever its name. */
-bool IsControl(const Stmt& s) { return IsBreak(s) || IsContinue(s) || IsAssumption(s); }
+bool IsControl(const Stmt& s) { return IsBreak(s) || IsContinue(s) || IsAssumed(s); }
 
 /*! What every role may run for itself. */
 bool IsScalarStatement(const Stmt& s) {

@@ -405,7 +405,9 @@ PrimFunc SelectInstructions(PrimFunc f) {
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));
 }
 
-Registration registration([] { RegisterPass("SelectInstructions", SelectInstructions); });
+Registration select_instructions_registration([] {
+  RegisterPass("SelectInstructions", SelectInstructions);
+});
 
 }  // namespace
 }  // namespace tl

@@ -693,7 +693,7 @@ PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }
 
-Registration registration([] {
+Registration specialize_warps_registration([] {
   RegisterPass("ProducerConsumerWarpSpecialized", ProducerConsumerWarpSpecialized);
 });
 

@@ -90,18 +90,6 @@ class LoadedBytes : public StmtExprVisitor {
   std::unordered_set<const Object*> seen_;
 };
 
-/*! The row-major region of a whole buffer. */
-TileRegion Whole(const Var& buffer) {
-  TileRegion whole{buffer, {}};
-  for (const Expr& extent : BufferOf(buffer)->shape) {
-    auto r = make_object<RangeNode>();
-    r->min = MakeInt(0);
-    r->extent = extent;
-    whole.ranges.push_back(Range(r));
-  }
-  return whole;
-}
-
 /*! Strides that a tensor map takes, the last of them 1; those that the call decides are multiples
  * of 16 bytes by what the compiler knows of them. */
 bool HasMapStrides(const Var& tensor) {
@@ -172,7 +160,7 @@ class Stager : public StmtExprMutator {
     int64_t bytes = kResultBits / 8;
     for (const Expr& extent : shape) bytes *= ToInt(extent);
     const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kTmaChunkBytes == 0;
-    const TileRegion whole = Whole(tile);
+    const TileRegion whole = TileRegion::Whole(tile);
     const int64_t threads = scope_.Threads(s->span).threads;
     if (bytes > free_ || !in_rows ||
         !WhyNotMatrices(kByStmatrix, src, whole, target_, threads).empty()) {
@@ -211,7 +199,7 @@ PrimFunc StageResults(PrimFunc f) {
   });
 }
 
-Registration registration([] { RegisterPass("StageResults", StageResults); });
+Registration stage_results_registration([] { RegisterPass("StageResults", StageResults); });
 
 }  // namespace
 }  // namespace tl

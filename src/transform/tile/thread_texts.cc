@@ -19,7 +19,7 @@ std::string TextArgument(const CallNode* call, size_t i) {
 }
 
 /*! What the program calls a statement. */
-std::string NameOf(const Stmt& s) {
+std::string StatementName(const Stmt& s) {
   if (const auto* store = s.as<BufferStoreNode>()) {
     return "a store to fragment " + std::string(store->buffer->name);
   }
@@ -85,7 +85,7 @@ bool IsOfLanes(const CallNode* call) {
 void RefuseControl(const Stmt& s, const ReachingThreads& reach, int64_t warp_threads) {
   const bool loop = reach.Control().defined() && !reach.Control().as<IfThenElseNode>();
   ThrowAt(s->span, "ValueError",
-          "found " + NameOf(s) + " " + ControlText(reach) +
+          "found " + StatementName(s) + " " + ControlText(reach) +
               ", wanted all threads of the block or a range of whole warps of " +
               std::to_string(warp_threads) + " threads, which share its work; move it out of the " +
               (loop ? "loop, or give the loop bounds that are the same for all threads"
@@ -100,7 +100,7 @@ void RefuseOperand(const Stmt& s, const Expr& operand) {
       region ? "a region of " + std::string(region->source.as_or_throw<Var>()->name)
              : std::string("a value");
   ThrowAt(s->span, "ValueError",
-          "found " + NameOf(s) + " of " + what +
+          "found " + StatementName(s) + " of " + what +
               " that differs by thread, wanted one that all threads agree on, since they share the "
               "elements; index it by blocks and loops, or let each thread have its own: stores in "
               "T.serial loops, as `for j in T.serial(n): C[tx, j] = A[tx, j]`");

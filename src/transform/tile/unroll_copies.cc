@@ -96,7 +96,7 @@ PrimFunc UnrollCopies(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration registration([] { RegisterPass("UnrollCopies", UnrollCopies); });
+Registration unroll_copies_registration([] { RegisterPass("UnrollCopies", UnrollCopies); });
 
 }  // namespace
 }  // namespace tl

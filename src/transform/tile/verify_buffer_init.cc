@@ -188,7 +188,9 @@ PrimFunc VerifyBufferInit(PrimFunc f) {
   return f;
 }
 
-Registration registration([] { RegisterPass("VerifyBufferInit", VerifyBufferInit); });
+Registration verify_buffer_init_registration([] {
+  RegisterPass("VerifyBufferInit", VerifyBufferInit);
+});
 
 }  // namespace
 }  // namespace tl

@@ -32,13 +32,13 @@ namespace tl {
 namespace {
 
 /*! More points than this are not looked at. */
-constexpr int64_t kMaxPoints = 1 << 20;
+constexpr int64_t kMaxLoopPoints = 1 << 20;
 
 using Guards = std::vector<std::pair<Expr, bool>>;
 
 bool AreEqual(const ObjectRef& a, const ObjectRef& b) { return ffi::StructuralEqual()(a, b); }
 
-struct Touch {
+struct ElementTouch {
   Var buffer;
   Array<Expr> indices;
   Expr value;  // of a write, else undefined
@@ -55,7 +55,7 @@ bool IsScalar(const Var& buffer) { return ScopeOf(buffer) == "local.var"; }
 /*! What the body of a parallel nest touches, but for reads of what the iteration has written. */
 class TouchCollector : public StmtExprVisitor {
  public:
-  std::vector<Touch> touches;
+  std::vector<ElementTouch> touches;
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -88,9 +88,9 @@ class TouchCollector : public StmtExprVisitor {
     Default(op);
     const Var buffer = op->source.as_or_throw<Var>();
     if (!IsWatched(buffer)) return;
-    Touch read = MakeTouch(buffer, op->indices, Expr(nullptr));
+    ElementTouch read = MakeTouch(buffer, op->indices, Expr(nullptr));
     const bool own = std::any_of(written_.begin(), written_.end(),
-                                 [&](const Touch& w) { return Supplies(w, read); });
+                                 [&](const ElementTouch& w) { return Supplies(w, read); });
     if (!own) touches.push_back(std::move(read));
   }
   void Visit_(const BindNode* op) final {
@@ -133,7 +133,7 @@ class TouchCollector : public StmtExprVisitor {
     for (size_t i = before; i < middle; ++i) {
       for (size_t j = middle; j < end; ++j) {
         if (!AreSameElement(written_[i], written_[j])) continue;
-        Touch both = written_[i];
+        ElementTouch both = written_[i];
         both.guards = guards_;
         if (!HasGuardsOf(written_[i], 1) || !HasGuardsOf(written_[j], 1)) continue;
         written_.push_back(std::move(both));
@@ -142,15 +142,15 @@ class TouchCollector : public StmtExprVisitor {
     }
   }
   /*! The write happens whenever the choice is made, which adds `more` conditions to those here. */
-  bool HasGuardsOf(const Touch& write, size_t more) const {
+  bool HasGuardsOf(const ElementTouch& write, size_t more) const {
     return write.guards.size() == guards_.size() + more;
   }
 
-  static bool AreSameElement(const Touch& a, const Touch& b) {
+  static bool AreSameElement(const ElementTouch& a, const ElementTouch& b) {
     return a.buffer.same_as(b.buffer) && AreEqual(a.indices, b.indices);
   }
   /*! The write has certainly happened in the iteration that reads, to the same element. */
-  bool Supplies(const Touch& write, const Touch& read) const {
+  bool Supplies(const ElementTouch& write, const ElementTouch& read) const {
     if (!AreSameElement(write, read)) return false;
     const bool in_loops_of = write.inner.size() <= read.inner.size() &&
                              std::equal(write.inner.begin(), write.inner.end(), read.inner.begin());
@@ -165,7 +165,7 @@ class TouchCollector : public StmtExprVisitor {
     });
   }
 
-  Touch MakeTouch(const Var& buffer, const Array<Expr>& indices, const Expr& value) {
+  ElementTouch MakeTouch(const Var& buffer, const Array<Expr>& indices, const Expr& value) {
     return {buffer, names_.MutateArray(indices), value, span_, guards_, inner_};
   }
 
@@ -173,7 +173,7 @@ class TouchCollector : public StmtExprVisitor {
   Substituter values_;  // of everything
   Guards guards_;
   std::vector<const ForNode*> inner_;
-  std::vector<Touch> written_;
+  std::vector<ElementTouch> written_;
   Span span_;
 };
 
@@ -192,7 +192,7 @@ struct Hash {
  */
 class ValueKey : public StmtExprVisitor {
  public:
-  ValueKey(const IndexBox& box, const std::vector<Touch>& touches, const Expr& value)
+  ValueKey(const IndexBox& box, const std::vector<ElementTouch>& touches, const Expr& value)
       : box_(box), touches_(touches) {
     Visit(value);
   }
@@ -204,8 +204,9 @@ class ValueKey : public StmtExprVisitor {
   void Visit_(const VarNode* op) final { Note(GetRef<Expr>(op)); }
   void Visit_(const TensorLoadNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
-    known &= std::none_of(touches_.begin(), touches_.end(),
-                          [&](const Touch& t) { return t.IsWrite() && t.buffer.same_as(buffer); });
+    known &= std::none_of(touches_.begin(), touches_.end(), [&](const ElementTouch& t) {
+      return t.IsWrite() && t.buffer.same_as(buffer);
+    });
     for (const Expr& i : op->indices) {
       if (IsPureInteger(i) && box_.CanEvaluate(i)) {
         integers.push_back(i);
@@ -226,7 +227,7 @@ class ValueKey : public StmtExprVisitor {
   }
 
   const IndexBox& box_;
-  const std::vector<Touch>& touches_;
+  const std::vector<ElementTouch>& touches_;
 };
 
 /*! Looks for a dependence in one nest. */
@@ -246,12 +247,12 @@ class NestVerifier {
   void Verify() {
     if (is_empty_) return;
     std::vector<const Object*> checked;
-    for (const Touch& t : touches_) {
+    for (const ElementTouch& t : touches_) {
       if (!t.IsWrite() || std::count(checked.begin(), checked.end(), t.buffer.get())) continue;
       checked.push_back(t.buffer.get());
-      const bool is_read = std::any_of(touches_.begin(), touches_.end(), [&](const Touch& r) {
-        return !r.IsWrite() && r.buffer.same_as(t.buffer);
-      });
+      const bool is_read = std::any_of(
+          touches_.begin(), touches_.end(),
+          [&](const ElementTouch& r) { return !r.IsWrite() && r.buffer.same_as(t.buffer); });
       if (IsScalar(t.buffer) && !is_read) continue;
       if (!EachHasItsElement(t)) VerifyBuffer(t.buffer);
     }
@@ -260,7 +261,7 @@ class NestVerifier {
  private:
   struct Write {
     Point iteration;
-    const Touch* touch;
+    const ElementTouch* touch;
     Point key;  // of the value
     bool known;
     bool certain;  // happens
@@ -268,8 +269,8 @@ class NestVerifier {
 
   /*! All touches of the buffer are at the same indices, which are others in each iteration: what
    * most nests are. */
-  bool EachHasItsElement(const Touch& touch) {
-    for (const Touch& t : touches_) {
+  bool EachHasItsElement(const ElementTouch& touch) {
+    for (const ElementTouch& t : touches_) {
       if (t.buffer.same_as(touch.buffer) && !AreEqual(t.indices, touch.indices)) return false;
     }
     return std::all_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
@@ -279,7 +280,7 @@ class NestVerifier {
     });
   }
   /*! `axis`, or a sum of it and what is the same in all iterations. */
-  bool IsShifted(const Expr& e, const Axis& axis, const Touch& touch) {
+  bool IsShifted(const Expr& e, const Axis& axis, const ElementTouch& touch) {
     if (e.same_as(axis.var)) return true;
     const auto* sum = e.as<AddNode>();
     if (!sum) return false;
@@ -295,19 +296,19 @@ class NestVerifier {
   void VerifyBuffer(const Var& buffer) {
     writes_.clear();
     for (const bool writes : {true, false}) {
-      for (const Touch& t : touches_) {
+      for (const ElementTouch& t : touches_) {
         if (t.buffer.same_as(buffer) && t.IsWrite() == writes) VerifyTouch(t);
       }
     }
   }
 
-  void VerifyTouch(const Touch& t) {
+  void VerifyTouch(const ElementTouch& t) {
     std::vector<Axis> axes = axes_;
     for (const ForNode* loop : t.inner) {
       if (const std::optional<Axis> axis = AxisOf(loop)) axes.push_back(*axis);
     }
     IndexBox box(axes);
-    if (box.Points() > kMaxPoints) return;
+    if (box.Points() > kMaxLoopPoints) return;
     bool certain = true;
     for (const auto& [condition, value] : t.guards) {
       certain &= box.Require(around_->Mutate(condition), value);
@@ -358,7 +359,7 @@ class NestVerifier {
     return text;
   }
 
-  [[noreturn]] void Refuse(const Touch& t, const Point& element, const Write& first,
+  [[noreturn]] void Refuse(const ElementTouch& t, const Point& element, const Write& first,
                            const Point& second) const {
     std::string vars;
     for (const Axis& a : axes_) vars += (vars.empty() ? "" : ", ") + std::string(a.var->name);
@@ -376,7 +377,7 @@ class NestVerifier {
   }
 
   /*! The value written is made of the element's old one. */
-  static bool Accumulates(const Touch& write) {
+  static bool Accumulates(const ElementTouch& write) {
     return HasNode<TensorLoadNode>(write.value, [&](const TensorLoadNode* op) {
       return op->source.same_as(write.buffer) && AreEqual(op->indices, write.indices);
     });
@@ -384,7 +385,7 @@ class NestVerifier {
 
   Substituter* around_;
   Analyzer analyzer_;
-  std::vector<Touch> touches_;
+  std::vector<ElementTouch> touches_;
   std::vector<Axis> axes_;
   bool is_empty_ = false;
   std::unordered_map<Point, Write, Hash> writes_;
@@ -396,7 +397,7 @@ bool MovesElements(const OpNode* op) {
          op->name == "tl.tileop.atomic";
 }
 
-class Verifier : public StmtExprVisitor {
+class ParallelLoopVerifier : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
@@ -469,11 +470,13 @@ class Verifier : public StmtExprVisitor {
 };
 
 PrimFunc VerifyParallelLoop(PrimFunc f) {
-  Verifier()(f->body);
+  ParallelLoopVerifier()(f->body);
   return f;
 }
 
-Registration registration([] { RegisterPass("VerifyParallelLoop", VerifyParallelLoop); });
+Registration verify_parallel_loop_registration([] {
+  RegisterPass("VerifyParallelLoop", VerifyParallelLoop);
+});
 
 }  // namespace
 }  // namespace tl

@@ -45,7 +45,7 @@ std::optional<std::pair<Expr, Expr>> OperandsOf(const std::string& reduction, co
   return Operands<NENode, BitwiseXorNode>(e);
 }
 
-class Verifier : public StmtExprVisitor {
+class ReducerVerifier : public StmtExprVisitor {
  public:
   void Check(const Stmt& body) { VisitBody(body); }
 
@@ -206,11 +206,11 @@ class Verifier : public StmtExprVisitor {
 };
 
 PrimFunc VerifyReducer(PrimFunc f) {
-  Verifier().Check(f->body);
+  ReducerVerifier().Check(f->body);
   return f;
 }
 
-Registration registration([] { RegisterPass("VerifyReducer", VerifyReducer); });
+Registration verify_reducer_registration([] { RegisterPass("VerifyReducer", VerifyReducer); });
 
 }  // namespace
 }  // namespace tl

@@ -22,11 +22,12 @@
 namespace tl {
 namespace {
 
-constexpr const char* kPass = "VerifyTileProgram";
+constexpr const char* kVerifyTileProgram = "VerifyTileProgram";
 
-class Verifier : public ProgramVerifier {
+class TileProgramVerifier : public ProgramVerifier {
  public:
-  explicit Verifier(bool selected) : ProgramVerifier(kPass), selected_(selected) {}
+  explicit TileProgramVerifier(bool selected)
+      : ProgramVerifier(kVerifyTileProgram), selected_(selected) {}
 
  protected:
   using ProgramVerifier::Visit_;
@@ -78,11 +79,13 @@ class Verifier : public ProgramVerifier {
 };
 
 PrimFunc VerifyTileProgram(PrimFunc f) {
-  Verifier(GetAttr(f, kSelected) != nullptr)(f->body);
+  TileProgramVerifier(GetAttr(f, kSelected) != nullptr)(f->body);
   return f;
 }
 
-Registration registration([] { RegisterPass(kPass, VerifyTileProgram); });
+Registration verify_tile_program_registration([] {
+  RegisterPass(kVerifyTileProgram, VerifyTileProgram);
+});
 
 }  // namespace
 }  // namespace tl

@@ -41,9 +41,9 @@ class StepPlace {
   RoleSchedule schedule_;
 };
 
-class Planner {
+class RolePlanner {
  public:
-  Planner(const KernelInfo& kernel, WarpRoles* roles)
+  RolePlanner(const KernelInfo& kernel, WarpRoles* roles)
       : kernel_(kernel), roles_(*roles), views_(kernel.block->body) {}
 
   void Run() {
@@ -552,7 +552,7 @@ class Planner {
 
 WarpRoles PlanProducerConsumer(const KernelInfo& kernel) {
   WarpRoles roles;
-  Planner(kernel, &roles).Run();
+  RolePlanner(kernel, &roles).Run();
   return roles;
 }
 

@@ -14,11 +14,11 @@ namespace {
 
 using Fields = Map<String, Any>;
 
-std::string Text(const Fields& fields, const char* key) {
+std::string FieldText(const Fields& fields, const char* key) {
   return std::string(fields.at(key).cast<String>());
 }
 
-int64_t Int(const Fields& fields, const char* key) { return *IntAnnotation(fields, key); }
+int64_t FieldInt(const Fields& fields, const char* key) { return *IntAnnotation(fields, key); }
 
 std::vector<Fields> List(const Fields& fields, const char* key) {
   std::vector<Fields> out;
@@ -36,10 +36,10 @@ std::optional<size_t> Find(const std::vector<T>& list, const std::string& wanted
 
 Role ReadRole(const Fields& fields, int64_t warp_threads) {
   Role role;
-  role.name = Text(fields, "name");
-  const int64_t first = Int(fields, "warps_lo"), end = Int(fields, "warps_hi");
+  role.name = FieldText(fields, "name");
+  const int64_t first = FieldInt(fields, "warps_lo"), end = FieldInt(fields, "warps_hi");
   role.range = {first * warp_threads, (end - first) * warp_threads};
-  if (const int64_t registers = Int(fields, "max_nreg")) role.registers = registers;
+  if (const int64_t registers = FieldInt(fields, "max_nreg")) role.registers = registers;
   return role;
 }
 
@@ -58,7 +58,7 @@ bool IsFor(const Fields& depth, const Var& buffer) {
   return name ? *name == buffer->name : key.cast<Var>().same_as(buffer);
 }
 
-std::string NameIn(const Any& value, const Span& span) {
+std::string ResolvedName(const Any& value, const Span& span) {
   const auto name = value.try_cast<String>();
   if (name) return std::string(*name);
   ThrowAt(span, "TypeError", "found T.WSID that is no string, wanted the name of an operation");
@@ -87,7 +87,7 @@ class NameRemover : public StmtExprMutator {
 };
 
 /*! For schedules by roles, which the front end compares (ws_roles.py). */
-Registration registration([] {
+Registration ws_schedule_registration([] {
   RegisterFunction("SubstituteVars", [](Expr e, Map<Var, Expr> values) {
     Substituter s;
     for (const auto& [v, value] : values) s.map[v.get()] = value;
@@ -113,22 +113,24 @@ std::optional<Schedule> ScheduleOf(const SBlockNode* block, int64_t warp_threads
   s.span = fields.at("span").cast<Span>();
   for (const Fields& role : List(fields, "roles")) s.roles.push_back(ReadRole(role, warp_threads));
   for (const Fields& pipeline : List(fields, "pipelines")) {
-    s.pipelines.push_back(Text(pipeline, "name"));
-    s.depths.push_back(Int(pipeline, "depth"));
+    s.pipelines.push_back(FieldText(pipeline, "name"));
+    s.depths.push_back(FieldInt(pipeline, "depth"));
   }
   const std::vector<Fields> scopes = List(fields, "scopes");
   for (const Fields& scope : scopes) {
     for (const Fields& op : List(scope, "ops")) {
-      const auto role = Find(s.roles, Text(op, "role"), [](const Role& r) { return r.name; });
-      s.ops.push_back({Text(op, "name"), *role, s.scopes.size()});
+      const auto role = Find(s.roles, FieldText(op, "role"), [](const Role& r) { return r.name; });
+      s.ops.push_back({FieldText(op, "name"), *role, s.scopes.size()});
     }
-    s.scopes.push_back({Text(scope, "body"), {}});
+    s.scopes.push_back({FieldText(scope, "body"), {}});
   }
   for (size_t i = 0; i < scopes.size(); ++i) {
     for (const Fields& sync : List(scopes[i], "syncs")) {
-      const auto pipeline = Find(s.pipelines, Text(sync, "pipeline"), [](auto p) { return p; });
-      s.scopes[i].syncs.push_back({*s.FindOp(Text(sync, "source")), *s.FindOp(Text(sync, "target")),
-                                   *pipeline, Text(sync, "kind") == "full"});
+      const auto pipeline =
+          Find(s.pipelines, FieldText(sync, "pipeline"), [](auto p) { return p; });
+      s.scopes[i].syncs.push_back({*s.FindOp(FieldText(sync, "source")),
+                                   *s.FindOp(FieldText(sync, "target")), *pipeline,
+                                   FieldText(sync, "kind") == "full"});
     }
   }
   return s;
@@ -137,7 +139,7 @@ std::optional<Schedule> ScheduleOf(const SBlockNode* block, int64_t warp_threads
 std::optional<int64_t> DepthOf(const SBlockNode* block, const Var& buffer) {
   std::optional<int64_t> depth;
   for (const Fields& entry : DepthsOf(block)) {
-    if (IsFor(entry, buffer)) depth = Int(entry, "depth");
+    if (IsFor(entry, buffer)) depth = FieldInt(entry, "depth");
   }
   return depth;
 }
@@ -163,11 +165,11 @@ void WarnOfDepths(const SBlockNode* block, const std::vector<Var>& loaded, const
 std::string NameOf(const Stmt& s) {
   if (const auto* loop = s.as<ForNode>()) {
     const auto it = loop->annotations.find(kWsId);
-    return it == loop->annotations.end() ? "" : NameIn((*it).second, s->span);
+    return it == loop->annotations.end() ? "" : ResolvedName((*it).second, s->span);
   }
   const CallNode* op = AsTileOp(s);
   const Any value = op ? TileOpAttr(op, kWsId) : Any(nullptr);
-  return value == nullptr ? "" : NameIn(value, s->span);
+  return value == nullptr ? "" : ResolvedName(value, s->span);
 }
 
 Stmt WithoutNames(const Stmt& s) { return NameRemover().Mutate(s); }
