@@ -62,7 +62,7 @@ class Tally:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Trial:
+class Trial:
     """A case as `batch.Trial`."""
 
     case: Case
@@ -114,7 +114,7 @@ def run_batch(cases: Sequence[Case], target: str = TARGET) -> Tally:
     """Lowers the cases, builds the kernels of all in one library, runs in the emulator and compares
     each."""
     tally = Tally()
-    outcomes = batch.check([_Trial(case, target) for case in cases])
+    outcomes = batch.check([Trial(case, target) for case in cases])
     for case, outcome in zip(cases, outcomes, strict=True):
         if outcome is not None:
             tally.add(case.name, outcome)
@@ -152,7 +152,7 @@ def check(
     target: str = TARGET,
 ) -> list[Outcome | None]:
     """The outcomes of the cases of these places."""
-    trials = [_Trial(_case(place), target) for place in places]
+    trials = [Trial(_case(place), target) for place in places]
     return batch.check(trials, device, recorder(forms))
 
 
