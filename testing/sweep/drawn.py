@@ -2,8 +2,7 @@
 
 A program allocates tiles, gives each of them values, runs statements, and copies every tile out.
 Each statement means something without the others, so what fails becomes small by leaving
-statements away. The reference is the same text with NumPy as ``T`` (`numpy_tiles.py`), or a
-function of the module's own where blocks have roles.
+statements away. The reference is the same text with NumPy as ``T`` (`numpy_tiles.py`).
 """
 
 from __future__ import annotations
@@ -60,8 +59,6 @@ class Program:
     grid: int = 1
     threads: int = 128
     sizes: tuple[tuple[str, int], ...] = ()
-    module: str = ""
-    """Where `wanted` of other than NumPy's meaning of the text is."""
 
     def text(self) -> str:
         """The program as Python."""
@@ -95,7 +92,7 @@ class Program:
     def define(self) -> Any:
         """The function, traced."""
         text = self.text()
-        path = f"drawn_{zlib.crc32(text.encode()):08x}.py"
+        path = f"drawn_{zlib.crc32(text.encode())}.py"
         linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
         names: dict[str, Any] = {}
         exec(compile(text, path, "exec"), names)
@@ -185,13 +182,6 @@ def drawn(function: Draw) -> Draw:
     """Registers how a class of programs is drawn, under the function's name."""
     CLASSES[function.__name__] = function
     return function
-
-
-def programs(name: str, seed: int, count: int) -> Iterator[Program]:
-    """The first `count` programs of a class and a seed."""
-    for number in range(count):
-        title = f"{name} {seed}/{number}"
-        yield CLASSES[name](Writer(title), title)
 
 
 def _smaller(program: Program) -> Iterator[Program]:

@@ -82,7 +82,7 @@ def copy_part(w: Writer, scope: Scope) -> list[Step]:
     source, target = w.pick(list(w.tiles)), w.pick(list(w.tiles))
     a, b = w.tiles[source][1], w.tiles[target][1]
     signed = w.tiles[source][2].startswith("uint") or not w.tiles[target][2].startswith("uint")
-    if source == target or len(a) != len(b) or not signed:
+    if w.aliases(source, target) or len(a) != len(b) or not signed:
         return []
     extents = [w.pick((min(m, n), max(min(m, n) // 2, 1))) for m, n in zip(a, b, strict=True)]
     return [Step(f"T.copy({part(w, scope, source, extents)}, {part(w, scope, target, extents)})")]
@@ -126,8 +126,10 @@ def elementwise(w: Writer, scope: Scope) -> list[Step]:
     value = form.format(a, b)
     if form == "select":
         condition = w.pick((f"{c} > 0", f"{c} != {a}", f"{c} > 0 and {a} < 4", f"not {a} >= {c}"))
-        value = f"T.if_then_else({condition}, {a}, {b})" if w.chance(0.5) else (
-            f"({a} if {condition} else {b})"
+        value = (
+            f"T.if_then_else({condition}, {a}, {b})"
+            if w.chance(0.5)
+            else (f"({a} if {condition} else {b})")
         )
     store = Step(f"{target}[{index}] = {fitted(value, dtype)}")
     if w.chance(0.25):
@@ -140,7 +142,7 @@ def shifted(w: Writer, scope: Scope) -> list[Step]:
     """Each element from another place of another tile: turned, reversed, shifted around."""
     target = w.pick(list(w.tiles))
     _, shape, dtype = w.tiles[target]
-    sources = [s for s in tiles(w, shape=shape) + tiles(w, shape=shape[::-1]) if s != target]
+    sources = tiles(w, shape=shape) + tiles(w, shape=shape[::-1])
     sources = [s for s in sources if not w.aliases(s, target)]
     if not sources:
         return []
@@ -166,7 +168,7 @@ def reduce(w: Writer, scope: Scope) -> list[Step]:
     if not sources:
         return []
     source = w.pick(sources)
-    memory, shape, dtype = w.tiles[source]
+    _, shape, dtype = w.tiles[source]
     dim = w.rng.randrange(2)
     extents = list(shape)
     of = source
@@ -206,7 +208,8 @@ def transpose(w: Writer, scope: Scope) -> list[Step]:
     pairs = [
         (a, b)
         for a, b in itertools.permutations(tiles(w, scope="shared", rank=2), 2)
-        if w.tiles[a][1] == w.tiles[b][1][::-1] and w.tiles[a][2] == w.tiles[b][2]
+        if w.tiles[a][1] == w.tiles[b][1][::-1]
+        and w.tiles[a][2] == w.tiles[b][2]
         and not w.aliases(a, b)
     ]
     return [Step("T.transpose({}, {})".format(*w.pick(pairs)))] if pairs else []
@@ -221,7 +224,7 @@ def gather(w: Writer, scope: Scope) -> list[Step]:
     source = w.input((7, *shape[1:]), dtype)
     index = ", ".join([f"{table}[i]", *names[1:]])
     guarded = f"{table}[i] >= 0 and {table}[i] < 7"
-    value = f"T.cast({source}[{index}], \"{dtype}\")"
+    value = f'T.cast({source}[{index}], "{dtype}")'
     step = Step(f"if {guarded}:", (Step(f"{target}[{', '.join(names)}] = {value}"),))
     loop = f"for {', '.join(names)} in T.Parallel({', '.join(map(str, shape))}):"
     return [Step(loop, (step,))]
@@ -277,7 +280,9 @@ def loop(w: Writer, scope: Scope) -> list[Step]:
             head = f"T.Pipelined({table}[bx], num_stages={w.rng.randrange(4)})"
     body = some(w, scope.inside(variable, most), 3)
     if w.chance(0.15):
-        jump = Step(f"if {variable} == {w.rng.randrange(3)}:", (Step(w.pick(("break", "continue"))),))
+        jump = Step(
+            f"if {variable} == {w.rng.randrange(3)}:", (Step(w.pick(("break", "continue"))),)
+        )
         at = w.rng.randrange(len(body) + 1)
         body = (*body[:at], jump, *body[at:])
     return [Step(f"for {variable} in {head}:", body)]
@@ -297,9 +302,10 @@ def product(w: Writer, scope: Scope) -> list[Step]:
     shared = [t for t in tiles(w, scope="shared", rank=2) if w.tiles[t][2] == "float16"]
     for a, b in itertools.product(shared, shared):
         for p, q in itertools.product((False, True), (False, True)):
-            (m, k), (l, n) = w.tiles[a][1], w.tiles[b][1]
-            (m, k), (l, n) = ((k, m) if p else (m, k)), ((n, l) if q else (l, n))
-            if k == l and w.chance(0.5):
+            (m, k), (depth, n) = w.tiles[a][1], w.tiles[b][1]
+            (m, k) = (k, m) if p else (m, k)
+            (depth, n) = (n, depth) if q else (depth, n)
+            if k == depth and w.chance(0.5):
                 result = w.tile("fragment", (m, n), "float32", scope.grid)
                 form = f"transpose_A={p}, transpose_B={q}"
                 bounded = f"{result}[i, j] = {fitted(f'{result}[i, j]', 'float32')}"
@@ -335,7 +341,14 @@ PARTS: tuple[Maker, ...] = (*COMMON, copy_part, reduce, scan, transpose, shifted
 FLOW: tuple[Maker, ...] = (*COMMON, loop, loop, branch, repeat, shifted, reduce)
 TABLES: tuple[Maker, ...] = (*COMMON, gather, scatter, loop, branch, shifted)
 ALL: tuple[Maker, ...] = (*COMMON, *PARTS, *FLOW, *TABLES, product, product)
-_OF = {"views": PARTS, "parts": PARTS, "flow": FLOW, "tables": TABLES, "types": COMMON, "mixed": ALL}
+_OF = {
+    "views": PARTS,
+    "parts": PARTS,
+    "flow": FLOW,
+    "tables": TABLES,
+    "types": COMMON,
+    "mixed": ALL,
+}
 
 
 def some(w: Writer, scope: Scope, most: int) -> tuple[Step, ...]:

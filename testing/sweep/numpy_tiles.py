@@ -35,15 +35,19 @@ class _Place:
     def region(self, shape: Sequence[int]) -> Array:
         """The region of that shape; as many leading extents are 1 as the array has more."""
         shape = (1,) * (self.array.ndim - len(shape)) + tuple(shape)
-        return self.array[
-            tuple(slice(i, i + n) for i, n in zip(self.index, shape, strict=True))
-        ]
+        return self.array[tuple(slice(i, i + n) for i, n in zip(self.index, shape, strict=True))]
 
 
-class _Places(ast.NodeTransformer):
+class _AsNumpy(ast.NodeTransformer):
     """Elements that are arguments of functions of tiles are places, not values."""
 
     _OF = ("copy", "atomic_add", "atomic_max", "atomic_min")
+
+    def visit_If(self, branch: ast.If) -> ast.AST | list[ast.stmt]:
+        """Of a condition on the thread's number both sides run."""
+        self.generic_visit(branch)
+        names = {part.id for part in ast.walk(branch.test) if isinstance(part, ast.Name)}
+        return [*branch.body, *branch.orelse] if "tx" in names else branch
 
     def visit_Call(self, call: ast.Call) -> ast.Call:
         self.generic_visit(call)
@@ -88,6 +92,24 @@ class NumpyTiles:
         return np.zeros(shape, dtype_of(dtype))
 
     alloc_fragment = alloc_shared
+
+    @staticmethod
+    def ws(*_: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    @staticmethod
+    def get_thread_binding() -> None:
+        return None
+
+    @staticmethod
+    def alloc_barrier(arrivals: list[int]) -> list[int]:
+        return arrivals
+
+    @staticmethod
+    def mbarrier_arrive(*_: object) -> None:
+        """Roles run one after the other, the producer first."""
+
+    mbarrier_wait_parity = mbarrier_arrive
 
     @staticmethod
     def alloc_var(dtype: str, init: Any = 0) -> Any:
@@ -137,8 +159,10 @@ class NumpyTiles:
         target[...] = source.T
 
     @staticmethod
-    def gemm(a: Array, b: Array, c: Array, transpose_A: bool = False, transpose_B: bool = False):  # noqa: N803
-        c += (a.T if transpose_A else a).astype(c.dtype) @ (b.T if transpose_B else b).astype(c.dtype)
+    def gemm(a: Array, b: Array, c: Array, transpose_A: bool = False, transpose_B: bool = False):
+        c += (a.T if transpose_A else a).astype(c.dtype) @ (b.T if transpose_B else b).astype(
+            c.dtype
+        )
 
     @staticmethod
     def if_then_else(condition: Any, then: Any, otherwise: Any) -> Any:
@@ -194,7 +218,7 @@ def _atomic(operation: str, place: _Place | Array, value: Any) -> None:
 def run(text: str, grid: int, sizes: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Any]:
     """The tensors after the program's text has run; copies of those given."""
     arrays = [_array(tensor) for tensor in tensors]
-    tree = _Places().visit(ast.parse(text))
+    tree = _AsNumpy().visit(ast.parse(text))
     tree.body = [part for part in tree.body if not isinstance(part, ast.Import)]
     code = compile(ast.fix_missing_locations(tree), "<numpy>", "exec")
     # Integers wrap, in kernels as here.

@@ -88,7 +88,8 @@ def test_lanes_may_run_on_into_the_next_row(sync, columns):
             A[tx * 2] = S[tx * 2, 0]
 
     lines = [line.strip() for line in sync(func).splitlines()]
-    assert lines[1] == "BARRIER" and lines.count("BARRIER") == 1
+    assert lines[1] == "BARRIER"
+    assert lines.count("BARRIER") == 1
 
 
 def test_reads_need_none(sync):
