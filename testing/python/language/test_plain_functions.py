@@ -117,12 +117,42 @@ def in_a_set_with_a_name(i):
     return 1.0 if i in NUMBERS else 2.0
 
 
+def got_of_a_dict(i):
+    return {0: 1.0, 1: 1.0}.get(i, 2.0)
+
+
+TABLE = {0: 1.0, 1: 1.0}
+
+
+def got_of_a_name(i):
+    return TABLE.get(i) or 2.0
+
+
+def popped_of_a_copy(i):
+    rest = dict(TABLE)
+    return rest.pop(i, max(2.0, 1.0))
+
+
+class Tables:
+    rows = TABLE
+
+
+def got_of_an_attribute(i, tables=Tables):
+    return tables.rows.get(i, 2.0) if i is not None else tables.rows[0]
+
+
 @T.macro
 def compared(i):
     return 1.0 if i == 0 or i == 1 else 2.0
 
 
-@pytest.mark.parametrize("function", [in_a_set, not_in_a_dict, in_a_set_with_a_name])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(in_a_set, not_in_a_dict, in_a_set_with_a_name, got_of_a_dict, got_of_a_name),
+        *(popped_of_a_copy, got_of_an_attribute),
+    ],
+)
 def test_a_value_is_not_looked_for_among_the_hashes_of_numbers(function):
     def kernel(value):
         @T.prim_func
@@ -147,7 +177,7 @@ class Pair:
     number: int
 
 
-MEMBERS = [True, False, 1, 2, False, True, 2, False]
+MEMBERS = [True, False, 1, 2, False, True, 2, False, True, 4]
 
 
 def objects(i, j):
@@ -156,6 +186,8 @@ def objects(i, j):
     found = [i in [j, i], i in [j], [j, i].index(i), names[j], i is None]
     found += [i not in (j,), [j, i, j].count(j), Pair(i, 1) == Pair(j, 1)]
     compared = [i == i, j == None, one == 1, one == three, one != three]  # noqa: E711
+    memo = {0: "number", i: "value"}
+    found += [i in memo and memo.get(i) == "value", names.get(i + 1, 4)]
     return [*found, *map(bool, compared), three in (1, 3), i in names, i + 1 in names]
 
 
