@@ -10,18 +10,20 @@ and ``{0: x}.get(i)`` are errors, too.
 
 And TVM takes floats for real numbers, has no ``%`` of them and no ``**``, and takes the low 32 bits
 of a number beside ``|``. So arithmetic here is that of traced code, but for ``/`` of integers,
-which is an error.
+which is an error; so are the functions of Python that ask the class: ``abs``, ``divmod``, ``pow``,
+``round``, ``math.floor``, ``math.ceil``, ``math.trunc``.
 """
 
 from __future__ import annotations
 
 import dis
 import inspect
+import math
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping, Set
-from functools import cache, partialmethod
+from collections.abc import Callable, Mapping, Set
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ from tvm.ir.expr import ExprWithOp
 from tilelang.language.advice import ASKS, untraced
 from tilelang.language.arithmetic import binary
 from tilelang.language.floats import have_float
+from tilelang.language.python_functions import in_program
 from tilelang.language.scalars import is_number, is_scalar_expr
 from tilelang.language.tracer import innermost_tracer
 
@@ -113,11 +116,31 @@ def _arithmetic(name: str, of_tvm: Any, swapped: bool) -> Any:
     return operation
 
 
-def _power(self: Any, other: Any, swapped: bool = False) -> Any:
-    # TVM has none.
-    if innermost_tracer() is None:
-        return NotImplemented
-    return binary("Pow", *((other, self) if swapped else (self, other)))
+def _function(of_python: Callable[..., Any], swapped: bool = False) -> Any:
+    """The method of a class by which Python's function takes its objects; TVM's have none."""
+
+    def method(self: Any, *others: Any) -> Any:
+        if innermost_tracer() is None:
+            return NotImplemented
+        if not all(is_number(other) or is_scalar_expr(other) for other in others):
+            return NotImplemented
+        return (
+            in_program(of_python)(*others, self)
+            if swapped
+            else in_program(of_python)(self, *others)
+        )
+
+    return method
+
+
+def _of_one(of_python: Callable[..., Any]) -> Any:
+    def method(self: Any, *others: Any) -> Any:
+        if innermost_tracer() is None:
+            name = of_python.__name__
+            raise TypeError(f"bad operand type for {name}(): {type(self).__name__!r}")
+        return in_program(of_python)(self, *others)
+
+    return method
 
 
 def _hash(self: Any) -> int:
@@ -205,8 +228,12 @@ for _name, _method in _OPERATORS.items():
         setattr(overloads, _full, _arithmetic(_name, getattr(overloads, _full), _swapped))
 _hash_of_object = ExprWithOp.__hash__
 ExprWithOp.__hash__ = _hash
-ExprWithOp.__pow__ = _power
-ExprWithOp.__rpow__ = partialmethod(_power, swapped=True)
+ExprWithOp.__pow__ = _function(pow)
+ExprWithOp.__rpow__ = _function(pow, swapped=True)
+ExprWithOp.__divmod__ = _function(divmod)
+ExprWithOp.__rdivmod__ = _function(divmod, swapped=True)
+for _of_python in (abs, round, math.floor, math.ceil, math.trunc):
+    setattr(ExprWithOp, f"__{_of_python.__name__}__", _of_one(_of_python))
 for _class in (overloads.EqualOp, overloads.NotEqualOp):
     _class.__init__ = _with_place(_class.__init__)
 overloads.EqualOp.__bool__ = _equal

@@ -1,6 +1,7 @@
 """Functions that are not traced, and compute with the program's scalars."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -202,6 +203,45 @@ def test_objects_and_constants_are_compared():
                 found.append(objects(i, j))
 
     assert found[0] == [*MEMBERS, True, False, True, False, True, True, True, False]
+
+
+def functions(x, i):
+    quotient, rest = divmod(i - 3, 2)
+    back = divmod(7, i + 1)
+    whole = [round(x), math.floor(x), math.ceil(x), math.trunc(x), abs(x), pow(x, 2)]
+    return [*whole, abs(i - 2), quotient, rest, back[0] * 10 + back[1]]
+
+
+def test_functions_of_python_that_ask_the_class(device):
+    """Only traced functions had ``abs`` and the like."""
+
+    @T.prim_func
+    def main(X: T.Tensor((4,), "float32"), C: T.Tensor((10, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                for k, value in enumerate(functions(X[i], i)):
+                    C[k, i] = value
+
+    x = torch.tensor([1.5, -0.25, -2.75, 3.0])
+    found = torch.empty(10, 4, device=device)
+    tilelang.compile(main)(x.to(device), found)
+    wanted = torch.tensor([functions(v, i) for i, v in enumerate(x.tolist())]).T
+    assert torch.equal(found.cpu(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(lambda x: pow(x, 2, 3), "pow found three arguments"), (lambda x: round(x, 2), "2 digits")],
+)
+def test_what_these_functions_do_not_take(function, words):
+    """The third argument of ``pow`` made it the power of the operands in the other order."""
+    with pytest.raises(TypeError, match=words):
+
+        @T.prim_func
+        def main(X: T.Tensor((4,), "float32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(4):
+                    X[i] = function(X[i])
 
 
 def floats(x, h, b):
