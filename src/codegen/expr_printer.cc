@@ -196,6 +196,9 @@ void ExprPrinter::Visit_(const TensorLoadNode* op) {
     Bug("a load of " + std::string(buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
   if (index->dtype().lanes != 1) return Done(op, VectorLoad(op, buffer), kPrimary);
+  if (loads_here_ && IsGlobal(buffer) && !IsSubByte(op->dtype())) {
+    return Done(op, "tl::load_here(" + Pointer(buffer, index) + ")", kPrimary);
+  }
   const bool by_load = loads_elements_ && IsShared(buffer) && !IsSubByte(op->dtype());
   Done(op,
        by_load ? "tl::load<" + TypeName(op->dtype()) + ", 1>(" + Pointer(buffer, index) + ")[0]"

@@ -62,6 +62,8 @@ class ExprPrinter : protected StmtExprVisitor {
   Span span_;
   /*! Elements of shared memory are read by `tl::load`: KernelFacts::loads_to_lds. */
   bool loads_elements_ = false;
+  /*! Printing what is bound to a name where `tl::load_here` reads memory: see KernelPrinter. */
+  bool loads_here_ = false;
   /*! Variables whose value was read from memory. */
   std::unordered_set<const Object*> loaded_;
   /*! The node whose printing was completed last: how a class without a Visit_ of its own is
