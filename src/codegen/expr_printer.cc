@@ -327,6 +327,16 @@ void ExprPrinter::Floor(const Node* op, const char* symbol, const char* function
   if (scalar && NeverNegative(op->a) && NeverNegative(op->b)) {
     return Infix(op, symbol, kMultiplicative);
   }
+  const std::optional<int64_t> divisor = AsInt(op->b);
+  if (scalar && op->dtype().bits >= 32 && divisor && *divisor > 0 &&
+      (*divisor & (*divisor - 1)) == 0) {
+    // Two's complement rounds down by itself; of a call the C++ compiler makes the same, later.
+    constexpr bool kQuotient = std::is_same_v<Node, FloorDivNode>;
+    const int64_t bits = kQuotient ? __builtin_ctzll(*divisor) : *divisor - 1;
+    const std::string operand = Operand(MakeInt(op->dtype(), bits), op->a, kUnary);
+    return Done(op, Print(op->a, kUnary) + (kQuotient ? " >> " : " & ") + operand,
+                kQuotient ? kShift : kBitAnd);
+  }
   Done(op, Function(function, {op->a, op->b}), kPrimary);
 }
 

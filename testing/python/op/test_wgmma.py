@@ -251,6 +251,13 @@ def test_asynchronous(form):
     assert source.count("warpgroup_fence_operand<16>") == 2
 
 
+@pytest.mark.parametrize(("clear", "fences"), [(True, 1), (False, 2)])
+def test_what_is_overwritten_is_not_fenced_in_front(clear, fences):
+    """NVRTC takes long for a fence, which is a statement for each accumulator."""
+    func = gemm((64, 32, 32), "float16", "float32", "sS", clear_accum=clear)
+    assert build(func).get_kernel_source().count("warpgroup_fence_operand<16>") == fences
+
+
 def test_asynchronous_alias():
     assert T.wgmma_mma is T.wgmma_gemm
 
