@@ -327,7 +327,8 @@ def test_prelude_stands_before_the_kernel(emit):
 
     text = emit(func)
     # The text may call any function.
-    includes = "common.h>\n#include <tl/exponential.h>\n#include <tl/trigonometric.h>\n"
+    names = ["common", "exponential", "floor", "number_bits", "trigonometric"]
+    includes = "".join(f"#include <tl/{name}.h>\n" for name in names)
     assert includes + "\n__device__ float mine() { return 1.0f; }\n\nextern" in text
     assert "  A[tx] = mine();\n" in text
 
@@ -337,7 +338,9 @@ def test_prelude_stands_before_the_kernel(emit):
     [
         (lambda x: T.exp2(x), ["exponential"]),
         (lambda x: T.sin(T.sqrt(x)), ["exponential", "trigonometric"]),
-        (lambda x: T.floor(x) + T.max(x, T.fabs(x)), ["math"]),
+        (lambda x: T.max(x, T.fabs(x)), ["math"]),
+        (lambda x: T.floor(x), ["floor"]),
+        (lambda x: T.Select(T.isnan(x), T.float32(0), x), ["number_bits"]),
     ],
 )
 def test_functions_are_included_where_they_are_called(emit, function, headers):
