@@ -35,6 +35,11 @@ enum Precedence : int {
   kPrimary,
 };
 
+/*! Headers of functions that kernels include if they call one of them; C++ of the user's own may.
+ */
+inline constexpr const char* kFunctionHeaders[] = {"tl/exponential.h", "tl/floor.h",
+                                                   "tl/number_bits.h", "tl/trigonometric.h"};
+
 class ExprPrinter : protected StmtExprVisitor {
  protected:
   /*! C++ of `e`, in parentheses where it binds weaker than `at_least`. */
