@@ -236,9 +236,9 @@ def end_softmax(form, own):
             own.out[d, i] = T.if_then_else(own.row_max[i] > NO_KEY, own.out[d, i], 0)
 
 
-def mean(own, d, i, factors, g):
+def mean(own, d, i, factor):
     """An element of the result of a block's keys; without keys 0."""
-    value = own.out[d, i] if factors is None else own.out[d, i] * factors[g]
+    value = own.out[d, i] if factor is None else own.out[d, i] * factor
     return value / T.max(own.row_sum[i], 1e-30)
 
 
@@ -252,24 +252,24 @@ def add_sinks(form, own, Sinks, g):
 
 
 @T.macro
-def leave_result(form, own, Output, b, g, Sinks=None, place=lambda d: d, factors=None):
+def leave_result(form, own, Output, b, g, Sinks=None, place=lambda d: d, factor=None):
     """The result of all keys of a sequence. Row d of `out` is channel `place(d)`, and takes the
-    factor of the head of keys, if there are `factors`."""
+    factor, if there is one."""
     if Sinks is not None:
         add_sinks(form, own, Sinks, g)
     for d, i in T.Parallel(form.dim, form.block_H):
         if i < form.per_group:
-            Output[b, g * form.per_group + i, place(d)] = mean(own, d, i, factors, g)
+            Output[b, g * form.per_group + i, place(d)] = mean(own, d, i, factor)
 
 
 @T.macro
-def leave_share(form, own, results, b, g, s, span, scale, place=lambda d: d, factors=None):
+def leave_share(form, own, results, b, g, s, span, scale, place=lambda d: d, factor=None):
     """The result of share s for a second kernel. The first share marks those that no block has."""
     partial, log_sums = results
     _, tiles, share, _, _ = span
     for d, i in T.Parallel(form.dim, form.block_H):
         if i < form.per_group:
-            partial[b, g * form.per_group + i, s, place(d)] = mean(own, d, i, factors, g)
+            partial[b, g * form.per_group + i, s, place(d)] = mean(own, d, i, factor)
     for i in T.Parallel(form.block_H):
         if i < form.per_group:
             # No keys: a weight of 0.

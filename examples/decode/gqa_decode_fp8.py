@@ -175,7 +175,8 @@ def gqa_decode_fp8(
             T.annotate_min_blocks_per_sm(min_blocks)
             own = state_of(form)
             b, s, listed_share, length = share_of(form, Lengths, y, z, Q, K)
-            scale = scale_K[g] * form.scale
+            # Read here, not where they are used, with nothing left to wait for beside them.
+            scale, factor = scale_K[g] * form.scale, scale_V[g]
             span = tiles_of(form, s, listed_share, length)
             load_queries(form, Q, own, b, g, place_of_channel)
             begin_softmax(own)
@@ -184,9 +185,9 @@ def gqa_decode_fp8(
             place = functools.partial(place_of_row, dim=dim)
             if splits > 1:
                 results = (partial, log_sums)
-                leave_share(form, own, results, b, g, s, span, scale, place, scale_V)
+                leave_share(form, own, results, b, g, s, span, scale, place, factor)
             else:
-                leave_result(form, own, Output, b, g, None, place, scale_V)
+                leave_result(form, own, Output, b, g, None, place, factor)
         if splits > 1:
             combine(partial, log_sums, None, Output, dependent, listed)
         return Output

@@ -73,6 +73,7 @@ void KernelFacts::Visit_(const CallNode* op) {
   const Expr call = GetRef<Expr>(op);
   loads_to_lds |= IsCallTo(call, "tl.buffer_load_lds") || IsCallTo(call, "tl.buffer_load_lds_if");
   sets_registers |= IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
+  awaits_mbarriers |= IsCallTo(call, kMbarrierWait) || IsCallTo(call, kMbarrierWaitCluster);
   for (const PointerAccess& access : PointerAccesses(op)) {
     used.insert(access.buffer.get());
     if (Writes(access.access)) written.insert(access.buffer.get());

@@ -35,6 +35,7 @@ class KernelFacts : public StmtExprVisitor {
   std::string prelude;
   std::optional<int64_t> min_blocks;
   bool sets_registers = false;
+  bool awaits_mbarriers = false;
   std::unordered_set<std::string> aliased;
   bool has_dynamic_shared = false;
   /*! There are buffer loads to shared memory, for all of which AMD's compiler waits in front of a

@@ -32,7 +32,7 @@ String EmitCuda(const Array<PrimFunc>& kernels, bool line_directives) {
     if (!printer.prelude().empty()) preludes.insert(printer.prelude());
   }
   own_source |= !preludes.empty();
-  if (own_source) headers.insert({"tl/exponential.h", "tl/trigonometric.h"});
+  if (own_source) headers.insert(std::begin(kFunctionHeaders), std::end(kFunctionHeaders));
   std::string source = own_source ? "" : products.Definition();
   source += "#include <tl/common.h>\n";
   for (const std::string& header : headers) source += "#include <" + header + ">\n";

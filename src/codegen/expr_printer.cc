@@ -20,18 +20,18 @@ struct MathFunction {
 const MathFunction* FindMathFunction(const std::string& op) {
   static const std::unordered_map<std::string, MathFunction> table = {
       {"tirx.fabs", {"tl::abs", "tl/math.h"}},
-      {"tirx.floor", {"tl::floor", "tl/math.h"}},
-      {"prim.ceil", {"tl::ceil", "tl/math.h"}},
-      {"tirx.trunc", {"tl::trunc", "tl/math.h"}},
-      {"tirx.round", {"tl::round", "tl/math.h"}},
-      {"tirx.nearbyint", {"tl::round", "tl/math.h"}},
-      {"tirx.fmod", {"tl::fmod", "tl/math.h"}},
-      {"tirx.isnan", {"tl::isnan", "tl/math.h"}},
-      {"tirx.isinf", {"tl::isinf", "tl/math.h"}},
-      {"tirx.isfinite", {"tl::isfinite", "tl/math.h"}},
-      {"tirx.copysign", {"tl::copysign", "tl/math.h"}},
-      {"tirx.popcount", {"tl::popcount", "tl/math.h"}},
-      {"prim.clz", {"tl::clz", "tl/math.h"}},
+      {"tirx.floor", {"tl::floor", "tl/floor.h"}},
+      {"prim.ceil", {"tl::ceil", "tl/floor.h"}},
+      {"tirx.trunc", {"tl::trunc", "tl/floor.h"}},
+      {"tirx.round", {"tl::round", "tl/floor.h"}},
+      {"tirx.nearbyint", {"tl::round", "tl/floor.h"}},
+      {"tirx.fmod", {"tl::fmod", "tl/floor.h"}},
+      {"tirx.isnan", {"tl::isnan", "tl/number_bits.h"}},
+      {"tirx.isinf", {"tl::isinf", "tl/number_bits.h"}},
+      {"tirx.isfinite", {"tl::isfinite", "tl/number_bits.h"}},
+      {"tirx.copysign", {"tl::copysign", "tl/floor.h"}},
+      {"tirx.popcount", {"tl::popcount", "tl/number_bits.h"}},
+      {"prim.clz", {"tl::clz", "tl/number_bits.h"}},
       {"tirx.exp", {"tl::exp", "tl/exponential.h"}},
       {"tirx.exp2", {"tl::exp2", "tl/exponential.h"}},
       {"tirx.exp10", {"tl::exp10", "tl/exponential.h"}},
@@ -196,6 +196,9 @@ void ExprPrinter::Visit_(const TensorLoadNode* op) {
     Bug("a load of " + std::string(buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
   if (index->dtype().lanes != 1) return Done(op, VectorLoad(op, buffer), kPrimary);
+  if (loads_here_ && IsGlobal(buffer) && !IsSubByte(op->dtype())) {
+    return Done(op, "tl::load_here(" + Pointer(buffer, index) + ")", kPrimary);
+  }
   const bool by_load = loads_elements_ && IsShared(buffer) && !IsSubByte(op->dtype());
   Done(op,
        by_load ? "tl::load<" + TypeName(op->dtype()) + ", 1>(" + Pointer(buffer, index) + ")[0]"
@@ -327,6 +330,17 @@ void ExprPrinter::Floor(const Node* op, const char* symbol, const char* function
   if (scalar && NeverNegative(op->a) && NeverNegative(op->b)) {
     return Infix(op, symbol, kMultiplicative);
   }
+  const std::optional<int64_t> divisor = AsInt(op->b);
+  if (scalar && op->dtype().bits >= 32 && divisor && *divisor > 0 &&
+      (*divisor & (*divisor - 1)) == 0) {
+    // Two's complement rounds down by itself; of a call the C++ compiler makes the same, later.
+    constexpr bool kQuotient = std::is_same_v<Node, FloorDivNode>;
+    const int64_t bits = kQuotient ? __builtin_ctzll(*divisor) : *divisor - 1;
+    const std::string operand = Operand(MakeInt(op->dtype(), bits), op->a, kUnary);
+    return Done(op, Print(op->a, kUnary) + (kQuotient ? " >> " : " & ") + operand,
+                kQuotient ? kShift : kBitAnd);
+  }
+  headers_.insert("tl/floor.h");
   Done(op, Function(function, {op->a, op->b}), kPrimary);
 }
 
@@ -471,7 +485,7 @@ bool ExprPrinter::CallToBuiltin(const CallNode* op, const std::string& name) {
     const auto* function = op->args[0].as<StringImmNode>();
     if (!function) Bug("call_extern without a name");
     // It may be one of the headers'.
-    headers_.insert({"tl/exponential.h", "tl/trigonometric.h"});
+    headers_.insert(std::begin(kFunctionHeaders), std::end(kFunctionHeaders));
     Done(op, ExternCall(function->value, op->args), kPrimary);
   } else if (name == kSync) {
     const auto* scope = op->args[0].as<StringImmNode>();

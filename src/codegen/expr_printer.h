@@ -35,6 +35,11 @@ enum Precedence : int {
   kPrimary,
 };
 
+/*! Headers of functions that kernels include if they call one of them; C++ of the user's own may.
+ */
+inline constexpr const char* kFunctionHeaders[] = {"tl/exponential.h", "tl/floor.h",
+                                                   "tl/number_bits.h", "tl/trigonometric.h"};
+
 class ExprPrinter : protected StmtExprVisitor {
  protected:
   /*! C++ of `e`, in parentheses where it binds weaker than `at_least`. */
@@ -62,6 +67,8 @@ class ExprPrinter : protected StmtExprVisitor {
   Span span_;
   /*! Elements of shared memory are read by `tl::load`: KernelFacts::loads_to_lds. */
   bool loads_elements_ = false;
+  /*! Printing what is bound to a name where `tl::load_here` reads memory: see KernelPrinter. */
+  bool loads_here_ = false;
   /*! Variables whose value was read from memory. */
   std::unordered_set<const Object*> loaded_;
   /*! The node whose printing was completed last: how a class without a Visit_ of its own is

@@ -54,6 +54,7 @@ std::string KernelPrinter::Run(const PrimFunc& kernel) {
   const KernelFacts facts(kernel);
   prelude_ = facts.prelude;
   loads_elements_ = facts.loads_to_lds;
+  awaits_mbarriers_ = facts.awaits_mbarriers;
   static_shared_ = facts.static_shared;
   out_ = Signature(kernel, facts) + " {\n";
   ++indent_;
@@ -214,16 +215,20 @@ void KernelPrinter::Visit_(const ForNode* op) {
   const bool runs = has_wgmmas && PassConfigFlag("tl.second_choice.loops_run", false) &&
                     !AsInt(op->extent) && analyzer_.ConstBound(op->extent).min > 0;
   const std::string begins = runs ? v + " == " + first + " || " : "";
+  ++loops_;
   Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + begins + v +
              " < " + end + "; " + next + ")",
          op->body);
+  --loops_;
   names_.Leave();
   Line("}");
   done_ = op;
 }
 
 void KernelPrinter::Visit_(const WhileNode* op) {
+  ++loops_;
   Braces("while (" + Print(op->condition) + ")", op->body);
+  --loops_;
   Line("}");
   done_ = op;
 }
@@ -291,11 +296,18 @@ std::string KernelPrinter::StorageType(DLDataType t) {
   return IsSubByte(t) ? "uint8_t" : name;
 }
 
+/*!
+ * What the program reads in front of a wait for an mbarrier is asked for there: ptxas moves a load
+ * of what the kernel does not write behind such waits, to its use, where nothing hides its latency.
+ * In loops it is let: there it may ask for what the next step needs.
+ */
 void KernelPrinter::Visit_(const BindNode* op) {
   analyzer_.BindValue(op);
   const bool loaded = ReadsMemory(op->value);
   if (loaded) loaded_.insert(op->var.get());
+  const bool before = std::exchange(loads_here_, awaits_mbarriers_ && loops_ == 0);
   const std::string value = loaded ? PrintValue(op->value) : Print(op->value);
+  loads_here_ = before;
   const std::string type = TypeName(op->value->dtype());
   Line("const " + type + " " + names_.Declare(op->var) + " = " + value + ";");
   done_ = op;

@@ -52,6 +52,9 @@ class KernelPrinter : private ExprPrinter {
   bool line_directives_;
   std::optional<int64_t> unroll_factor_;
   std::unordered_map<const Object*, int64_t> static_shared_;
+  bool awaits_mbarriers_ = false;
+  /*! Loops around the statement. */
+  int loops_ = 0;
   int indent_ = 0;
   std::string prelude_;
   std::string out_;

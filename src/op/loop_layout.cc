@@ -175,8 +175,13 @@ Stmt SubstituteVars(const Stmt& body, const Array<Var>& vars, const Array<Expr>&
   return s.Mutate(body);
 }
 
-Array<Expr> SimplifyAll(const Array<Expr>& exprs, Analyzer* analyzer) {
-  return exprs.Map([&](Expr e) { return analyzer->Simplify(e); });
+/*! Values of a nest's variables, in their types: a tile's part may begin at an int64. */
+Array<Expr> ValuesOf(const Array<Var>& vars, const Array<Expr>& values, Analyzer* analyzer) {
+  Array<Expr> found;
+  for (size_t d = 0; d < vars.size(); ++d) {
+    found.push_back(CastTo(vars[d]->dtype(), analyzer->Simplify(values[d])));
+  }
+  return found;
 }
 
 /*! for outer in unroll: for lane in vectorized: body */
@@ -226,7 +231,7 @@ std::optional<Stmt> LowerInOrder(const RegisterNest& in, const NestLowering& ctx
   if (!inverse) return std::nullopt;
   ctx.analyzer->BindConst(outer, vectors);
   ctx.analyzer->BindConst(lane, width);
-  const Array<Expr> coords = SimplifyAll(inverse->coords, ctx.analyzer);
+  const Array<Expr> coords = ValuesOf(nest.vars, inverse->coords, ctx.analyzer);
   Stmt body = RegisterRewriter(nest, layout, reg, coords, ctx).Mutate(nest.body);
   body = SubstituteVars(body, nest.vars, coords);
   Expr guard = inverse->guard;
@@ -343,8 +348,9 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
   // A width that divides the innermost extent has whole vectors inside; else VectorizeLoop splits
   // off the tail.
   const Expr inside = ctx.analyzer->Simplify((whole_rows ? start : start + lane) < total);
-  Stmt body = SubstituteVars(nest.body, nest.vars,
-                             SimplifyAll(Array<Expr>(coords.begin(), coords.end()), ctx.analyzer));
+  Stmt body =
+      SubstituteVars(nest.body, nest.vars,
+                     ValuesOf(nest.vars, Array<Expr>(coords.begin(), coords.end()), ctx.analyzer));
   if (!rectangle) body = MakeIf(inside, body, nest.span);
   return UnrollAndVectorize(outer, passes, lane, width, body, nest.span);
 }

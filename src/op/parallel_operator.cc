@@ -420,11 +420,17 @@ class ParallelOperator : public TileOperator {
           RunsOnceInAllThreads(scope->num_threads)) {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
-      if (!fragment) continue;
+      if (!fragment || !(is_dictated_ || HasInverse(*fragment, scope->num_threads))) continue;
       scope->SetLayout(access.buffer, *fragment, span);
       placed = true;
     }
     return placed;
+  }
+
+  /*! Loops over all of the fragment can be told their iterations. A part of another fragment may
+   * lie in threads in no such order: what is like that part is better off without it. */
+  static bool HasInverse(const Fragment& f, int64_t num_threads) {
+    return InvertFragment(f, MakeVar("thread"), MakeVar("register"), num_threads).has_value();
   }
 
   /*! The access is of one register, whoever has it: registers have no addresses. */

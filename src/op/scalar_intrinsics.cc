@@ -32,7 +32,7 @@ std::vector<Intrinsic> ScalarIntrinsics() {
     add(name, "tl/scalar.h", true);
   }
   // Of floats: TVM's own are those of integers.
-  for (const char* name : {"floordiv", "floormod"}) add(name, "tl/math.h", true);
+  for (const char* name : {"floordiv", "floormod"}) add(name, "tl/floor.h", true);
   for (const char* name :
        {"add_saturating", "sub_saturating", "mul_saturating", "tma_coordinate"}) {
     add(name, "tl/saturating.h", true);

@@ -90,17 +90,21 @@ constexpr std::array<NvidiaFeature, 16> kFeatures = {{
     {Feature::kSetMaxNReg, "setmaxnreg", 90, true},
 }};
 
-/*! PTX ISA, ldmatrix and stmatrix: 8x8 matrices, row r of which lane r names. Lane 4 r + c / 2 has
- * elements c and c + 1 of row r, or of column r. */
+/*! PTX ISA, ldmatrix and stmatrix: 8x8 matrices of 16 bits, row r of which lane r names. Lane
+ * 4 r + c / 2 has elements c and c + 1 of row r, or of column r. Where rows stay rows, four bytes
+ * of one are a lane's, so that elements may have 8 or 32 bits as well. */
 std::vector<LaneMatrix> Matrices(const std::string& name) {
+  const auto intrinsics = [&](const std::string& form) -> std::vector<std::string> {
+    return {name + "_x1" + form, name + "_x2" + form, name + "_x4" + form};
+  };
   std::vector<LaneMatrix> matrices;
-  for (bool transposed : {false, true}) {
-    const size_t row = transposed, column = 1 - row;
-    const Fragment places = MakeWarpFragment({{column, 4, 2}, {row, 8, 1}}, {{column, 2, 1}});
-    const std::string form = transposed ? "_trans" : "";
-    matrices.push_back(
-        {16, places, transposed, {name + "_x1" + form, name + "_x2" + form, name + "_x4" + form}});
+  for (int64_t bits : {16, 8, 32}) {
+    const int64_t of_lane = 32 / bits;
+    const Fragment rows = MakeWarpFragment({{1, 4, of_lane}, {0, 8, 1}}, {{1, of_lane, 1}});
+    matrices.push_back({bits, rows, false, intrinsics("")});
   }
+  const Fragment columns = MakeWarpFragment({{0, 4, 2}, {1, 8, 1}}, {{0, 2, 1}});
+  matrices.push_back({16, columns, true, intrinsics("_trans")});
   return matrices;
 }
 

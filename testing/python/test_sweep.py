@@ -39,3 +39,47 @@ def test_cases_equal_their_references(sweep, target):
     tally = runner.run_batch(cases, target)
     assert not tally.failed
     assert tally.equal == len(cases)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    monkeypatch.syspath_prepend(str(SWEEP))
+    yield importlib.import_module("classes"), importlib.import_module("drawn")
+    for name in [m.stem for m in SWEEP.glob("*.py")]:
+        sys.modules.pop(name, None)
+
+
+def test_drawn_programs_equal_their_references(drawn):
+    classes, module = drawn
+    programs = [program for name in classes.CLASSES for program in classes.programs(name, 3, 3)]
+    outcomes = module.check(programs, "emulator", module.TARGET)
+    failed = [
+        f"{p.name}: {o}" for p, o in zip(programs, outcomes, strict=True) if o.status == "failed"
+    ]
+    assert not failed
+    assert sum(o.status == "equal" for o in outcomes) > len(programs) // 2
+
+
+def test_what_fails_becomes_small(drawn):
+    """A copy onto itself by another name, whose elements NumPy and threads take in other orders."""
+    classes, module = drawn
+    lines = (
+        "S = T.alloc_shared((8, 8), 'int32')",
+        "V = T.reshape(S, (8, 8))",
+        "T.copy(A[0:8, 0:8], S)",
+        "T.copy(V[0:5, 0:5], S[1:6, 1:6])",
+        "T.copy(S, B[0:8, 0:8])",
+    )
+    program = classes.named("parts 0/0")
+    tensors = module.Tensor("A", (8, 8), "int32", 0, 99), module.Tensor("B", (8, 8), "int32")
+    wrong = module.dataclasses.replace(
+        program,
+        tensors=(*program.tensors, *tensors),
+        steps=(*program.steps[:-1], *map(module.Step, lines), program.steps[-1]),
+        threads=256,
+    )
+    (outcome,) = module.check([wrong], "emulator", module.TARGET)
+    assert outcome.status == "failed"
+    small = module.made_small(wrong, outcome.reason, 60.0)
+    assert {lines[0], lines[1], lines[3]} <= {step.text for step in small.steps} <= set(lines)
+    assert small.threads < 256

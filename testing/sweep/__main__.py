@@ -1,4 +1,6 @@
-"""Sweeps operators over dtypes, extents and threads: ``python testing/sweep [operator ...]``."""
+"""Sweeps operators over dtypes, extents and threads, and programs that a seed draws: ``python
+testing/sweep [operator or class ...]``, ``python testing/sweep views parts --seed 7 --count 500``.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from classes import CLASSES, named
+from drawn import listing, made_small
 from registers import OPERATORS
-from runner import TARGET, run
+from runner import TARGET, Draws, Tally, run
 
 from tilelang.testing import forms
 from tilelang.testing.batch import DEVICES
@@ -25,7 +29,9 @@ def main() -> None:
     """Prints a line an operator, the reasons of refusals and the failures, then the forms of
     generated code that no GPU has run."""
     parser = argparse.ArgumentParser(prog="testing/sweep", description=__doc__)
-    parser.add_argument("operators", nargs="*", choices=[[], *OPERATORS], help="all by default")
+    parser.add_argument(
+        "operators", nargs="*", choices=[[], *OPERATORS, *CLASSES], help="all by default"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--device", choices=DEVICES, default="emulator", help="what runs kernels")
     parser.add_argument("--target", default=TARGET, help="for the emulator: `hip -mcpu=gfx942`")
@@ -34,6 +40,11 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, help="folder for all failures, a file an operator")
     parser.add_argument("--forms", type=forms.appendable, help="file to add forms of code to")
+    parser.add_argument("--seed", type=int, default=0, help="of the drawn programs")
+    parser.add_argument("--count", type=int, default=100, help="drawn programs of a class")
+    parser.add_argument(
+        "--shrink", type=float, default=60, help="for a drawn program that fails", metavar="SECONDS"
+    )
     arguments = parser.parse_args()
     if arguments.device == "cuda":
         require_gpu()
@@ -49,8 +60,11 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
     start = time.perf_counter()
     cases = failures = 0
     print(f"{'operator':<22} {'equal':>7} {'refused':>8} {'failed':>7} {'seconds':>8}")
-    names = arguments.operators or list(OPERATORS)
-    tallies = run(names, arguments.jobs, arguments.device, file, arguments.target, arguments.every)
+    names = arguments.operators or [*OPERATORS, *CLASSES]
+    draws = Draws(arguments.seed, arguments.count)
+    tallies = run(
+        names, arguments.jobs, arguments.device, file, arguments.target, arguments.every, draws
+    )
     for name, tally in tallies:
         seconds = time.perf_counter() - start
         refused = sum(tally.refused.values())
@@ -62,12 +76,23 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
         if tally.failed and arguments.output is not None:
             arguments.output.mkdir(parents=True, exist_ok=True)
             (arguments.output / f"sweep_{name}.txt").write_text("\n\n".join(tally.failed) + "\n")
+        if name in CLASSES:
+            _print_small(tally, arguments)
         cases += tally.equal + refused + len(tally.failed)
         failures += len(tally.failed)
         sys.stdout.flush()
     seconds = time.perf_counter() - start
     print(f"{cases} cases, {failures} failed, {cases / seconds:.0f} cases a second")
     return failures
+
+
+def _print_small(tally: Tally, arguments: argparse.Namespace) -> None:
+    """The first program that has failed for each reason, of as few statements as fail so."""
+    first = {reason: name for name, reason in reversed(tally.reasons.items())}
+    for reason, name in first.items():
+        program = named(name)
+        small = made_small(program, reason, arguments.shrink, arguments.device, arguments.target)
+        print(listing(small, reason))
 
 
 if __name__ == "__main__":

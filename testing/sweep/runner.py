@@ -48,6 +48,8 @@ class Tally:
 
     equal: int = 0
     refused: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    reasons: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Of the failed cases, by name."""
     failed: list[str] = dataclasses.field(default_factory=list)
 
     def add(self, name: str, outcome: Outcome) -> None:
@@ -57,12 +59,13 @@ class Tally:
         elif outcome.status == "refused":
             self.refused[outcome.reason] += 1
         else:
+            self.reasons[name] = outcome.reason
             # What a compiler says may be long; its beginning says what is wrong.
             self.failed.append(f"{name}: {outcome.reason}: {outcome.text[:4000]}")
 
 
 @dataclasses.dataclass(frozen=True)
-class _Trial:
+class Trial:
     """A case as `batch.Trial`."""
 
     case: Case
@@ -114,7 +117,7 @@ def run_batch(cases: Sequence[Case], target: str = TARGET) -> Tally:
     """Lowers the cases, builds the kernels of all in one library, runs in the emulator and compares
     each."""
     tally = Tally()
-    outcomes = batch.check([_Trial(case, target) for case in cases])
+    outcomes = batch.check([Trial(case, target) for case in cases])
     for case, outcome in zip(cases, outcomes, strict=True):
         if outcome is not None:
             tally.add(case.name, outcome)
@@ -127,21 +130,32 @@ Place = tuple[str, int]
 _walks: dict[str, tuple[int, Iterator[Case]]] = {}
 
 
-def _case(place: Place) -> Case:
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Which programs of the drawn classes."""
+
+    seed: int = 0
+    count: int = 100
+
+
+def _case(place: Place, draws: Draws) -> Case:
     """The case of that place; cheapest in rising order."""
     name, number = place
     position, cases = _walks.get(name, (0, None))
     if cases is None or number < position:
-        position, cases = 0, _cases(name)
+        position, cases = 0, _cases(name, draws)
     found = next(itertools.islice(cases, number - position, None))
     _walks[name] = number + 1, cases
     return found
 
 
-def _cases(name: str) -> Iterator[Case]:
+def _cases(name: str, draws: Draws) -> Iterator[Case]:
+    from classes import CLASSES, programs
     from registers import OPERATORS
 
     torch.manual_seed(0)
+    if name in CLASSES:
+        return (program.case() for program in programs(name, draws.seed, draws.count))
     return OPERATORS[name]()
 
 
@@ -150,16 +164,17 @@ def check(
     device: str = "emulator",
     forms: str | None = None,
     target: str = TARGET,
+    draws: Draws = Draws(),
 ) -> list[Outcome | None]:
     """The outcomes of the cases of these places."""
-    trials = [_Trial(_case(place), target) for place in places]
+    trials = [Trial(_case(place, draws), target) for place in places]
     return batch.check(trials, device, recorder(forms))
 
 
-def _batches(name: str, names: dict[Place, str], every: int) -> Iterator[list[Place]]:
+def _batches(name: str, names: dict[Place, str], every: int, draws: Draws) -> Iterator[list[Place]]:
     """The places of each `every`-th case; notes the names of the cases."""
     places: list[Place] = []
-    for number, case in enumerate(_cases(name)):
+    for number, case in enumerate(_cases(name, draws)):
         if number % every:
             continue
         names[name, number] = case.name
@@ -178,9 +193,10 @@ def run(
     forms: str | None = None,
     target: str = TARGET,
     every: int = 1,
+    draws: Draws = Draws(),
 ) -> Iterator[tuple[str, Tally]]:
-    """The cases 0, `every`, 2 * `every`, .. of the operators, in `jobs` processes; each
-    operator's tally when it is complete.
+    """The cases 0, `every`, 2 * `every`, .. of the operators and drawn classes, in `jobs`
+    processes; each one's tally when it is complete.
 
     The emulator's cases are compiled for `target`, those of a GPU for the GPU. The generated forms
     are added to the file `forms`.
@@ -192,12 +208,12 @@ def run(
 
     def batches() -> Iterator[list[Place]]:
         for name in operators:
-            for places in _batches(name, names, every):
+            for places in _batches(name, names, every, draws):
                 left[name] += len(places)
                 yield places
             issued.add(name)
 
-    function = functools.partial(check, device=device, forms=forms, target=target)
+    function = functools.partial(check, device=device, forms=forms, target=target, draws=draws)
     with Workers[Place](function, jobs, batches=batch.BATCHES_OF_A_PROCESS[device]) as workers:
         for places, outcomes in workers.run(batches()):
             for place, outcome in zip(places, outcomes, strict=True):

@@ -7,6 +7,7 @@ select the kernel.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import threading
@@ -204,16 +205,19 @@ class EagerCalls:
         function: EagerFunction,
         compiler: Callable[[], Compiler],
         surroundings: Callable[[], Hashable],
+        tracing: Callable[[], contextlib.AbstractContextManager[None]],
         owner: Any,
         keep: Callable[..., None],
     ):
-        """`surroundings` is the key of what `compiler` goes by besides the program, `owner` the
-        function under `tilelang.jit`, `keep` its `Dispatcher._keep`."""
+        """`surroundings` is the key of what `compiler` goes by besides the program; `tracing` is
+        around each trace, `owner` is the function under `tilelang.jit`, `keep` its
+        `Dispatcher._keep`."""
         self._owner = owner
         self._keep = keep
         self.function = function
         self._compiler = compiler
         self._surroundings = surroundings
+        self._tracing = tracing
         self._lock = threading.Lock()
         self._variants: dict[Hashable, Versions[_Variant]] = {}
         self._kernels: dict[Hashable, _Kernels] = {}
@@ -396,7 +400,8 @@ class EagerCalls:
         )
 
     def _trace(self, variant: _Variant, read: tuple[Any, ...]) -> tvm.tirx.PrimFunc:
-        program = self.function.trace(variant.values, variant.constants(read))
+        with self._tracing():
+            program = self.function.trace(variant.values, variant.constants(read))
         variant.versions.traced(variant, self._reads(variant.values))
         return program
 

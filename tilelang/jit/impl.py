@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import inspect
 import sys
@@ -33,7 +34,7 @@ from tilelang.language.syntax_trees import parse
 from tilelang.language.tensors import Tensor
 from tilelang.language.texts import remember
 from tilelang.runtime.adapter.cython._adapter import Dispatcher, Version
-from tilelang.utils.target import TargetLike
+from tilelang.utils.target import TargetLike, tracing_for
 
 
 class _State(Version):
@@ -268,7 +269,8 @@ class JITImpl(Dispatcher):
         return kernel
 
     def _lazy_program(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tvm.tirx.PrimFunc:
-        found = self.func(*args, **kwargs)
+        with self._tracing():
+            found = self.func(*args, **kwargs)
         if isinstance(found, tvm.tirx.PrimFunc):
             return found
         raise TypeError(
@@ -299,8 +301,12 @@ class JITImpl(Dispatcher):
         function = EagerFunction(self.func, self._local)
         with self._lock:
             self._eager = self._eager or EagerCalls(
-                function, self._compiler, self._surroundings, self, self._keep
+                function, self._compiler, self._surroundings, self._tracing, self, self._keep
             )
+
+    def _tracing(self) -> contextlib.AbstractContextManager[None]:
+        """Around what traces: which target the program is for."""
+        return tracing_for(current_target(self.target))
 
     def _compiler(self) -> Compiler:
         """`_compile` for the target of now: other threads have no target scope."""

@@ -6,21 +6,24 @@ compared here; what only the run knows is an error. Where code of Python or TVM 
 in expressions`` or a method of a list does, the question is about objects: then one instruction
 compares and asks, while ``any(x == i for x in expressions)`` asks what was compared elsewhere.
 Sets and dicts look for the hash first, which numbers and expressions never share: ``i in {0, 1}``
-is an error, too.
+and ``{0: x}.get(i)`` are errors, too.
 
 And TVM takes floats for real numbers, has no ``%`` of them and no ``**``, and takes the low 32 bits
 of a number beside ``|``. So arithmetic here is that of traced code, but for ``/`` of integers,
-which is an error.
+which is an error; so are the functions of Python that ask the class: ``abs``, ``divmod``, ``pow``,
+``round``, ``math.floor``, ``math.ceil``, ``math.trunc``.
 """
 
 from __future__ import annotations
 
 import dis
+import inspect
+import math
 import os
 import sys
 import sysconfig
-from collections.abc import Mapping, Set
-from functools import cache, partialmethod
+from collections.abc import Callable, Mapping, Set
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from tvm.ir.expr import ExprWithOp
 from tilelang.language.advice import ASKS, untraced
 from tilelang.language.arithmetic import binary
 from tilelang.language.floats import have_float
+from tilelang.language.python_functions import in_program
 from tilelang.language.scalars import is_number, is_scalar_expr
 from tilelang.language.tracer import innermost_tracer
 
@@ -112,17 +116,37 @@ def _arithmetic(name: str, of_tvm: Any, swapped: bool) -> Any:
     return operation
 
 
-def _power(self: Any, other: Any, swapped: bool = False) -> Any:
-    # TVM has none.
-    if innermost_tracer() is None:
-        return NotImplemented
-    return binary("Pow", *((other, self) if swapped else (self, other)))
+def _function(of_python: Callable[..., Any], swapped: bool = False) -> Any:
+    """The method of a class by which Python's function takes its objects; TVM's have none."""
+
+    def method(self: Any, *others: Any) -> Any:
+        if innermost_tracer() is None:
+            return NotImplemented
+        if not all(is_number(other) or is_scalar_expr(other) for other in others):
+            return NotImplemented
+        return (
+            in_program(of_python)(*others, self)
+            if swapped
+            else in_program(of_python)(self, *others)
+        )
+
+    return method
+
+
+def _of_one(of_python: Callable[..., Any]) -> Any:
+    def method(self: Any, *others: Any) -> Any:
+        if innermost_tracer() is None:
+            name = of_python.__name__
+            raise TypeError(f"bad operand type for {name}(): {type(self).__name__!r}")
+        return in_program(of_python)(self, *others)
+
+    return method
 
 
 def _hash(self: Any) -> int:
     if innermost_tracer() is not None:
         frame = sys._getframe(1)
-        if not _is_of_others(frame.f_code) and _looks_among_numbers(frame):
+        if not _is_of_others(frame.f_code) and _looks_among_numbers(frame, self):
             raise TypeError(
                 f"the plain function {frame.f_code.co_name}, at {frame.f_code.co_filename}:"
                 f"{frame.f_lineno}, looks for a value of the program among numbers, by its hash, "
@@ -131,23 +155,57 @@ def _hash(self: Any) -> int:
     return _hash_of_object(self)
 
 
-def _looks_among_numbers(frame: Any) -> bool:
-    """Whether the instruction is ``in`` of a set or dict that has numbers, as far as the code says
-    which one that is."""
-    code, at = frame.f_code, frame.f_lasti
-    if not dis.opname[code.co_code[at]].startswith("CONTAINS"):
-        return False
-    before = [i for i in dis.get_instructions(code) if i.offset < at and i.opname != "CACHE"][-1]
-    if before.opname.startswith("BUILD"):
-        return True  # `i in {0: x, 1: y}`
-    container = before.argval
-    if before.opname != "LOAD_CONST":
-        name = container[-1] if isinstance(container, tuple) else container
-        if not before.opname.startswith("LOAD") or "ATTR" in before.opname:
+_LOOKUPS = ("get", "pop", "setdefault")
+_UNKNOWN = object()
+
+
+def _looks_among_numbers(frame: Any, value: Any) -> bool:
+    """Whether the instruction looks for `value` in a set or dict that has numbers and not the value
+    itself: by ``in`` or by a method that has an answer for what is not there. As far as the code
+    says which one that is."""
+    instructions = [i for i in dis.get_instructions(frame.f_code) if i.opname != "CACHE"]
+    at = next(k for k, i in enumerate(instructions) if i.offset == frame.f_lasti)
+    name = instructions[at].opname
+    if name.startswith(("CALL", "PRECALL")):
+        at = _called_method(instructions, at)
+        if at < 1 or instructions[at].argval not in _LOOKUPS:
             return False
-        container = {**frame.f_globals, **frame.f_locals}.get(name)
-    is_hashed = isinstance(container, Set | Mapping)
-    return is_hashed and any(is_number(key) for key in container)
+    elif not name.startswith("CONTAINS"):
+        return False
+    if instructions[at - 1].opname.startswith("BUILD"):
+        return True  # `i in {0: x, 1: y}`
+    container = _loaded(frame, instructions, at - 1)
+    return (
+        isinstance(container, Set | Mapping)
+        and any(is_number(key) for key in container)
+        and not any(key is value for key in container)
+    )
+
+
+def _called_method(instructions: list[dis.Instruction], at: int) -> int:
+    """Where the method is loaded that the instruction calls, -1 if that is something else."""
+    if instructions[at].opname == "CALL" and instructions[at - 1].opname == "PRECALL":
+        at -= 1
+    arguments = instructions[at].arg or 0
+    while arguments > 0 and at > 0:
+        at -= 1
+        opcode, arg = instructions[at].opcode, instructions[at].arg
+        arguments -= dis.stack_effect(opcode, arg, jump=False)
+    loads = instructions[at - 1].opname in ("LOAD_METHOD", "LOAD_ATTR")
+    return at - 1 if arguments == 0 and loads else -1
+
+
+def _loaded(frame: Any, instructions: list[dis.Instruction], at: int) -> Any:
+    """The object that an instruction loads, if that is a constant, a name or an attribute."""
+    name = instructions[at].argval
+    if instructions[at].opname == "LOAD_CONST":
+        return name
+    if instructions[at].opname == "LOAD_ATTR" and at > 0:
+        return inspect.getattr_static(_loaded(frame, instructions, at - 1), name, _UNKNOWN)
+    if not instructions[at].opname.startswith("LOAD"):
+        return _UNKNOWN
+    names = {**frame.f_globals, **frame.f_locals}
+    return names.get(name[-1] if isinstance(name, tuple) else name, _UNKNOWN)
 
 
 # In all of the process, as a dtype of TVM's nodes (compat/tvm_nodes.py).
@@ -170,8 +228,12 @@ for _name, _method in _OPERATORS.items():
         setattr(overloads, _full, _arithmetic(_name, getattr(overloads, _full), _swapped))
 _hash_of_object = ExprWithOp.__hash__
 ExprWithOp.__hash__ = _hash
-ExprWithOp.__pow__ = _power
-ExprWithOp.__rpow__ = partialmethod(_power, swapped=True)
+ExprWithOp.__pow__ = _function(pow)
+ExprWithOp.__rpow__ = _function(pow, swapped=True)
+ExprWithOp.__divmod__ = _function(divmod)
+ExprWithOp.__rdivmod__ = _function(divmod, swapped=True)
+for _of_python in (abs, round, math.floor, math.ceil, math.trunc):
+    setattr(ExprWithOp, f"__{_of_python.__name__}__", _of_one(_of_python))
 for _class in (overloads.EqualOp, overloads.NotEqualOp):
     _class.__init__ = _with_place(_class.__init__)
 overloads.EqualOp.__bool__ = _equal

@@ -11,7 +11,7 @@ from tilelang.language.allocation import alloc_fragment
 from tilelang.language.copies import copy
 from tilelang.language.dtypes import is_bits_dtype, is_number_dtype
 from tilelang.language.ops import emit_tile_op
-from tilelang.language.regions import region_of, simplify, whole_region
+from tilelang.language.regions import is_whole, region_of, simplify, whole_region
 from tilelang.language.scalars import (
     as_expr,
     as_int,
@@ -43,12 +43,12 @@ def reduce(
     Parameters
     ----------
     buffer
-        Tile of at least one dimension, in a fragment, in shared memory or in memory of each thread
-        (``T.alloc_local``; each thread then reduces its own).
+        Tile of at least one dimension, or a part of one, in a fragment or in shared memory; or a
+        tile in memory of each thread (``T.alloc_local``; each thread then reduces its own).
     out
         Tile of the same shape without dimension ``dim``, or with extent 1 there; a scalar of shape
-        (1,) if ``buffer`` has one dimension. Its dtype is what is computed in. A fragment or in
-        shared memory; with a ``buffer`` of each thread, of each thread too.
+        (1,) if ``buffer`` has one dimension. Its dtype is what is computed in. A fragment, in
+        shared memory, or a part of one; with a ``buffer`` of each thread, of each thread too.
     reduce_type
         ``sum``, ``max``, ``min``, ``abssum``, ``absmax`` (of absolute values), ``bitand``,
         ``bitor`` or ``bitxor``.
@@ -112,8 +112,8 @@ def _emit(
     arguments: list[Any],
     attrs: dict[str, Any],
 ) -> None:
-    """Reduce between fragments, to and from which tiles in shared memory are copied, or in the
-    memory of each thread."""
+    """Reduce between fragments, to and from which tiles in shared memory and parts of fragments are
+    copied, or in the memory of each thread."""
     if _is_of_thread(src) and _is_of_thread(dst):
         emit_tile_op(
             "reduce", [whole_region(src, name), whole_region(dst, name), *arguments], attrs
@@ -127,9 +127,9 @@ def _emit(
                 "fragments and shared memory, or both in memory of each thread; copy one with "
                 "T.copy"
             )
-    source = whole_region(src, name) if _is_fragment(src) else _staged(src)
-    if _is_fragment(dst):
-        emit_tile_op("reduce", [source, whole_region(dst, name), *arguments], attrs)
+    source = src if _is_whole_fragment(src) else _staged(src)
+    if _is_whole_fragment(dst):
+        emit_tile_op("reduce", [source, dst, *arguments], attrs)
         return
     *_, clear = arguments
     result = _staged(dst, load=not clear)
@@ -319,6 +319,10 @@ def _is_fragment(region: ir.TensorRegion) -> bool:
     return region.source.scope() == "local.fragment"
 
 
+def _is_whole_fragment(region: ir.TensorRegion) -> bool:
+    return _is_fragment(region) and is_whole(region)
+
+
 def _is_shared(region: ir.TensorRegion) -> bool:
     return region.source.scope() in ("shared", "shared.dyn")
 
@@ -328,7 +332,8 @@ def _is_of_thread(region: ir.TensorRegion) -> bool:
 
 
 def _staged(region: ir.TensorRegion, load: bool = True) -> ir.TensorRegion:
-    """Return a fragment for a tile of shared memory; ``load`` copies the tile to it."""
+    """Return a fragment for a tile of shared memory, or for a part of a fragment; ``load`` copies
+    it there."""
     shape = [as_int(r.extent) for r in region.region]
     fragment = alloc_fragment(shape, str(region.source.dtype))
     current_tracer("T.reduce").name(f"{region.source.name}_fragment", fragment)

@@ -171,13 +171,18 @@ def whole_region(region: ir.TensorRegion, what: str) -> ir.TensorRegion:
     ValueError
         If it is a part of the buffer.
     """
-    for r, size in zip(region.region, region.source.shape, strict=True):
-        if as_int(r.min) != 0 or simplify(r.extent) != as_int(size):
-            raise ValueError(
-                f"{what} found {region}, a slice of memory {region.source.scope()!r}, wanted all "
-                "of it; copy the slice to a tile of its own with T.copy"
-            )
+    if not is_whole(region):
+        raise ValueError(
+            f"{what} found {region}, a slice of memory {region.source.scope()!r}, wanted all "
+            "of it; copy the slice to a tile of its own with T.copy"
+        )
     return region
+
+
+def is_whole(region: ir.TensorRegion) -> bool:
+    """Return whether a region is all of its buffer, by constants."""
+    pairs = zip(region.region, region.source.shape, strict=True)
+    return all(as_int(r.min) == 0 and simplify(r.extent) == as_int(size) for r, size in pairs)
 
 
 def element_extents(load: ir.TensorLoad) -> list[int] | None:

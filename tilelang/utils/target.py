@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import json
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import torch
@@ -49,6 +52,29 @@ def hip_arch() -> str:
     if not torch.version.hip or not torch.cuda.is_available():
         return HIP_FALLBACK_ARCH
     return gcn_arch(torch.cuda.current_device())
+
+
+_traced_for: contextvars.ContextVar[Target | None] = contextvars.ContextVar(
+    "traced_for", default=None
+)
+
+
+@contextlib.contextmanager
+def tracing_for(target: Target) -> Iterator[None]:
+    """What runs in the ``with`` statement makes a program that is compiled for `target`."""
+    token = _traced_for.set(target)
+    try:
+        yield
+    finally:
+        _traced_for.reset(token)
+
+
+def traced_for() -> Target | None:
+    """The target that the program of now is compiled for; None where nothing says so yet.
+
+    Example: ``with tracing_for(target): assert traced_for() is target``
+    """
+    return _traced_for.get()
 
 
 def kind_of(target: Target) -> str:

@@ -48,6 +48,8 @@ class LaterNames {
       }
     }
     for (const Var& v : opaque) Fresh(v);
+    for (const Axis& axis : pair.a.inner) BindAxis(axis.var, axis);
+    for (const Axis& axis : pair.b.inner) BindAxis(Fresh(axis.var), axis);
     for (const SyncNode* loop : pair.b_free) {
       const ForNode* op = LoopOf(loop);
       if (loop == pair.distance.loop && Shift(op, pair.distance.next)) continue;
@@ -62,6 +64,9 @@ class LaterNames {
     Var fresh = MakeVar(std::string(v->name) + "_later", v->dtype());
     names_.map[v.get()] = fresh;
     return fresh;
+  }
+  void BindAxis(const Var& v, const Axis& axis) {
+    analyzer_->Bind(v, MakeInt(v->dtype(), axis.min), MakeInt(v->dtype(), axis.extent));
   }
   bool Shift(const ForNode* op, bool next) {
     const std::optional<int64_t> step = op->step ? AsInt(*op->step) : 1;
@@ -170,7 +175,7 @@ class Owners {
         analyzer_(analyzer),
         a_indices_(pair.a.indices),
         b_indices_(pair.b.indices),
-        extents_of_(BufferOf(pair.a.buffer)->shape) {
+        extents_of_(BufferOf(pair.a.name)->shape) {
     for (size_t i = 0; i < a_indices_.size(); ++i) DropCommon(i, analyzer);
     ChooseIndices();
     decided_ = ChooseKeys() && ChooseSize();

@@ -214,20 +214,25 @@ class AccessCollector : public StmtExprVisitor {
     }
   }
 
-  /*! A box that TMA stores lies dense from its address on: where it begins with a row and is whole
-   * rows, of the last dimensions, these are what is read. */
+  /*! A box that TMA stores lies dense from its address on. */
   static bool NameBox(const CallNode* op, SharedAccess* a) {
     const int64_t elements = StoredBox(op);
+    return elements != 0 && NameRows(elements, a);
+  }
+
+  /*! Of elements that follow each other in memory: where they begin with a row and are whole rows,
+   * of the last dimensions, names these rows. */
+  static bool NameRows(int64_t elements, SharedAccess* a) {
     const size_t rank = a->indices.size();
-    if (elements == 0 || rank < 2 || a->whole) return false;
-    const auto columns = AsInt(BufferOf(a->buffer)->shape[rank - 1]);
+    if (rank < 2 || a->whole) return false;
+    const auto columns = AsInt(BufferOf(a->name)->shape[rank - 1]);
     if (!columns || elements % *columns || !IsConst(a->indices[rank - 1], 0)) return false;
     Array<Expr> indices = a->indices;
     std::vector<Axis> axes;
     int64_t rows = elements / *columns;
     for (size_t d = rank - 2; rows > 1; --d) {
       // All of this dimension, if they are more than it has.
-      const auto extent = AsInt(BufferOf(a->buffer)->shape[d]);
+      const auto extent = AsInt(BufferOf(a->name)->shape[d]);
       const bool within = extent && rows <= *extent;
       if (!within && (!extent || d == 0 || rows % *extent || !IsConst(indices[d], 0))) return false;
       axes.push_back({MakeVar("row"), 0, within ? rows : *extent});
@@ -238,6 +243,15 @@ class AccessCollector : public StmtExprVisitor {
     a->lanes = static_cast<int>(*columns);
     a->inner.insert(a->inner.end(), axes.begin(), axes.end());
     return true;
+  }
+
+  /*! Lanes may run on into the next rows: such an access is of all these rows, or of all. Lanes
+   * begin at a multiple of their number, so where that divides a row they stay in one. */
+  static void NameLanes(SharedAccess* a) {
+    if (a->whole || a->lanes <= 1 || a->indices.empty()) return;
+    const auto columns = AsInt(BufferOf(a->name)->shape[a->indices.size() - 1]);
+    if (!columns || *columns % a->lanes == 0) return;
+    a->whole = !NameRows(a->lanes, a);
   }
 
   /*! ldmatrix and its like: each lane gives the address of a row, whose elements other lanes have.
@@ -272,13 +286,11 @@ class AccessCollector : public StmtExprVisitor {
   bool Add(const Var& buffer, const Array<Expr>& indices, Access access, int lanes) {
     const Var memory = MemoryOf(buffer);
     if (!memory.defined()) return false;
-    // On the chip a view's elements are compared with nothing: another name may have other ones.
     const bool tensor = !IsShared(buffer);
-    const bool view = !tensor && views_.IsView(buffer);
     SharedAccess a{memory,
                    {},
                    lanes,
-                   view,
+                   false,
                    Writes(access),
                    access == Access::kAsyncWrite ? AsyncQueue::kCpAsync : AsyncQueue::kNone,
                    access == Access::kAtomic,
@@ -287,7 +299,7 @@ class AccessCollector : public StmtExprVisitor {
                    (*count_)++};
     a.tensor = tensor;
     a.name = buffer;
-    for (size_t i = 0; i < indices.size() && !view; ++i) {
+    for (size_t i = 0; i < indices.size(); ++i) {
       Expr index = indices[i];
       const auto* ramp = index.as<RampNode>();
       if (ramp && i + 1 == indices.size() && IsConst(ramp->stride, 1)) {
@@ -298,6 +310,7 @@ class AccessCollector : public StmtExprVisitor {
       index = names_->Mutate(index);
       a.indices.push_back(tensor ? scalars_->Mutate(index) : index);
     }
+    NameLanes(&a);
     node_->accesses.push_back(std::move(a));
     return true;
   }

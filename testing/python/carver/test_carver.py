@@ -94,6 +94,38 @@ def test_the_chip_that_is_compiled_for_may_be_one_of_amd(arch, shared, monkeypat
         schedules_of(256, 256, 256)
 
 
+@pytest.mark.parametrize("style", ["lazy", "eager"])
+def test_the_chip_of_a_function_is_that_of_its_target(style):
+    """It was that of the environment, whatever `target=` said."""
+    found = []
+
+    @tilelang.jit(target="cuda -arch=sm_90a")
+    def lazy(n: int):
+        found.append(auto_infer_current_arch().arch)
+
+        @T.prim_func
+        def main(A: T.Tensor((n,), "float32")):
+            with T.Kernel(1, threads=32):
+                T.fill(A, 0)
+
+        return main
+
+    @T.macro
+    def note():
+        found.append(auto_infer_current_arch().arch)
+
+    @tilelang.jit(target="cuda -arch=sm_90a")
+    def eager(A):
+        n = T.const("n")
+        A: T.Tensor[[n], T.float32]
+        note()
+        with T.Kernel(1, threads=32):
+            T.fill(A, 0)
+
+    lazy.compile(8) if style == "lazy" else eager.compile(torch.zeros(8))
+    assert set(found) == {"sm_90a"}
+
+
 def test_a_chip_is_of_one_kind():
     with pytest.raises(ValueError, match="found target cuda sm_80, wanted one of kind hip"):
         CDNA("cuda -arch=sm_80")

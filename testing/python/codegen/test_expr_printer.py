@@ -109,10 +109,20 @@ def test_expression(expression, value, text):
 
 
 def test_division_of_what_may_be_negative_rounds_down(expression):
-    assert expression(x // 8, x) == "tl::floordiv(x, 8)"
-    assert expression(x % 8, x) == "tl::floormod(x, 8)"
+    assert expression(x // 6, x) == "tl::floordiv(x, 6)"
+    assert expression(x % 6, x) == "tl::floormod(x, 6)"
     assert expression(tirx.max(x, 0) // 8, x) == "tl::max(x, 0) / 8"
     assert expression(u // tirx.const(8, "uint32"), u) == "u / 8u"
+
+
+def test_bits_round_down(expression):
+    """Quotients and remainders of a power of two are bits, of integers that are not promoted."""
+    assert expression((x + 1) // 8, x) == "(x + 1) >> 3"
+    assert expression(x % 8 + x // 8, x) == "(x & 7) + (x >> 3)"
+    assert expression(x // 1024 % 16, x) == "(x >> 10) & 15"
+    assert expression(w % 2**40, w) == "w & int64_t(1099511627775)"
+    assert expression(x // -8, x) == "tl::floordiv(x, -8)"
+    assert expression(b // tirx.const(8, "int8"), b) == "tl::floordiv(b, int8_t(8))"
 
 
 def test_division_by_what_may_be_negative_rounds_down(expression):

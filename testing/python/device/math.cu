@@ -1,4 +1,6 @@
 #include <tl/exponential.h>
+#include <tl/floor.h>
+#include <tl/number_bits.h>
 #include <tl/trigonometric.h>
 
 template <typename T>

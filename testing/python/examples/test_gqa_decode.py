@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+import tilelang
+
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "decode"
 LENGTHS = [150, 0, 70, 1]
 
@@ -156,3 +158,17 @@ def test_a_list_that_does_not_fit_the_tensors_ends_the_kernel(example, monkeypat
     tensors[4][-1] = torch.tensor(row, dtype=torch.int32)
     with pytest.raises(RuntimeError, match="Device assert failed"):
         kernel(*tensors)
+
+
+def test_a_short_call_reads_its_numbers_in_front_of_its_tiles(example):
+    """The length and the scales: ptxas moved loads of ld.global.nc behind the wait for the first
+    tile, the last one to the end of the kernel, where nothing hides their latency."""
+    tile = {"block_N": 128, "num_stages": 2, "min_blocks": 3, "dependent": True, "early": True}
+    program = example["gqa_decode_fp8"].gqa_decode_fp8.get_tir(32, 8, splits=22, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    (code,) = (part for part in kernel.sass.split(".text.") if "TRY_ALLOC" in part)
+    consumers = code.split("TRY_ALLOC", 1)[1].splitlines()
+    loads = [place for place, line in enumerate(consumers) if "LDG" in line]
+    waits = [place for place, line in enumerate(consumers) if "SYNCS.PHASECHK" in line]
+    assert len(loads) >= 4
+    assert max(loads) < min(waits)

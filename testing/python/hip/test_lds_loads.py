@@ -60,7 +60,6 @@ def loads_of(source, tile):
 
 
 def evaluated(text, **names):
-    text = re.sub(r"tl::floormod\((.*), (\d+)\)", r"((\1) % \2)", text)
     return eval(text.replace("/", "//"), {}, names)
 
 

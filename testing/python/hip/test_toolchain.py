@@ -12,6 +12,8 @@ from tilelang.hip.compile import compile_code_object, configured, parse_resource
 
 KERNEL = """#include <tl/common.h>
 #include <tl/exponential.h>
+#include <tl/floor.h>
+#include <tl/number_bits.h>
 #include <tl/trigonometric.h>
 extern "C" __global__ void __launch_bounds__(64) kernel(float* x) {
   x[threadIdx.x] = tl::%s(x[threadIdx.x]);

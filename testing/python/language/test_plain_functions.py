@@ -1,6 +1,7 @@
 """Functions that are not traced, and compute with the program's scalars."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -117,12 +118,42 @@ def in_a_set_with_a_name(i):
     return 1.0 if i in NUMBERS else 2.0
 
 
+def got_of_a_dict(i):
+    return {0: 1.0, 1: 1.0}.get(i, 2.0)
+
+
+TABLE = {0: 1.0, 1: 1.0}
+
+
+def got_of_a_name(i):
+    return TABLE.get(i) or 2.0
+
+
+def popped_of_a_copy(i):
+    rest = dict(TABLE)
+    return rest.pop(i, max(2.0, 1.0))
+
+
+class Tables:
+    rows = TABLE
+
+
+def got_of_an_attribute(i, tables=Tables):
+    return tables.rows.get(i, 2.0) if i is not None else tables.rows[0]
+
+
 @T.macro
 def compared(i):
     return 1.0 if i == 0 or i == 1 else 2.0
 
 
-@pytest.mark.parametrize("function", [in_a_set, not_in_a_dict, in_a_set_with_a_name])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(in_a_set, not_in_a_dict, in_a_set_with_a_name, got_of_a_dict, got_of_a_name),
+        *(popped_of_a_copy, got_of_an_attribute),
+    ],
+)
 def test_a_value_is_not_looked_for_among_the_hashes_of_numbers(function):
     def kernel(value):
         @T.prim_func
@@ -147,7 +178,7 @@ class Pair:
     number: int
 
 
-MEMBERS = [True, False, 1, 2, False, True, 2, False]
+MEMBERS = [True, False, 1, 2, False, True, 2, False, True, 4]
 
 
 def objects(i, j):
@@ -156,6 +187,8 @@ def objects(i, j):
     found = [i in [j, i], i in [j], [j, i].index(i), names[j], i is None]
     found += [i not in (j,), [j, i, j].count(j), Pair(i, 1) == Pair(j, 1)]
     compared = [i == i, j == None, one == 1, one == three, one != three]  # noqa: E711
+    memo = {0: "number", i: "value"}
+    found += [i in memo and memo.get(i) == "value", names.get(i + 1, 4)]
     return [*found, *map(bool, compared), three in (1, 3), i in names, i + 1 in names]
 
 
@@ -170,6 +203,45 @@ def test_objects_and_constants_are_compared():
                 found.append(objects(i, j))
 
     assert found[0] == [*MEMBERS, True, False, True, False, True, True, True, False]
+
+
+def functions(x, i):
+    quotient, rest = divmod(i - 3, 2)
+    back = divmod(7, i + 1)
+    whole = [round(x), math.floor(x), math.ceil(x), math.trunc(x), abs(x), pow(x, 2)]
+    return [*whole, abs(i - 2), quotient, rest, back[0] * 10 + back[1]]
+
+
+def test_functions_of_python_that_ask_the_class(device):
+    """Only traced functions had ``abs`` and the like."""
+
+    @T.prim_func
+    def main(X: T.Tensor((4,), "float32"), C: T.Tensor((10, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                for k, value in enumerate(functions(X[i], i)):
+                    C[k, i] = value
+
+    x = torch.tensor([1.5, -0.25, -2.75, 3.0])
+    found = torch.empty(10, 4, device=device)
+    tilelang.compile(main)(x.to(device), found)
+    wanted = torch.tensor([functions(v, i) for i, v in enumerate(x.tolist())]).T
+    assert torch.equal(found.cpu(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [(lambda x: pow(x, 2, 3), "pow found three arguments"), (lambda x: round(x, 2), "2 digits")],
+)
+def test_what_these_functions_do_not_take(function, words):
+    """The third argument of ``pow`` made it the power of the operands in the other order."""
+    with pytest.raises(TypeError, match=words):
+
+        @T.prim_func
+        def main(X: T.Tensor((4,), "float32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(4):
+                    X[i] = function(X[i])
 
 
 def floats(x, h, b):

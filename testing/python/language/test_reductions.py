@@ -55,6 +55,16 @@ def test_shared_memory_is_staged(traced):
     ]
 
 
+def test_parts_of_fragments_are_staged(traced):
+    lines = traced(f"{TILES}T.reduce_max(f[0:4, 2:16], r[4:8], clear=False)").splitlines()[-4:]
+    assert [line.split("(")[0].strip() for line in lines] == [
+        "T.tl.copy",
+        "T.tl.copy",
+        "T.tl.reduce",
+        "T.tl.copy",
+    ]
+
+
 @pytest.mark.parametrize(
     ("statement", "error", "told"),
     [
@@ -69,7 +79,8 @@ def test_shared_memory_is_staged(traced):
         ("T.reduce_sum(f, h)", ValueError, "result of dtype float8_e4m3fn"),
         ("T.reduce_sum(l, r)", ValueError, "Invalid buffer scopes"),
         ("T.reduce_sum(A, r)", ValueError, "Invalid buffer scopes: .* 'global'"),
-        ("T.reduce_sum(f[0:4, :], r[0:4])", ValueError, "a slice of memory 'local.fragment'"),
+        ("T.reduce_sum(l[0:4, :], l[0:4, 0:1])", ValueError, "wanted two tiles"),
+        ("T.reduce_sum(l[0:1, :], T.alloc_local((1,), 'float32'))", ValueError, "a slice of me"),
         ("T.reduce_sum(f, r, batch=0)", ValueError, "batch of T.reduce_sum is 0"),
         ("T.reduce_sum(f, 3)", TypeError, "the result of T.reduce_sum is 3"),
         ("T.reduce_sum(w, w)", ValueError, "wanted two tiles"),

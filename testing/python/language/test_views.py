@@ -164,6 +164,29 @@ def test_a_barrier_stands_between_two_names_of_one_memory():
     assert torch.equal(b, a.view(torch.float32).flip(0))
 
 
+def test_elements_of_one_name_are_compared():
+    """A view was one element to the barriers: an update under a condition was refused."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64,), "int32")
+            V = T.view(S, (16, 16), "uint8")
+            T.copy(A, S)
+            for i, j in T.Parallel(16, 16):
+                if V[i, j] > 100:
+                    V[i, j] = V[i, j] // 2
+            T.copy(S, B)
+
+    a = torch.randint(-(2**31), 2**31 - 1, (64,), dtype=torch.int32, device=DEVICE)
+    b = torch.zeros_like(a)
+    kernel = tilelang.compile(main)
+    kernel(a, b)
+    parts = a.view(torch.uint8)
+    assert torch.equal(b.view(torch.uint8), torch.where(parts > 100, parts // 2, parts))
+    assert kernel.get_kernel_source().count("__syncthreads") == 2
+
+
 def test_memory_lives_as_long_as_its_last_name():
     @T.prim_func
     def main(

@@ -461,3 +461,24 @@ def test_a_part_that_moves_is_written_from_the_beginning_of_another(dtype, rows,
     for p in range(5):
         wanted[p : p + rows, 4 : 4 + columns] = a[:rows, :columns] + p
     assert torch.equal(b, wanted)
+
+
+def test_a_part_begins_at_a_number_of_64_bits(device):
+    """The loop's coordinates are int32, and their difference to an int64 was an error of TVM's."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int8"), at: T.Tensor((2,), "int64"), B: T.Tensor((64,), "int8")):
+        with T.Kernel(1, threads=128):
+            F, G = T.alloc_fragment((64,), "int8"), T.alloc_fragment((64,), "int8")
+            T.copy(A, F)
+            T.copy(A, G)
+            T.copy(F[at[0] : at[0] + 30], G[1:31])
+            T.copy(F[2:12], G[at[1] : at[1] + 10])
+            T.copy(G, B)
+
+    a = torch.arange(64, dtype=torch.int8, device=device)
+    b = torch.zeros_like(a)
+    tilelang.compile(main)(a, torch.tensor([33, 50], device=device), b)
+    wanted = a.clone()
+    wanted[1:31], wanted[50:60] = a[33:63], a[2:12]
+    assert torch.equal(b, wanted)

@@ -46,6 +46,33 @@ def copies(source, kind):
 
 
 @pytest.mark.parametrize(
+    ("dtype", "instruction_k"), [("float8_e4m3fn", 32), ("int8", 32), ("tfloat32", 8)]
+)
+def test_a_first_operand_of_other_bits_moves_by_matrices(device, dtype, instruction_k):
+    """Four bytes of a row are a lane's, whatever the elements are."""
+    accum = "int32" if dtype == "int8" else "float32"
+    shape = (64, 2 * instruction_k)
+
+    @T.prim_func
+    def func(A: T.Tensor(shape, dtype), B: T.Tensor(shape, dtype), C: T.Tensor((64, 64), accum)):
+        with T.Kernel(1, threads=128):
+            As, Bs = [T.alloc_shared(shape, dtype) for _ in range(2)]
+            rows = T.alloc_fragment(shape, dtype)
+            out = T.alloc_fragment((64, 64), accum)
+            T.copy(A, As)
+            T.copy(B, Bs)
+            T.copy(As, rows)
+            T.gemm(rows, Bs, out, transpose_B=True, clear_accum=True)
+            T.copy(out, C)
+
+    kernel = tilelang.compile(func, target="cuda -arch=sm_90a", out_idx=-1)
+    assert copies(kernel.get_kernel_source(), "ldmatrix") == ["x4"]
+    kind = T.dtype(dtype).as_torch()
+    a, b = (integers(*shape, dtype=torch.float32).to(kind).to(device) for _ in range(2))
+    assert torch.equal(kernel(a, b).double(), a.double() @ b.double().T)
+
+
+@pytest.mark.parametrize(
     ("m", "n", "threads", "widths"),
     [
         (64, 64, 128, ["x4"]),

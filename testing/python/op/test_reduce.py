@@ -309,3 +309,36 @@ def test_attention(n, causal):
     error = (kernel(q, k, v).double() - wanted).abs().max()
     assert error < 2e-3, error  # weights round to float16
     assert "tl::AllReduce<tl::MaxOp, 4, 1>" in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize("threads", [64, 128])
+def test_parts_of_fragments(threads, device):
+    """Parts that begin at numbers and where a tensor says, from and to parts."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 96), "float32"),
+        at: T.Tensor((2,), "int32"),
+        B: T.Tensor((4, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=threads):
+            F, G = T.alloc_fragment((64, 96), "float32"), T.alloc_fragment((64,), "float32")
+            T.copy(A, F)
+            T.reduce_max(F[:, 32:64], G, dim=1)
+            T.copy(G, B[0, :])
+            T.reduce_sum(F[at[0] : at[0] + 20, 96 - 64 :], G, dim=0)
+            T.copy(G, B[1, :])
+            T.reduce_min(F[8:40, at[1] : at[1] + 7], G[at[0] : at[0] + 32], dim=1, clear=False)
+            T.copy(G, B[2, :])
+            T.reduce_absmax(F[5:6, 0:64], G[63:64], dim=1)
+            T.copy(G, B[3, :])
+
+    a = torch.randint(-50, 50, (64, 96), device=device).float()
+    b = torch.full((4, 64), float("nan"), device=device)
+    tilelang.compile(main)(a, torch.tensor([9, 33], dtype=torch.int32, device=device), b)
+    total = a[9:29, 32:].sum(0)
+    least = total.clone()
+    least[9:41] = torch.minimum(total[9:41], a[8:40, 33:40].amin(1))
+    largest = least.clone()
+    largest[63] = a[5, :64].abs().max()
+    assert torch.equal(b, torch.stack([a[:, 32:64].amax(1), total, least, largest]))

@@ -7,7 +7,7 @@ from tilelang.carver.arch import driver as driver
 from tilelang.carver.arch.chip import Chip as Chip
 from tilelang.carver.arch.cuda import CUDA as CUDA
 from tilelang.env import env
-from tilelang.utils.target import TargetLike, determine_target, kind_of
+from tilelang.utils.target import TargetLike, determine_target, kind_of, traced_for
 
 
 class CDNA(Chip):
@@ -32,11 +32,13 @@ class CDNA(Chip):
 
 
 def auto_infer_current_arch() -> CUDA | CDNA:
-    """The chip that kernels are compiled for here: that of TILELANG_DEFAULT_TARGET.
+    """The chip that kernels are compiled for here: in a function under `tilelang.jit` that of its
+    target, elsewhere that of TILELANG_DEFAULT_TARGET. `tilelang.compile` takes a program that has
+    been made before, so its target is not known here: write ``CUDA(target)``.
 
     Raises `ValueError` for a target that is neither cuda nor hip.
 
     Example: ``stages = auto_infer_current_arch().smem_cap // bytes_of_stage``
     """
-    target = determine_target(env.TILELANG_DEFAULT_TARGET, return_object=True)
+    target = traced_for() or determine_target(env.TILELANG_DEFAULT_TARGET, return_object=True)
     return CDNA(target) if kind_of(target) == CDNA.KIND else CUDA(target)

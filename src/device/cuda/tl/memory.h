@@ -26,6 +26,32 @@ TL_DEVICE T load_read_only(const T* from) {
   return bit_cast<T>(__ldg(reinterpret_cast<const Word*>(from)));
 }
 
+/*!
+ * An element of global memory, asked for where this stands. ptxas moves a load of what a kernel
+ * does not write behind waits for mbarriers. PTX ISA, ld.global.
+ */
+template <typename T>
+TL_DEVICE T load_here(const T* from) {
+  static_assert(sizeof(T) <= 8, "a load of one element has 1, 2, 4 or 8 bytes");
+  if constexpr (sizeof(T) == 8) {
+    uint64_t word;
+    asm volatile("ld.global.b64 %0, [%1];" : "=l"(word) : "l"(from));
+    return bit_cast<T>(word);
+  } else if constexpr (sizeof(T) == 4) {
+    uint32_t word;
+    asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(from));
+    return bit_cast<T>(word);
+  } else if constexpr (sizeof(T) == 2) {
+    uint16_t word;
+    asm volatile("ld.global.b16 %0, [%1];" : "=h"(word) : "l"(from));
+    return bit_cast<T>(word);
+  } else {
+    uint32_t word;
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(word) : "l"(from));
+    return bit_cast<T>(uint8_t(word));
+  }
+}
+
 namespace detail {
 
 TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {

@@ -105,4 +105,3 @@ struct PairCast<bfloat16_t, Float8<Format>> {
 }  // namespace tl
 
 #include <tl/byte_pairs.h>
-#include <tl/float4_pairs.h>

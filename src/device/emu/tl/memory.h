@@ -46,6 +46,13 @@ TL_DEVICE T load_read_only(const T* from, emu::Location where = emu::here()) {
   return *from;
 }
 
+/*! An element of global memory, asked for where this stands. */
+template <typename T>
+TL_DEVICE T load_here(const T* from, emu::Location where = emu::here()) {
+  emu::worker->current->where = where;
+  return *from;
+}
+
 namespace detail {
 
 TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {
@@ -55,6 +62,10 @@ TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int su
 
 }  // namespace detail
 #if TL_EMU_CHECKS
+template <typename T>
+TL_DEVICE T load_here(const emu::Pointer<T>& from, emu::Location where = emu::here()) {
+  return load_here(from.checked(sizeof(T)), where);
+}
 template <typename T, int N, typename From>
 TL_DEVICE vec<T, N> load(const emu::Pointer<From>& from, emu::Location where = emu::here()) {
   return load<T, N>(static_cast<const void*>(from.checked(sizeof(vec<T, N>))), where);

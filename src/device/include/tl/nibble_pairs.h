@@ -10,8 +10,7 @@
  * An addition takes the power away (Y. J. Kim et al., "Who Says Elephants Can't Run", 2022, section
  * 4.3).
  *
- * PairArithmetic, permute_bytes and kept_in_register are the target's. Its pair_operations.h, which
- * has them, includes this file at its end.
+ * PairArithmetic, permute_bytes and kept_in_register are the target's, in its pair_operations.h.
  */
 #pragma once
 

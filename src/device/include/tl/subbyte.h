@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <tl/subbyte_pairs.h>
 #include <tl/vec.h>
 
 namespace tl {

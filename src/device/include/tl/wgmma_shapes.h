@@ -2,7 +2,7 @@
  * their operands in shared memory. */
 #pragma once
 
-#include <tl/mma_shapes.h>
+#include <tl/mma_memory.h>
 #include <tl/shared_address.h>
 
 namespace tl {

@@ -40,6 +40,8 @@ COUNT = 32
 CALLS = "\n".join(f"  out[{i} * {COUNT} + i] = T(tl::{f}(x[i]));" for i, f in enumerate(REFERENCES))
 SOURCE = f"""#include <tl/common.h>
 #include <tl/exponential.h>
+#include <tl/floor.h>
+#include <tl/number_bits.h>
 #include <tl/trigonometric.h>
 template <typename T>
 __device__ void functions(const T* x, T* out) {{

@@ -11,6 +11,7 @@ extern "C" __global__ void add(const half_t* __restrict__ a, const half_t* b, ha
 }
 """
 OPERATORS = """#include <tl/common.h>
+#include <tl/floor.h>
 using V = tl::vec<int, 4>;
 extern "C" __global__ void operators(const int* a, const int* b, int* out) {
   const V x = tl::load<int, 4>(a), y = tl::load<int, 4>(b);

@@ -72,6 +72,26 @@ def test_write_after_read_and_write_after_write(sync):
     assert sync(func).splitlines()[1::2] == ["BARRIER", "BARRIER"]
 
 
+@pytest.mark.parametrize("columns", [1, 2])
+def test_lanes_may_run_on_into_the_next_row(sync, columns):
+    """Lanes of 2 or 4 were taken for elements of the first row alone: thread 31 writes the last
+    element, and thread 0 wrote it again without a barrier."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "float32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64, columns), "float32", scope="shared.dyn")
+            S[tx * 2, T.Ramp(0, 1, 2 * columns)] = T.Broadcast(T.float32(0), 2 * columns)
+            if tx < 1:
+                S[63, columns - 1] = T.float32(1)
+            A[tx * 2] = S[tx * 2, 0]
+
+    lines = [line.strip() for line in sync(func).splitlines()]
+    assert lines[1] == "BARRIER"
+    assert lines.count("BARRIER") == 1
+
+
 def test_reads_need_none(sync):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((64,), "float32")):

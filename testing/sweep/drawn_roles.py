@@ -1,0 +1,90 @@
+"""Draws programs whose threads have parts: roles of warp groups that pass tiles by mbarriers, and
+branches on the thread's number."""
+
+from __future__ import annotations
+
+from drawn import HIGH, Program, Step, Writer, drawn
+from drawn_tiles import Scope, copy_part, elementwise, fill_part, load_part, shifted
+
+_STEPS = (copy_part, load_part, elementwise, fill_part, shifted)
+
+
+def _some(w: Writer, tiles: list[str], scope: Scope, most: int) -> tuple[Step, ...]:
+    """Statements about some of the tiles."""
+    every, w.tiles = w.tiles, {name: w.tiles[name] for name in tiles}
+    found: list[Step] = []
+    for _ in range(w.rng.randrange(1, most + 1)):
+        found += w.pick(_STEPS)(w, scope)
+    w.tiles = every
+    return tuple(found)
+
+
+@drawn
+def roles(w: Writer, title: str) -> Program:
+    """One warp group fills the slots of a shared tile, others wait for each and add them up."""
+    grid, groups = w.pick((1, 2)), w.pick((2, 3))
+    count, rows, columns = w.rng.randrange(1, 5), w.pick((4, 16, 32)), w.pick((8, 32, 20, 64))
+    dtype = w.pick(("float32", "float16", "int32"))
+    own = [[w.tile("shared", (rows, columns), dtype, grid)] for _ in range(groups)]
+    own = [[*mine, w.tile("shared", (rows, columns), dtype, grid)] for mine in own]
+    producer = w.rng.randrange(groups)
+    slots, full = w.name("P"), w.name("full")
+    w.head.append(Step(f'{slots} = T.alloc_shared(({count}, {rows}, {columns}), "{dtype}")'))
+    w.head.append(Step(f"{full} = T.alloc_barrier([128] * {count})"))
+    source = w.input((grid, count, rows, columns), dtype)
+    for group in (producer, *(g for g in range(groups) if g != producer)):
+        k = w.name("k")
+        scope = Scope(grid, {k: count - 1}, 1)
+        tile = f"{slots}[{k}, 0:{rows}, 0:{columns}]"
+        inside = list(_some(w, own[group], scope, 2))
+        if group == producer:
+            taken = w.pick((f"{source}[bx, {k}, 0:{rows}, 0:{columns}]", own[group][0]))
+            inside += [Step(f"T.copy({taken}, {tile})"), Step(f"T.mbarrier_arrive({full}[{k}])")]
+            body: list[Step] = []
+        else:
+            total = w.name("F")
+            inside += [
+                Step(f"T.mbarrier_wait_parity({full}[{k}], 0)"),
+                *_added(w, total, slots, k, rows, columns),
+            ]
+            body = [
+                Step(f'{total} = T.alloc_fragment(({rows}, {columns}), "{dtype}")'),
+                Step(f"T.fill({total}, {w.rng.randrange(HIGH)})"),
+            ]
+        body.append(Step(f"for {k} in T.{w.pick(('serial', 'unroll'))}({count}):", tuple(inside)))
+        if group != producer:
+            body.append(Step(f"T.copy({total}, {own[group][0]})"))
+        w.steps.append(Step(f"with T.ws({group}):", tuple(body)))
+    return w.program(title, grid, 128 * groups)
+
+
+def _added(w: Writer, total: str, slots: str, k: str, rows: int, columns: int) -> list[Step]:
+    form = w.pick(("add", "max", "turned"))
+    value = f"{slots}[{k}, i, j]"
+    if form == "turned":
+        value = f"{slots}[{k}, {rows - 1} - i, {columns - 1} - j]"
+    both = f"{total}[i, j] + {value}" if form == "add" else f"T.max({total}[i, j], {value})"
+    loop = f"for i, j in T.Parallel({rows}, {columns}):"
+    return [Step(loop, (Step(f"{total}[i, j] = {both}"),))]
+
+
+@drawn
+def warps(w: Writer, title: str) -> Program:
+    """Branches of whole warps, in each other's order, on the same shared tiles."""
+    grid, threads = w.pick((1, 2)), w.pick((64, 128, 256))
+    shape, dtype = w.pick(((16, 32), (8, 64), (7, 33), (64,))), w.pick(("float32", "int32", "int8"))
+    tiles = [w.tile("shared", shape, dtype, grid) for _ in range(3)]
+    w.head.append(Step("tx = T.get_thread_binding()"))
+    for _ in range(w.rng.randrange(1, 4)):
+        cut = 32 * w.rng.randrange(1, threads // 32)
+        condition = w.pick((f"tx < {cut}", f"tx >= {cut}", f"{cut} <= tx"))
+        steps = [Step(f"if {condition}:", _some(w, tiles, Scope(grid), 2))]
+        if w.chance(0.4):
+            # The sides run side by side: what one writes, the other must not touch.
+            split = w.rng.randrange(1, len(tiles))
+            steps = [
+                Step(f"if {condition}:", _some(w, tiles[:split], Scope(grid), 2)),
+                Step("else:", _some(w, tiles[split:], Scope(grid), 2)),
+            ]
+        w.steps += [*steps, *_some(w, tiles, Scope(grid), 1)]
+    return w.program(title, grid, threads)

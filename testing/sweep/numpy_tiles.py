@@ -1,0 +1,238 @@
+"""``T`` of a drawn program as NumPy: the text of a program runs with it, block after block, and
+gives what the kernel must give.
+
+Tiles are arrays. Elements of types that NumPy lacks are float32: drawn values are small whole
+numbers, exact in every type.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+Array = np.ndarray[Any, Any]
+_WITHOUT = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_NAMES = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+"""Operations by the end of the name of a reduction, a scan or an atomic."""
+
+
+def dtype_of(name: str) -> Any:
+    """The NumPy type that stands for a type."""
+    return np.dtype("float32" if name in _WITHOUT else name)
+
+
+class _Place:
+    """A tile's element, where a function of tiles begins."""
+
+    def __init__(self, array: Array, index: tuple[Any, ...]):
+        self.array, self.index = array, tuple(int(i) for i in index)
+
+    def region(self, shape: Sequence[int]) -> Array:
+        """The region of that shape; as many leading extents are 1 as the array has more."""
+        shape = (1,) * (self.array.ndim - len(shape)) + tuple(shape)
+        return self.array[tuple(slice(i, i + n) for i, n in zip(self.index, shape, strict=True))]
+
+
+class _AsNumpy(ast.NodeTransformer):
+    """Elements that are arguments of functions of tiles are places, not values."""
+
+    _OF = ("copy", "atomic_add", "atomic_max", "atomic_min")
+
+    def visit_If(self, branch: ast.If) -> ast.AST | list[ast.stmt]:
+        """Of a condition on the thread's number both sides run."""
+        self.generic_visit(branch)
+        names = {part.id for part in ast.walk(branch.test) if isinstance(part, ast.Name)}
+        return [*branch.body, *branch.orelse] if "tx" in names else branch
+
+    def visit_Call(self, call: ast.Call) -> ast.Call:
+        self.generic_visit(call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in self._OF:
+            arguments = call.args if call.func.attr == "copy" else call.args[:1]
+            for k, argument in enumerate(arguments):
+                if isinstance(argument, ast.Subscript) and not any(
+                    isinstance(part, ast.Slice) for part in ast.walk(argument.slice)
+                ):
+                    place = ast.Attribute(ast.Name("T", ast.Load()), "place", ast.Load())
+                    call.args[k] = ast.Call(place, [argument.value, argument.slice], [])
+        return call
+
+
+class NumpyTiles:
+    """The functions of `tilelang.language` that drawn programs call."""
+
+    float32, int32 = "float32", "int32"
+
+    def __init__(self, block: int, sizes: dict[str, int]):
+        self._block, self._sizes = block, sizes
+
+    @staticmethod
+    def prim_func(function: Callable[..., None]) -> Callable[..., None]:
+        return function
+
+    macro = prim_func
+
+    @staticmethod
+    def Tensor(*_: object) -> None:
+        return None
+
+    def dynamic(self, name: str) -> int:
+        return self._sizes[name]
+
+    @contextlib.contextmanager
+    def Kernel(self, *_: object, **__: object) -> Iterator[int]:
+        yield self._block
+
+    @staticmethod
+    def alloc_shared(shape: tuple[int, ...], dtype: str) -> Array:
+        return np.zeros(shape, dtype_of(dtype))
+
+    alloc_fragment = alloc_shared
+
+    @staticmethod
+    def ws(*_: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    @staticmethod
+    def get_thread_binding() -> None:
+        return None
+
+    @staticmethod
+    def alloc_barrier(arrivals: list[int]) -> list[int]:
+        return arrivals
+
+    @staticmethod
+    def mbarrier_arrive(*_: object) -> None:
+        """Roles run one after the other, the producer first."""
+
+    mbarrier_wait_parity = mbarrier_arrive
+
+    @staticmethod
+    def alloc_var(dtype: str, init: Any = 0) -> Any:
+        return dtype_of(dtype).type(init)
+
+    @staticmethod
+    def view(array: Array, shape: tuple[int, ...], dtype: str) -> Array:
+        return array.reshape(-1).view(dtype_of(dtype)).reshape(shape)
+
+    @staticmethod
+    def reshape(array: Array, shape: tuple[int, ...]) -> Array:
+        return array.reshape(shape)
+
+    @staticmethod
+    def Parallel(*extents: int) -> Any:
+        return np.ndindex(*extents) if len(extents) > 1 else range(*extents)
+
+    @staticmethod
+    def serial(*bounds: int) -> range:
+        return range(*bounds)
+
+    unroll = serial
+
+    @staticmethod
+    def Pipelined(*bounds: int, num_stages: int) -> range:
+        return range(*bounds)
+
+    @staticmethod
+    def place(array: Array, index: Any) -> _Place:
+        return _Place(array, index if isinstance(index, tuple) else (index,))
+
+    @staticmethod
+    def copy(source: Array | _Place, target: Array | _Place) -> None:
+        if isinstance(source, _Place):
+            assert isinstance(target, np.ndarray)
+            source = source.region(target.shape)
+        if isinstance(target, _Place):
+            target = target.region(source.shape)
+        target[...] = source.reshape(target.shape).astype(target.dtype)
+
+    @staticmethod
+    def fill(target: Array, value: Any) -> None:
+        target[...] = value
+
+    @staticmethod
+    def transpose(source: Array, target: Array) -> None:
+        target[...] = source.T
+
+    @staticmethod
+    def gemm(a: Array, b: Array, c: Array, transpose_A: bool = False, transpose_B: bool = False):
+        c += (a.T if transpose_A else a).astype(c.dtype) @ (b.T if transpose_B else b).astype(
+            c.dtype
+        )
+
+    @staticmethod
+    def if_then_else(condition: Any, then: Any, otherwise: Any) -> Any:
+        return then if condition else otherwise
+
+    max = staticmethod(max)
+    min = staticmethod(min)
+
+    @staticmethod
+    def clamp(value: Any, low: Any, high: Any) -> Any:
+        return min(max(value, low), high)
+
+    @staticmethod
+    def cast(value: Any, dtype: str) -> Any:
+        return np.asarray(value).astype(dtype_of(dtype))[()]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        kind, _, operation = name.partition("_")
+        if kind == "reduce":
+            return lambda *a, **k: _reduce(operation, *a, **k)
+        if kind == "atomic":
+            return lambda place, value: _atomic(operation, place, value)
+        if name in ("cumsum", "cummax"):
+            return lambda *a, **k: _scan(name[3:], *a, **k)
+        raise AttributeError(name)
+
+
+def _reduce(operation: str, source: Array, target: Array, dim: int, clear: bool = True) -> None:
+    source = abs(source) if operation.startswith("abs") else source
+    function = _NAMES[operation.removeprefix("abs")]
+    found = function.reduce(source.astype(target.dtype), axis=dim).reshape(target.shape)
+    target[...] = found if clear else function(target, found)
+
+
+def _scan(
+    operation: str, source: Array, target: Array | None = None, dim: int = 0, reverse: bool = False
+) -> None:
+    turned = np.flip(source, dim) if reverse else source
+    found = _NAMES[operation].accumulate(turned, axis=dim, dtype=source.dtype)
+    (source if target is None else target)[...] = np.flip(found, dim) if reverse else found
+
+
+def _atomic(operation: str, place: _Place | Array, value: Any) -> None:
+    function = _NAMES[{"add": "sum"}.get(operation, operation)]
+    if isinstance(place, _Place):
+        if any(not 0 <= i < n for i, n in zip(place.index, place.array.shape, strict=True)):
+            return
+        place.array[place.index] = function(place.array[place.index], value)
+    else:
+        place[...] = function(place, value)
+
+
+def run(text: str, grid: int, sizes: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """The tensors after the program's text has run; copies of those given."""
+    arrays = [_array(tensor) for tensor in tensors]
+    tree = _AsNumpy().visit(ast.parse(text))
+    tree.body = [part for part in tree.body if not isinstance(part, ast.Import)]
+    code = compile(ast.fix_missing_locations(tree), "<numpy>", "exec")
+    # Integers wrap, in kernels as here.
+    with np.errstate(over="ignore"):
+        for block in range(grid):
+            names: dict[str, Any] = {"T": NumpyTiles(block, sizes)}
+            exec(code, names)
+            names["main"](*arrays)
+    return [
+        torch.from_numpy(array).to(tensor.dtype)
+        for array, tensor in zip(arrays, tensors, strict=True)
+    ]
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return (tensor.float() if name in _WITHOUT else tensor.clone()).numpy()
