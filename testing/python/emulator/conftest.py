@@ -38,7 +38,17 @@ class Case:
 
     def reports(self, body: str) -> tuple[Report, ...]:
         """What a run of the kernel with this body is blamed for."""
-        headers = ("common", "copy", "mma", "stmatrix", "atomic", "grid", "reduce")
+        headers = (
+            "common",
+            "copy",
+            "mma",
+            "stmatrix",
+            "atomic",
+            "grid",
+            "reduce",
+            "mbarrier",
+            "bulk_copy",
+        )
         includes = "".join(f"#include <tl/{header}.h>\n" for header in headers)
         head = (
             'extern "C" __global__ void kernel(float* __restrict__ x, const float* __restrict__ y)'

@@ -38,6 +38,18 @@ tl::ptx_stmatrix_x1(s + tx % 8 * 8, r);  // before
 tl::sync_warp(0xffffffffu);
 tl::ptx_ldmatrix_x1(s + (7 - tx % 8) * 8, r);  // now
 x[tx] = float(r[0]);"""
+# The thread that comes last to a barrier goes on first: the others come to their waits late.
+LATE = """uint64_t* full = (uint64_t*)(buf_dyn_shmem + 512);
+auto s = tl::shared<float, 64>(buf_dyn_shmem + 0);
+if (tx == 0) tl::mbarrier_init(full, 1);
+__syncthreads();
+for (int k = 0; tx == 63 && k < 1; ++k) {
+  tl::mbarrier_arrive_expect_tx(full, 256);
+  tl::bulk_load(s, y + 64 * k, 256, full);  // before
+  tl::mbarrier_wait(full, k & 1);
+}
+tl::mbarrier_wait(full, 0);
+x[tx] = s[tx];  // now"""
 
 CASES = {
     "a read behind a write": {
@@ -53,6 +65,12 @@ CASES = {
         + "  x[tx] = s[63 - tx];  // before\n  __syncthreads(); }",
         "old": "__syncthreads(); }",
         "new": "}",
+    },
+    "a read behind a wait that a later phase of the same parity lets pass": {
+        "body": LATE,
+        "old": "k < 1",
+        "new": "k < 3",
+        "buffer": "s + ",
     },
     "a write behind a write": {
         "body": S + "s[tx] = y[tx];  // before\n__syncthreads();\ns[63 - tx] = x[tx];  // now",

@@ -135,6 +135,13 @@ Agent check_issue(const MbarrierPhase& phase) {
   return {&thread, worker->checker->epochs.add(epoch), Engine::kMbarrier};
 }
 
+unsigned check_phases_waited_for(const MbarrierPhase& now) {
+  if (!checks(kCheckRaces)) return now.phase;
+  const ClockRef& seen = worker->current->clock.seen;
+  const unsigned known = seen.time(number_of(*now.block), actor_of(now));
+  return known + (now.phase - known) % 2;
+}
+
 void check_phase_ends(const MbarrierPhase& phase, SyncClock& arriving, SyncClock& completed) {
   if (checks(kCheckRaces)) {
     arriving.seen.all.raise(number_of(*phase.block), actor_of(phase), phase.phase + 1);

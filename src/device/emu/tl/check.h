@@ -229,6 +229,9 @@ Agent check_issue(Engine engine, unsigned group);
 Agent check_issue_product(unsigned group);
 /*! An operation that an mbarrier announces. */
 Agent check_issue(const MbarrierPhase& phase);
+/*! How many phases had ended when the running thread's wait, which passes now, could have passed
+ * first: of those that it does not know to have ended, the first one of the same parity. */
+unsigned check_phases_waited_for(const MbarrierPhase& now);
 /*! Where memory that the caller knows by `address` is during the launch. */
 void* check_relocated(void* address);
 /*! False where there is no memory. The arguments then point to where the tensors are meanwhile. */
@@ -237,6 +240,7 @@ bool check_launch_begins(Worker& worker, Arguments& arguments);
 inline Agent check_issue(Engine, unsigned) { return {}; }
 inline Agent check_issue_product(unsigned) { return {}; }
 inline Agent check_issue(const MbarrierPhase&) { return {}; }
+inline unsigned check_phases_waited_for(const MbarrierPhase& now) { return now.phase; }
 inline void* check_relocated(void* address) { return address; }
 inline bool check_launch_begins(Worker&, Arguments&) { return true; }
 #endif

@@ -18,6 +18,9 @@ namespace emu {
 constexpr unsigned kMaxArrivals = (1 << 20) - 1;
 constexpr int kMaxTransactionBytes = (1 << 20) - 1;
 
+// Of as many phases it is known what their ends release.
+constexpr unsigned kKnownPhases = 8;
+
 struct Mbarrier : WaitPoint {
   const void* at;  // nullptr after inval
   unsigned phase;  // how many have ended
@@ -30,9 +33,15 @@ struct Mbarrier : WaitPoint {
   const Block* block;  // that initialised it
   // Of threads of its block, and of other blocks, whose releases only a wait of the cluster
   // acquires.
-  SyncClock arriving, completed, remote_arriving, remote_completed;
+  SyncClock arriving, remote_arriving;
+  SyncClock completed[kKnownPhases], remote_completed[kKnownPhases];  // by phase
 
   MbarrierPhase now() const { return {block, index, phase}; }
+
+  void forget() {
+    arriving = remote_arriving = {};
+    for (unsigned i = 0; i < kKnownPhases; ++i) completed[i] = remote_completed[i] = {};
+  }
 };
 
 constexpr uint64_t kMbarrierKey = 0x7ba881e55ca1ab1e;
@@ -146,8 +155,7 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
   barrier->where = where;
   barrier->index = worker->mbarrier_count - 1;
   barrier->block = &this_block();
-  barrier->arriving = barrier->completed = {};
-  barrier->remote_arriving = barrier->remote_completed = {};
+  barrier->forget();
   check_write(at, sizeof(uint64_t), where);
   const uint64_t key = kMbarrierKey ^ (worker->mbarrier_count - 1);
   __builtin_memcpy(at, &key, sizeof(key));
@@ -156,8 +164,9 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
 /*! Ends the phase where nothing is missing. */
 TL_RUNTIME void complete_phase(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
-  check_phase_ends(barrier.now(), barrier.arriving, barrier.completed);
-  check_phase_ends(barrier.remote_arriving, barrier.remote_completed);
+  const unsigned i = barrier.phase % kKnownPhases;
+  check_phase_ends(barrier.now(), barrier.arriving, barrier.completed[i]);
+  check_phase_ends(barrier.remote_arriving, barrier.remote_completed[i]);
   ++barrier.phase;
   barrier.pending = barrier.count;
   release(barrier);
@@ -210,12 +219,17 @@ TL_RUNTIME bool phase_ended(const Mbarrier& barrier, unsigned parity) {
 /*! Whose releases a wait acquires (PTX ISA, mbarrier.test_wait, .sem and .scope). */
 enum class WaitScope { kBlock, kCluster };
 
+/*! A thread that comes late may find a later phase of the same parity than the one that would have
+ * let it pass: it acquires what that one released. Of one that is too long ago, nothing. */
 inline void acquire_phase(Mbarrier& barrier, WaitScope scope) {
-  check_acquire(barrier.completed);
+  const unsigned ended = check_phases_waited_for(barrier.now());
+  if (ended == 0 || barrier.phase - ended >= kKnownPhases) return;
+  const unsigned i = (ended - 1) % kKnownPhases;
+  check_acquire(barrier.completed[i]);
   if (scope == WaitScope::kCluster) {
-    check_acquire(barrier.remote_completed);
+    check_acquire(barrier.remote_completed[i]);
   } else {
-    check_happened(barrier.remote_completed);
+    check_happened(barrier.remote_completed[i]);
   }
 }
 
@@ -314,8 +328,7 @@ TL_RUNTIME void free_mbarriers(Worker& owner) {
   for (unsigned i = 0; i < owner.mbarrier_capacity; ++i) {
     if (!owner.mbarriers[i]) continue;
     owner.mbarriers[i]->engines.free_items();
-    Mbarrier& barrier = *owner.mbarriers[i];
-    barrier.arriving = barrier.completed = barrier.remote_arriving = barrier.remote_completed = {};
+    owner.mbarriers[i]->forget();
     free(owner.mbarriers[i]);
   }
   free(owner.mbarriers);
