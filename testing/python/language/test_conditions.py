@@ -79,7 +79,7 @@ def test_a_chain_of_selections_compiles_in_time(device):
 def test_a_chain_of_named_selections_compiles_in_time(device):
     """Each of the value of the one before, under its condition: TVM wrote the value where its name
     stands, three times in a link, so that six took half a minute."""
-    links = range(10)
+    links = range(8)
 
     @T.prim_func
     def main(A: T.Tensor((64,), "int32"), C: T.Tensor((64,), "int32")):
@@ -90,9 +90,9 @@ def test_a_chain_of_named_selections_compiles_in_time(device):
                     v = v - 3 * k if v > 5 * k else v + k
                 C[i] = v
 
-    begin = time.monotonic()
+    begin = time.process_time()
     lower(main, target="cuda -arch=sm_90a")
-    assert time.monotonic() - begin < 30
+    assert time.process_time() - begin < 20
     a = torch.arange(64, dtype=torch.int32, device=device) * 3
     c = torch.zeros_like(a)
     tilelang.compile(main)(a, c)

@@ -506,3 +506,27 @@ def test_an_element_of_a_small_fragment_places_no_large_one(device):
     wanted = a.clone()
     wanted[0, 0], wanted[1, 1] = s[0, 0], s[1, 1]
     assert torch.equal(out, wanted)
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+def test_rotations_are_copies(threads, device):
+    """Of (i + c) % n no thread can be told its iterations, so the loop has a layout of its own and
+    the fragment is copied; it was refused."""
+
+    @T.prim_func
+    def main(A: T.Tensor((7, 33), "float32"), B: T.Tensor((2, 7, 33), "float32")):
+        with T.Kernel(1, threads=threads):
+            F, S = T.alloc_fragment((7, 33), "float32"), T.alloc_shared((7, 33), "float32")
+            T.copy(A, F)
+            for i, j in T.Parallel(7, 33):
+                S[i, j] = F[(i + 3) % 7, j] * 2
+            T.copy(S, B[0, :, :])
+            for i, j in T.Parallel(7, 33):
+                F[(i + 2) % 7, (j + 32) % 33] = S[i, j] + 1
+            T.copy(F, B[1, :, :])
+
+    a = torch.randn(7, 33, device=device)
+    b = torch.zeros(2, 7, 33, device=device)
+    tilelang.compile(main)(a, b)
+    first = a.roll(-3, 0) * 2
+    assert torch.equal(b, torch.stack([first, (first + 1).roll((2, -1), (0, 1))]))
