@@ -242,32 +242,36 @@ std::optional<Stmt> LowerInOrder(const RegisterNest& in, const NestLowering& ctx
   return UnrollAndVectorize(outer, MakeInt(vectors), lane, width, body, nest.span);
 }
 
-/*! A part of a fragment whose layout is not made of digits: all of the fragment, whose layout is,
- * under a condition. */
-std::optional<Stmt> LowerOverWhole(const ParallelNest& nest, const Fragment& layout,
-                                   const NestLowering& ctx) {
+/*! Tells `visit` of the nest and, if the nest is a part of a fragment whose own layout may be made
+ * of digits where that of the part is not, of all of the fragment under a condition; until it
+ * returns true. */
+bool AnyForm(const ParallelNest& nest, const Fragment& layout, const FragmentLookup& lookup,
+             const std::function<bool(const RegisterNest&)>& visit) {
+  if (visit({nest, layout, 0, layout->RegisterExtent()})) return true;
   const std::vector<int64_t>& used = layout->Table();
   const auto [first, last] = std::minmax_element(used.begin(), used.end());
   for (const FragmentAccess& access : FragmentAccesses(nest)) {
-    const Fragment fragment = ctx.fragment(access.buffer);
+    const Fragment fragment = lookup(access.buffer);
+    if (!fragment.defined()) continue;
     const auto followed = LayoutFromFragment(nest, access, fragment);
     if (!followed || !IsSameLayout(*followed, layout)) continue;
     for (const bool visits_numbers : {false, true}) {
       const auto whole = OverWholeFragment(nest, access, visits_numbers);
       const auto all = whole ? LayoutFromFragment(whole->nest, whole->access, fragment)
                              : std::optional<Fragment>();
-      if (!all) continue;
-      if (const auto lowered = LowerInOrder({whole->nest, *all, *first, *last + 1}, ctx)) {
-        return lowered;
-      }
+      if (all && visit({whole->nest, *all, *first, *last + 1})) return true;
     }
   }
-  return std::nullopt;
+  return false;
 }
 
 Stmt LowerRegisters(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
-  if (const auto s = LowerInOrder({nest, layout, 0, layout->RegisterExtent()}, ctx)) return *s;
-  if (const auto s = LowerOverWhole(nest, layout, ctx)) return *s;
+  std::optional<Stmt> lowered;
+  const auto lower = [&](const RegisterNest& form) {
+    lowered = LowerInOrder(form, ctx);
+    return lowered.has_value();
+  };
+  if (AnyForm(nest, layout, ctx.fragment, lower)) return *lowered;
   const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
   const FragmentAccess& access = accesses[0];
   ThrowAt(access.span.defined() ? access.span : nest.span, "ValueError",
@@ -356,6 +360,14 @@ Stmt LowerPartition(const ParallelNest& nest, const NestLowering& ctx) {
 }
 
 }  // namespace
+
+bool CanTellIterations(const ParallelNest& nest, const Fragment& layout,
+                       const FragmentLookup& lookup, int64_t num_threads) {
+  const Var thread = MakeVar("thread"), reg = MakeVar("register");
+  return AnyForm(nest, layout, lookup, [&](const RegisterNest& form) {
+    return InvertFragment(form.layout, thread, reg, num_threads).has_value();
+  });
+}
 
 Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
   const auto is_zero = [](const Expr& extent) { return IsConst(extent, 0); };

@@ -44,4 +44,9 @@ struct NestLowering {
  */
 Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx);
 
+/*! Whether a thread can be told its iterations in this layout, which follows fragments of `lookup`;
+ * LowerNest refuses others. */
+bool CanTellIterations(const ParallelNest& nest, const Fragment& layout,
+                       const FragmentLookup& lookup, int64_t num_threads);
+
 }  // namespace tl

@@ -378,8 +378,10 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   const Fragment found =
       MakeFragment(nest.vars, extents, index, fragment->MapThread(indices, fragment->replica),
                    fragment->replica, fragment->replicate);
+  // Iterations of no element have a place, too, in threads that there are.
   const bool is_placed =
-      StayInside(nest, indices, fragment->Shape()) || PlacementDefect(found).empty();
+      StayInside(nest, indices, fragment->Shape()) ||
+      (PlacementDefect(found).empty() && found->ThreadExtent() <= fragment->ThreadExtent());
   return is_placed ? std::optional(found) : std::nullopt;
 }
 

@@ -395,8 +395,13 @@ class ParallelOperator : public TileOperator {
     const auto lookup = [&](const Var& b) { return scope.FindFragment(b); };
     auto layout = ChooseLoopLayout(nest_, accesses_, lookup);
     if (!layout) layout = Columns(known_).Follow(accesses_, lookup, scope.num_threads);
-    if (layout) layout_ = *layout;
-    return layout.has_value();
+    if (!layout) return false;
+    const bool is_own = std::any_of(
+        accesses_.begin(), accesses_.end(),
+        [&](const FragmentAccess& access) { return lookup(access.buffer).same_as(*layout); });
+    if (!is_own && !CanTellIterations(nest_, *layout, lookup, scope.num_threads)) return false;
+    layout_ = *layout;
+    return true;
   }
 
   bool Choose(LayoutScope* scope) {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "find.h"
 #include "functor.h"
 #include "registry.h"
 
@@ -150,10 +153,36 @@ bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
 }
 
 constexpr const char* kIfThenElseOp = "prim.if_then_else";
+/*! A value that is not put in the place of its name. */
+constexpr const char* kHiddenValue = "tl.hidden.Value";
+
+/*! The names whose values have more than `kMost` names in them once each name in them is its value,
+ * as TVM writes it: a chain of selections of what the one before gives has three times as many with
+ * each link. */
+std::unordered_set<const Object*> WideNames(const Stmt& s) {
+  constexpr int64_t kMost = 300;
+  std::unordered_set<const Object*> found;
+  std::unordered_map<const Object*, int64_t> count_of;
+  ForEachIn<BindNode>(s, [&](const BindNode* op) {
+    int64_t count = 0;
+    for (const Var& v : VarsOf(op->value)) {
+      const auto it = count_of.find(v.get());
+      count += it == count_of.end() ? 1 : it->second;
+    }
+    if (count > kMost) found.insert(op->var.get());
+    count_of[op->var.get()] = count > kMost ? 1 : count;
+  });
+  return found;
+}
 
 class Hider : public StmtExprMutator {
  public:
   explicit Hider(const Misleads& misleads) : misleads_(misleads) {}
+
+  Stmt Hide(const Stmt& s) {
+    wide_ = WideNames(s);
+    return Mutate(s);
+  }
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -174,6 +203,12 @@ class Hider : public StmtExprMutator {
     return Hidden("tl.hidden.Cast", {n->value}, n->ty, n->span);
   }
 
+  Stmt Mutate_(const BindNode* op) override {
+    Bind bind = Default<Stmt>(op).as_or_throw<Bind>();
+    if (!wide_.count(op->var.get())) return bind;
+    bind.CopyOnWrite()->value = Hidden(kHiddenValue, {bind->value}, bind->value->ty, op->span);
+    return bind;
+  }
   Expr Mutate_(const CallNode* op) override {
     if (!IsCallTo(GetRef<Expr>(op), kIfThenElseOp)) return Default<Expr>(op);
     const bool is_inner = std::exchange(in_condition_, true);
@@ -191,6 +226,7 @@ class Hider : public StmtExprMutator {
   }
 
   const Misleads& misleads_;
+  std::unordered_set<const Object*> wide_;
   bool in_condition_ = false;
 };
 
@@ -216,6 +252,7 @@ class Shower : public StmtExprMutator {
     if (!callee) return e;
     const std::string name = callee->name;
     if (name == "tl.hidden.Cast") return Cast_(call);
+    if (name == kHiddenValue) return call->args[0];
     if (name == "tl.hidden.IfThenElse") {
       Call shown = CallOp(kIfThenElseOp, call->args, call->ty);
       shown.CopyOnWrite()->span = call->span;
@@ -272,6 +309,8 @@ Registration hidden_operations_registration([] {
   X(Cast)
   X(IfThenElse)
 #undef X
+  // What has an effect TVM leaves where it is.
+  RegisterOp(kHiddenValue, kHiddenValue, CallEffect::kOpaque);
 });
 
 }  // namespace
@@ -319,7 +358,7 @@ bool MisleadsTvm(const Expr& e, const BoundOf& bound_of) {
   return false;
 }
 
-Stmt HideOperations(const Stmt& s, const Misleads& misleads) { return Hider(misleads).Mutate(s); }
+Stmt HideOperations(const Stmt& s, const Misleads& misleads) { return Hider(misleads).Hide(s); }
 Expr HideOperations(const Expr& e, const Misleads& misleads) { return Hider(misleads).Mutate(e); }
 Stmt ShowOperations(const Stmt& s) { return Shower().Mutate(s); }
 Expr ShowOperations(const Expr& e) { return Shower().Mutate(e); }

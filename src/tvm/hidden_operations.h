@@ -15,6 +15,8 @@
  * * Divisions by zero, which are no mistake where they are not reached.
  * * Selections in the condition of another one. It simplifies a condition several times, as a fact
  *   of each side, too: a chain of eight took longer than a minute.
+ * * Values of names that are large once each name in them is its value, as TVM writes it: a chain
+ * of eight selections, each named and of the one before, took minutes.
  */
 #pragma once
 #include <functional>

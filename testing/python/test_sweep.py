@@ -45,7 +45,7 @@ def test_cases_equal_their_references(sweep, target):
 def drawn(monkeypatch):
     monkeypatch.syspath_prepend(str(SWEEP))
     yield importlib.import_module("classes"), importlib.import_module("drawn")
-    for name in [m.stem for m in SWEEP.glob("*.py")]:
+    for name in {m.stem for m in SWEEP.glob("*.py")} - {"__main__"}:
         sys.modules.pop(name, None)
 
 

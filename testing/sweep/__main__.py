@@ -70,7 +70,8 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
         refused = sum(tally.refused.values())
         print(f"{name:<22} {tally.equal:>7} {refused:>8} {len(tally.failed):>7} {seconds:>8.0f}")
         for reason, count in tally.refused.most_common():
-            print(f"    {count:>6} refused: {reason}")
+            first = tally.refused_first[reason]
+            print(f"    {count:>6} refused: {reason} (first: {first})")
         for line in tally.failed[:_SHOWN]:
             print(f"    failed: {line[:300]}")
         if tally.failed and arguments.output is not None:

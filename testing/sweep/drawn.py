@@ -100,9 +100,9 @@ class Program:
 
     def case(self) -> Case:
         """The program as a case of the sweep."""
-        return Case(
-            self.name, self.define, tuple(self.arguments()), lambda *given: self.wanted(given)
-        )
+        wanted = lambda *given: self.wanted(given)  # noqa: E731
+        # Whole numbers, of which 0 and -0 are one.
+        return Case(self.name, self.define, tuple(self.arguments()), wanted, tolerance=1e-9)
 
 
 def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:

@@ -119,7 +119,8 @@ def elementwise(w: Writer, scope: Scope) -> list[Step]:
     same = tiles(w, shape=shape)
     values = [number(w, w.pick(same), index) for _ in range(2)] + [number(w, target, index)]
     for axis, extent in enumerate(shape):
-        values += [number(w, v, names[axis]) for v in tiles(w, shape=(extent,))[:1]]
+        lines = [v for v in tiles(w, shape=(extent,)) if not w.aliases(v, target)]
+        values += [number(w, v, names[axis]) for v in lines[:1]]
     values += [names[-1], *scope.loops, "bx"]
     a, b, c = (w.pick(values) for _ in range(3))
     form = w.pick(("{} + {}", "{} - {}", "T.max({}, {})", "T.min({}, {})", "{} * {}", "select"))

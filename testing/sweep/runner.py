@@ -48,6 +48,8 @@ class Tally:
 
     equal: int = 0
     refused: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    refused_first: dict[str, str] = dataclasses.field(default_factory=dict)
+    """The name of the first case that was refused for a reason."""
     reasons: dict[str, str] = dataclasses.field(default_factory=dict)
     """Of the failed cases, by name."""
     failed: list[str] = dataclasses.field(default_factory=list)
@@ -58,6 +60,7 @@ class Tally:
             self.equal += 1
         elif outcome.status == "refused":
             self.refused[outcome.reason] += 1
+            self.refused_first.setdefault(outcome.reason, name)
         else:
             self.reasons[name] = outcome.reason
             # What a compiler says may be long; its beginning says what is wrong.
@@ -97,8 +100,9 @@ def _difference(found: torch.Tensor, want: torch.Tensor, tolerance: float) -> st
         same = (_bytes(found) == _bytes(want)).reshape(found.numel(), -1).all(1)
     else:
         found, want = found.double(), want.double()
-        scale = max(want.abs().max().item() if want.numel() else 0.0, 1e-6)
-        same = ((found - want).abs() <= tolerance * scale).flatten()
+        finite = want[want.isfinite()].abs()
+        scale = max(finite.max().item() if finite.numel() else 0.0, 1e-6)
+        same = ((found == want) | ((found - want).abs() <= tolerance * scale)).flatten()
     if same.all():
         return ""
     first = int((~same).nonzero()[0])

@@ -136,8 +136,10 @@ def _function(of_python: Callable[..., Any], swapped: bool = False) -> Any:
 def _of_one(of_python: Callable[..., Any]) -> Any:
     def method(self: Any, *others: Any) -> Any:
         if innermost_tracer() is None:
-            name = of_python.__name__
-            raise TypeError(f"bad operand type for {name}(): {type(self).__name__!r}")
+            raise TypeError(
+                f"{of_python.__name__} found {self} outside of a kernel, wanted a number; call it "
+                "where a kernel is traced"
+            )
         return in_program(of_python)(self, *others)
 
     return method

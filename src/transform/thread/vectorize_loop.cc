@@ -241,6 +241,7 @@ class VectorBody : public StmtExprMutator {
 
   Expr Mutate_(const TensorLoadNode* op) override {
     const Var buffer = op->source.as_or_throw<Var>();
+    if (NamesVector(op->indices)) return Fail<Expr>(op);
     bool invariant = true;
     Array<Expr> simple;
     for (const Expr& index : op->indices) {
@@ -410,7 +411,7 @@ class VectorBody : public StmtExprMutator {
    * too wide. */
   std::optional<Array<Expr>> ContiguousIndices(const Var& buffer, const Array<Expr>& indices) {
     const DLDataType type = BufferOf(buffer)->dtype->dtype;
-    if (indices.empty() || type.lanes != 1) return std::nullopt;
+    if (indices.empty() || type.lanes != 1 || NamesVector(indices)) return std::nullopt;
     const int elements = std::min(lanes_, kMaxInstructionBits / type.bits);
     widest_local_ = std::max<int>(widest_local_, IsLocal(buffer) ? type.bits : 0);
     widest_memory_ = std::max<int>(widest_memory_, IsLocal(buffer) ? 0 : type.bits);
@@ -424,6 +425,13 @@ class VectorBody : public StmtExprMutator {
     if (!IsRun(buffer, simple, first, elements)) return std::nullopt;
     first.Set(first.size() - 1, RampOf(first.back(), 1, lanes_));
     return first;
+  }
+
+  /*! What has another value in each lane without a word about the lane. */
+  bool NamesVector(const Array<Expr>& indices) const {
+    return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) {
+      return HasNode<VarNode>(index, [&](const VarNode* op) { return vectors_.count(op) != 0; });
+    });
   }
 
   /*! The lanes' elements lie side by side, the first at a multiple of `elements`. */

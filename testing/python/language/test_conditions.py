@@ -74,3 +74,28 @@ def test_a_chain_of_selections_compiles_in_time(device):
         c = torch.zeros(1, dtype=torch.int32, device=device)
         kernel(torch.tensor(d, dtype=torch.int32, device=device), c, n)
         assert c.item() == chain(d, n, lambda condition, a, b: a if condition else b)
+
+
+def test_a_chain_of_named_selections_compiles_in_time(device):
+    """Each of the value of the one before, under its condition: TVM wrote the value where its name
+    stands, three times in a link, so that six took half a minute."""
+    links = range(8)
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), C: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                v = A[i]
+                for k in list(links):
+                    v = v - 3 * k if v > 5 * k else v + k
+                C[i] = v
+
+    begin = time.process_time()
+    lower(main, target="cuda -arch=sm_90a")
+    assert time.process_time() - begin < 20
+    a = torch.arange(64, dtype=torch.int32, device=device) * 3
+    c = torch.zeros_like(a)
+    tilelang.compile(main)(a, c)
+    for k in links:
+        a = torch.where(a > 5 * k, a - 3 * k, a + k)
+    assert torch.equal(c, a)

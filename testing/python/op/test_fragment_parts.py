@@ -482,3 +482,51 @@ def test_a_part_begins_at_a_number_of_64_bits(device):
     wanted = a.clone()
     wanted[1:31], wanted[50:60] = a[33:63], a[2:12]
     assert torch.equal(b, wanted)
+
+
+def test_an_element_of_a_small_fragment_places_no_large_one(device):
+    """Where block b copies S[b, b] to G[b], the loop over all of G followed S beyond its rows: G
+    lay in 568 threads of 32, and most of it was not there."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, 64), "int32"), S: T.Tensor((2, 8), "int32"), B: T.Tensor((2, 64), "int32")
+    ):
+        with T.Kernel(2, threads=32) as b:
+            F, G = T.alloc_fragment((2, 8), "int32"), T.alloc_fragment((64,), "int32")
+            T.copy(S, F)
+            T.copy(A[b, 0:64], G)
+            T.copy(F[b : b + 1, b : b + 1], G[b : b + 1])
+            T.copy(G, B[b, 0:64])
+
+    a = torch.arange(128, dtype=torch.int32, device=device).reshape(2, 64)
+    s = -torch.arange(16, dtype=torch.int32, device=device).reshape(2, 8) - 1
+    out = torch.full_like(a, 99)
+    tilelang.compile(main)(a, s, out)
+    wanted = a.clone()
+    wanted[0, 0], wanted[1, 1] = s[0, 0], s[1, 1]
+    assert torch.equal(out, wanted)
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+def test_rotations_are_copies(threads, device):
+    """Of (i + c) % n no thread can be told its iterations, so the loop has a layout of its own and
+    the fragment is copied; it was refused."""
+
+    @T.prim_func
+    def main(A: T.Tensor((7, 33), "float32"), B: T.Tensor((2, 7, 33), "float32")):
+        with T.Kernel(1, threads=threads):
+            F, S = T.alloc_fragment((7, 33), "float32"), T.alloc_shared((7, 33), "float32")
+            T.copy(A, F)
+            for i, j in T.Parallel(7, 33):
+                S[i, j] = F[(i + 3) % 7, j] * 2
+            T.copy(S, B[0, :, :])
+            for i, j in T.Parallel(7, 33):
+                F[(i + 2) % 7, (j + 32) % 33] = S[i, j] + 1
+            T.copy(F, B[1, :, :])
+
+    a = torch.randn(7, 33, device=device)
+    b = torch.zeros(2, 7, 33, device=device)
+    tilelang.compile(main)(a, b)
+    first = a.roll(-3, 0) * 2
+    assert torch.equal(b, torch.stack([first, (first + 1).roll((2, -1), (0, 1))]))

@@ -512,6 +512,29 @@ def test_bound_values_are_substituted_or_become_vectors(vectorize):
     )
 
 
+@pytest.mark.parametrize("place", ["load", "run", "store"])
+def test_names_of_vectors_are_no_indices(vectorize, place):
+    """`A[x % 64]` was one element, at a name that had no value any more: the kernel wanted it from
+    its caller."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), B: T.Buffer((64,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 16)
+        with T.sblock("tilelang_root"):
+            for e in T.vectorized(4):
+                x = T.bind(A[tx * 4 + e])
+                if place == "load":
+                    B[tx * 4 + e] = A[x % 64]
+                elif place == "run":
+                    B[tx * 4 + e] = A[x % 16 * 4 + e]
+                else:
+                    B[x % 16 * 4 + e] = x
+
+    text = vectorize(func)
+    assert text.startswith("for e in T.unroll(4):")
+    assert "Ramp" not in text
+
+
 def test_select_is_elementwise(vectorize):
     @T.prim_func(s_tir=True)
     def func():
