@@ -232,18 +232,6 @@ def decode_configs(lengths, heads, key_heads, dim, narrow):
     return found
 
 
-def one_tile_shares(lengths, key_heads):
-    """Shares of one tile of 128 keys of 8 bits, all of which are loaded at once: three blocks on a
-    multiprocessor, if there is room for all. In two drawn shapes this took 1.1 us less than tiles
-    of 64, which the model does not see."""
-    splits = math.ceil(max(lengths) / 128)
-    blocks = splits * len(lengths) * key_heads
-    if len(set(lengths)) > 1 or splits == 1 or blocks > 3 * auto_infer_current_arch().speeds.sms:
-        return []
-    shares = {"splits": splits, "least": 1, "block_N": 128, "min_blocks": 3, "num_stages": 2}
-    return [{**shares, "dependent": True, "listed": False, "early": True}]
-
-
 def decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, results):
     """What shares may take: blocks of which each is as fast as its own steps, and as its part of
     the memory's bandwidth; and what it takes to put their results together."""
@@ -303,8 +291,6 @@ def decode(shape, top):
         return decode_seconds(config, lengths, key_heads, tile_bytes, element, copies, results)
 
     configs = best(decode_configs(lengths, heads, key_heads, dim, narrow), seconds, top)
-    if narrow and dim == 128 and auto_infer_current_arch().sm >= 90 and heads // key_heads <= 8:
-        configs = [*one_tile_shares(lengths, key_heads), *configs][:top]
     arguments = {"heads": heads, "key_heads": key_heads, "dim": dim}
 
     def inputs(device):

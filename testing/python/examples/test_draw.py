@@ -239,21 +239,6 @@ def test_what_failed_counts(draw, capsys):
     assert "below" in said
 
 
-def test_short_caches_of_8_bits_have_one_tile_a_share(draw, monkeypatch, device):
-    """Where all blocks have room, and all lengths are equal."""
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    shares = draw.draw_attention.one_tile_shares
-    (config,) = shares([2642] * 2, 8)
-    assert config["splits"] == 21
-    assert config in draw.row_of("decode", 2, 9, 3).configs
-    assert not shares([2642, 2641], 8)
-    assert not shares([128] * 2, 8)
-    assert not shares([2642] * 3, 8)
-    (config,) = shares([300], 1)
-    fp8 = draw.draw_attention.example("gqa_decode_fp8")
-    assert fp8.relative_error([300], 8, 1, 128, device=device, **config) < 2e-3
-
-
 def row_of_few_weights(draw, columns):
     row = {"M": 1, "N": 17, "K": columns, "form": "int4"}
     return draw.draw_products.quantised(row, 2)

@@ -28,26 +28,27 @@ TL_DEVICE T load_read_only(const T* from) {
 
 /*!
  * An element of global memory, asked for where this stands. ptxas moves a load of what a kernel
- * does not write behind waits for mbarriers. PTX ISA, ld.global.
+ * does not write behind waits for mbarriers. This thread's stores in front of it come first. PTX
+ * ISA, ld.global.
  */
 template <typename T>
 TL_DEVICE T load_here(const T* from) {
   static_assert(sizeof(T) <= 8, "a load of one element has 1, 2, 4 or 8 bytes");
   if constexpr (sizeof(T) == 8) {
     uint64_t word;
-    asm volatile("ld.global.b64 %0, [%1];" : "=l"(word) : "l"(from));
+    asm volatile("ld.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
     return bit_cast<T>(word);
   } else if constexpr (sizeof(T) == 4) {
     uint32_t word;
-    asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(from));
+    asm volatile("ld.global.b32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
     return bit_cast<T>(word);
   } else if constexpr (sizeof(T) == 2) {
     uint16_t word;
-    asm volatile("ld.global.b16 %0, [%1];" : "=h"(word) : "l"(from));
+    asm volatile("ld.global.b16 %0, [%1];" : "=h"(word) : "l"(from) : "memory");
     return bit_cast<T>(word);
   } else {
     uint32_t word;
-    asm volatile("ld.global.u8 %0, [%1];" : "=r"(word) : "l"(from));
+    asm volatile("ld.global.u8 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
     return bit_cast<T>(uint8_t(word));
   }
 }
