@@ -258,6 +258,15 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
   if (op->indices.size() != 1)
     Bug("a store to " + std::string(op->buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
+  if (const TensorLoadNode* floats = ConvertedRegisters(op)) {
+    Line("tl::convert<" + TypeName(BufferOf(op->buffer)->dtype->dtype) + ", " +
+         std::to_string(index->dtype().lanes) + ">(" +
+         Pointer(op->buffer, index.as<RampNode>()->base) + ", " +
+         Pointer(floats->source.as_or_throw<Var>(), floats->indices[0].as<RampNode>()->base) +
+         ");");
+    done_ = op;
+    return;
+  }
   const std::string value = PrintValue(op->value);
   if (index->dtype().lanes == 1 && IsSubByte(BufferOf(op->buffer)->dtype->dtype)) {
     StoreSubByte(op, value);
@@ -271,6 +280,27 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
     Line("tl::store(" + Pointer(op->buffer, ramp->base) + ", " + value + ");");
   }
   done_ = op;
+}
+
+/*! Of a store of 16-bit floats to an array of the thread, the floats of another one that they are
+ * converted from; nullptr for all else. */
+const TensorLoadNode* KernelPrinter::ConvertedRegisters(const BufferStoreNode* op) {
+  const DLDataType to = BufferOf(op->buffer)->dtype->dtype;
+  const auto* cast = op->value.as<CastNode>();
+  const auto* load = cast ? cast->value.as<TensorLoadNode>() : nullptr;
+  const bool is_half = (to.code == kDLFloat || to.code == kDLBfloat) && to.bits == 16;
+  if (!load || !is_half || load->indices.size() != 1 || op->indices[0]->dtype().lanes % 2) {
+    return nullptr;
+  }
+  const DLDataType from = load->dtype();
+  auto side_by_side = [](const Var& buffer, const Expr& index) {
+    const auto* ramp = index.as<RampNode>();
+    return IsLocal(buffer) && ramp && IsConst(ramp->stride, 1);
+  };
+  return from.code == kDLFloat && from.bits == 32 && side_by_side(op->buffer, op->indices[0]) &&
+                 side_by_side(load->source.as_or_throw<Var>(), load->indices[0])
+             ? load
+             : nullptr;
 }
 
 /*! Writing half a byte reads the other half, which another thread may be writing. */

@@ -41,6 +41,7 @@ class KernelPrinter : private ExprPrinter {
   void If(const IfThenElseNode* op, const std::string& head);
   std::string Signature(const PrimFunc& kernel, const KernelFacts& facts);
   void Indices(const KernelFacts& facts);
+  static const TensorLoadNode* ConvertedRegisters(const BufferStoreNode* op);
   void StoreSubByte(const BufferStoreNode* op, const std::string& value);
   std::string StorageType(DLDataType t);
   /*! A tile whose extents the launch decides. */

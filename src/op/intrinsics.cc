@@ -106,7 +106,7 @@ std::vector<Intrinsic> AtomicIntrinsics() {
       {"tl.fetch_or", "tl::fetch_or", "tl/atomic.h", 1, {kAtomic, kNone}, kFetch.Updates("or")},
       {kFetchInc,
        "tl::fetch_inc",
-       "tl/atomic.h",
+       "tl/fetch_inc.h",
        1,
        {kAtomic, kNone},
        kPure.Gives(CallResult::kOfThread)},

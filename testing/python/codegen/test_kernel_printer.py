@@ -214,6 +214,28 @@ def test_static_shared_memory_and_small_locals(body):
     ]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scope", "line"),
+    [
+        ("float16", "local", "tl::convert<half_t, 4>(F + 4, G + 8);"),
+        ("bfloat16", "local", "tl::convert<bfloat16_t, 4>(F + 4, G + 8);"),
+        ("int32", "local", "tl::store(F + 4, tl::cast<int>(tl::load<float, 4>(G + 8)));"),
+        ("float16", "shared", "tl::store(F + 4, tl::cast<half_t>(tl::load<float, 4>(G + 8)));"),
+    ],
+)
+def test_registers_are_converted_without_vectors(body, dtype, scope, line):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((16,), "float32")):
+        T.launch_thread("threadIdx.x", 1)
+        with T.sblock("root"):
+            G = T.sblock_alloc_buffer((16,), "float32", scope="local")
+            F = T.sblock_alloc_buffer((16,), dtype, scope=scope)
+            F[T.Ramp(4, 1, 4)] = T.Cast(f"{dtype}x4", G[T.Ramp(8, 1, 4)])
+            A[0] = T.Cast("float32", F[4])
+
+    assert body(func)[-2] == line
+
+
 def test_unroll_factor_step_break_and_bind(body):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((8,), "int32"), n: T.int32):

@@ -19,6 +19,13 @@ TL_DEVICE unsigned char* static_shared() {
   return buf_shmem;
 }
 
+/*! store(to, cast<To>(load<float, N>(from))) of arrays of the thread, N even, To of 16 bits.
+ * Without the vectors, which NVVM takes long to take apart. */
+template <typename To, int N>
+TL_DEVICE void convert(To* to, const float* from) {
+  TL_UNROLL for (int i = 0; i < N; i += 2) To::from_floats(from[i], from[i + 1], to + i);
+}
+
 /*! An element of memory that nobody writes while the kernel runs (PTX ISA, ld.global.nc). */
 template <typename T>
 TL_DEVICE T load_read_only(const T* from) {

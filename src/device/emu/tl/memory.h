@@ -86,4 +86,10 @@ TL_DEVICE void store(emu::Local<To, extent>& to, const vec<T, N>& value,
 }
 #endif
 
+/*! Converts elements of an array of the thread into another one. */
+template <typename To, int N, typename Target, typename Source>
+TL_DEVICE void convert(Target&& to, Source&& from, emu::Location where = emu::here()) {
+  store(to, cast<To>(load<float, N>(from, where)), where);
+}
+
 }  // namespace tl

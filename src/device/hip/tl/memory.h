@@ -19,6 +19,12 @@ TL_DEVICE unsigned char* static_shared() {
   return buf_shmem;
 }
 
+/*! Converts elements of an array of the thread into another one. */
+template <typename To, int N>
+TL_DEVICE void convert(To* to, const float* from) {
+  store(to, cast<To>(load<float, N>(from)));
+}
+
 /*! An element of memory that nobody writes while the kernel runs. */
 template <typename T>
 TL_DEVICE T load_read_only(const T* from) {

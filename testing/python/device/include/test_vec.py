@@ -53,6 +53,34 @@ CASTS += "".join(
 )
 
 
+CONVERT = """#include <tl/common.h>
+template <typename T>
+__device__ void convert(const float* x, T* out) {
+  alignas(16) tl::local<float, 4> from;
+  alignas(8) tl::local<T, 8> to;
+  tl::store(from, tl::load<float, 4>(x + threadIdx.x * 4));
+  for (int i = 0; i < 4; ++i) to[i] = T(0.0f);
+  tl::convert<T, 4>(to + 4, from);
+  for (int i = 0; i < 8; ++i) out[threadIdx.x * 8 + i] = to[i];
+}
+""" + "".join(
+    f'extern "C" __global__ void to_{t}(const float* x, {t}* out) {{ convert(x, out); }}\n'
+    for t in ("half_t", "bfloat16_t")
+)
+
+
+@pytest.mark.parametrize("name", ["half_t", "bfloat16_t"])
+def test_registers_are_converted(run, aligned, name):
+    edges = [1e30, -1e30, 65519, 65520, 6e-8, 2.9e-8, -0.0, np.inf, np.nan, 1.0009765, 1 + 2**-8]
+    x = aligned(np.resize(np.array(edges, np.float32), (32, 4)))
+    out = np.full((32, 8), 7, C_TYPES[name])
+    run(CONVERT, f"to_{name}", [x, out], block=32)
+    with np.errstate(over="ignore"):
+        rounded = x.astype(C_TYPES[name]).astype(np.float32)
+    np.testing.assert_array_equal(out[:, 4:].astype(np.float32), rounded)
+    assert not out[:, :4].any()
+
+
 def test_add_of_eight_halves(run):
     a, b = np.random.default_rng(0).standard_normal((2, 4096)).astype(np.float16)
     c = np.zeros_like(a)

@@ -1,0 +1,4 @@
+/*! The counter of blocks that fetch their tiles. */
+#pragma once
+
+#include <tl/atomic.h>
