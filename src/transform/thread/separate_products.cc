@@ -14,8 +14,9 @@
  * wrong without a word. tilelang/testing/sass.py finds deleted products.
  *
  * A branch between products may make ptxas await each of them (C7512), so there is none where
- * nothing needs it. A basic block is never longer than an iteration of a loop that is not unrolled;
- * branches, which may become predicates, and waits are taken for no end of one.
+ * nothing needs it. A basic block ends at the latest with an iteration of a loop that is not
+ * unrolled, and at a wait for an mbarrier, which is a loop. Branches may become predicates, and are
+ * taken for no end of one.
  */
 #include <algorithm>
 #include <unordered_map>
@@ -66,6 +67,12 @@ class PlaceFinder : public StmtExprVisitor {
 
   void Visit_(const CallNode* op) final {
     if (IsCallTo(GetRef<Expr>(op), kWarpgroupFence)) return;
+    const Expr call = GetRef<Expr>(op);
+    const bool waits = IsCallTo(call, kMbarrierWait) || IsCallTo(call, kMbarrierWaitCluster);
+    if (waits && !block_.in_copies) {
+      Close();
+      block_ = Block();
+    }
     if (!IsWgmma(op)) return Default(op);
     const Intrinsic* row = FindIntrinsic(op);
     const int first = row->template_args;

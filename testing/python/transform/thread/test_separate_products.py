@@ -56,6 +56,15 @@ def twice(a, b, product, into, n):
 
 
 @T.macro
+def with_a_wait_between(a, b, product, into, n):
+    arrived = T.alloc_barrier(128)
+    once(a, b, product, into, n)
+    T.mbarrier_arrive(arrived)
+    T.mbarrier_wait_parity(arrived, 0)
+    once(b, a, product, into, n)
+
+
+@T.macro
 def in_a_loop(a, b, product, into, n):
     for _ in T.serial(n):
         once(a, b, product, into, n)
@@ -99,6 +108,7 @@ def added_to_zeros(a, b, product, into, n):
     ("body", "places"),
     [
         *[(once, 0), (in_a_loop, 0), (without_a_read_between, 0), (added, 0)],
+        (with_a_wait_between, 0),
         *[(twice, 1), (in_copies, 1), (behind_a_loop, 1), (added_to_zeros, 1)],
     ],
     ids=lambda value: getattr(value, "__name__", None),
