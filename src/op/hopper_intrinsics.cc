@@ -4,6 +4,7 @@
 
 #include "../tvm/attrs.h"
 #include "intrinsics.h"
+#include "wgmma_calls.h"
 
 namespace tl {
 
@@ -163,6 +164,12 @@ std::vector<Intrinsic> WgmmaIntrinsics() {
        kWgmmaIssue},
       {kWarpgroupArrive,
        "tl::warpgroup_arrive",
+       "tl/wgmma.h",
+       0,
+       {},
+       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
+      {kWarpgroupArriveApart,
+       "tl::warpgroup_arrive_apart",
        "tl/wgmma.h",
        0,
        {},

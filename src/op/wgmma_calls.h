@@ -5,6 +5,9 @@
 
 namespace tl {
 
+/*! kWarpgroupArrive behind the end of a basic block: SeparateProducts. */
+inline constexpr const char* kWarpgroupArriveApart = "tl.warpgroup_arrive_apart";
+
 /*! Registers of a thread that a call of an MMA (IsWgmma) accumulates in: a warp group has
  * 64 x n elements, each thread n / 2 (PTX ISA, wgmma, "Register Fragments"). */
 inline int64_t AccumulatorRegisters(const CallNode* product) {

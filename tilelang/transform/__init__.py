@@ -202,6 +202,11 @@ def CountAsyncOperations() -> Pass:
     return get_function("transform.CountAsyncOperations")()
 
 
+def SeparateProducts() -> Pass:
+    """Products of warp groups that ptxas would take for each other are apart."""
+    return get_function("transform.SeparateProducts")()
+
+
 def BoundUnrolling() -> Pass:
     """Long loops that need no copy of their body for each iteration get a few."""
     return get_function("transform.BoundUnrolling")()
@@ -327,6 +332,7 @@ __all__ = [
     "ProducerConsumerWarpSpecialized",
     "RemoveUnusedBindings",
     "RenewThreadNumber",
+    "SeparateProducts",
     "Simplify",
     "SpreadInstances",
     "StageResults",

@@ -7,7 +7,7 @@ import tilelang
 import tilelang.language as T
 from tilelang.jit.kernel import JITKernel
 from tilelang.testing import sass
-from tilelang.testing.sass import loop_with, uses_in_flight
+from tilelang.testing.sass import deleted_products, loop_with, uses_in_flight
 
 LINES = """
  WARPGROUP.ARRIVE ;
@@ -31,6 +31,13 @@ LINES = """
 def test_of_a_text(first, left, second, found):
     text = LINES.format(first=first, left=left, second=second)
     assert len(uses_in_flight(text)) == found
+
+
+def test_a_group_without_a_product():
+    """As ptxas writes it in the place of products that it has deleted."""
+    text = LINES.format(first="", left=0, second="")
+    assert deleted_products(text) == 0
+    assert deleted_products(" HGMMA.64x8x16.F16 RZ, gdesc[URZ], RZ, !UPT, gsb0 ;" + text) == 1
 
 
 def test_a_loop_is_from_its_label_to_the_branch_back():
@@ -104,6 +111,39 @@ def test_products_of_equal_registers_are_several():
     c = torch.empty(128, 64)
     kernel(b, c)
     torch.testing.assert_close(c, b.float().sum(0).expand(128, 64))
+
+
+def test_products_behind_each_other_are_several(on_sm_90a):
+    """Both have the same accumulators, converted behind their waits, in one basic block. ptxas took
+    the second one's conversions for the first one's, and deleted a product."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 128), "bfloat16"),
+        B: T.Tensor((64, 128), "bfloat16"),
+        C: T.Tensor((64, 64), "bfloat16"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 128), "bfloat16")
+            B_shared = T.alloc_shared((64, 128), "bfloat16")
+            product = T.alloc_fragment((64, 32), "float32")
+            halves = [T.alloc_fragment((64, 32), "bfloat16") for _ in range(2)]
+            T.copy(A, A_shared)
+            T.copy(B, B_shared)
+            for n, half in enumerate(halves):
+                rows = B_shared[n * 32 : (n + 1) * 32, :]
+                T.wgmma_gemm(A_shared, rows, product, transpose_B=True, clear_accum=True)
+                T.wait_wgmma(0)
+                T.copy(product, half)
+            for n, half in enumerate(halves):
+                T.copy(half, C[:, n * 32 : (n + 1) * 32])
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a")
+    a, b = torch.randn(2, 64, 128).bfloat16()
+    c = torch.empty(64, 64).bfloat16()
+    kernel(a, b, c)
+    torch.testing.assert_close(c.float(), a.float() @ b.float().T, rtol=1e-2, atol=1e-2)
+    assert deleted_products(kernel.sass) == 0
 
 
 def test_a_kernel_that_is_called_is_looked_at(monkeypatch):

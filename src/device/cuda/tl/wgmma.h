@@ -88,6 +88,20 @@ TL_DEVICE void wgmma(TC* d, A a, B b, bool sum) {
  * wgmma.fence. */
 TL_DEVICE void warpgroup_arrive() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
+/*!
+ * The same in front of products that begin anew in accumulators that were read in the same basic
+ * block and are read again. ptxas of CUDA 13.0 to 13.5 does not see that such a product changes
+ * them, takes an expression of them for the one in front of it, and deletes a product. A trap in a
+ * grid without blocks, three instructions, ends the basic block.
+ */
+TL_DEVICE void warpgroup_arrive_apart() {
+  asm volatile(
+      "{.reg .u32 blocks; .reg .pred none; mov.u32 blocks, %nctaid.x; setp.eq.u32 none, blocks, 0; "
+      "@none trap;}" ::
+          : "memory");
+  warpgroup_arrive();
+}
+
 /*! Makes the products since the last commit a group. PTX ISA, wgmma.commit_group. */
 TL_DEVICE void warpgroup_commit_batch() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");

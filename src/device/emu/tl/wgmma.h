@@ -238,6 +238,11 @@ TL_DEVICE void warpgroup_arrive(emu::Location where = emu::here()) {
   emu::collective_sync("warpgroup_arrive", emu::fence_registers, nullptr, where);
 }
 
+/*! The same; of basic blocks, which it ends on a GPU, only ptxas has some. */
+TL_DEVICE void warpgroup_arrive_apart(emu::Location where = emu::here()) {
+  warpgroup_arrive(where);
+}
+
 /*! Makes the products since the last commit a group. */
 TL_DEVICE void warpgroup_commit_batch(emu::Location where = emu::here()) {
   emu::check_warpgroup("warpgroup_commit_batch", where);
