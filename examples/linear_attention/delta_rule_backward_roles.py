@@ -539,7 +539,7 @@ def find_slopes(s, h, n, results, tiles, passed, slopes):
     T.wgmma_gemm(
         passed.right, tiles.updates, scores, transpose_B=True, policy=ROWS, clear_accum=True
     )
-    T.copy(passed.right, dV[rows, h, :])
+    T.tma_copy(passed.right, dV[rows, h, :])
     T.wait_wgmma(0)
     for i, j in T.Parallel(CHUNK, CHUNK):
         diagonal[i, j] = T.if_then_else(i == j, scores[i, j], 0)
@@ -615,7 +615,11 @@ def of_keys(chunks, h, tensors, results, tiles, passed):
         T.copy(d_row, dRows[n, h, :, 1])
         T.mbarrier_wait_parity(tiles.rows_free[slot], s // 2 % 2)
         T.copy(column, k[slot, :, :])
-        T.copy(k[slot, :, :], dK[n * CHUNK : (n + 1) * CHUNK, h, :])
+        # T.copy would wait until it is read.
+        T.fence_proxy_async()
+        T.sync_threads(1, 128)
+        T.tma_copy(k[slot, :, :], dK[n * CHUNK : (n + 1) * CHUNK, h, :])
+    T.tma_store_wait()
 
 
 def gradients(heads, d_key=128, d_value=COLUMNS):

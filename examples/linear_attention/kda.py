@@ -118,6 +118,23 @@ def parts_of_chunk(h, n, tensors, results):
     T.copy(inverse_cast, Inverse[n, h, :, :])
 
 
+def types_of_parts(heads, chunk, d_key):
+    """Of the tensors of `chunk_parts`: rows, gates and beta, and the results."""
+    length, chunks = T.dynamic("length, chunks")
+    of_rows = (
+        T.Tensor((length, heads, d_key), "bfloat16"),
+        T.Tensor((length, heads, d_key), "float32"),
+        T.Tensor((length, heads), "float32"),
+    )
+    results = (
+        T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
+        T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
+        T.Tensor((chunks, heads, 2, d_key), "float32"),
+        T.Tensor((chunks, heads, chunk), "float32"),
+    )
+    return of_rows, results
+
+
 def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256):
     """q E, -k E and k / E; (1 + system)^-1 diag(beta), the two decays of the states and, chunk by
     chunk, beta. A block has a chunk of a head.
@@ -126,21 +143,15 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256):
     chunk's rows and those of the second half each have to sum up to more than -80, where gradients
     are wanted to more than -60: below it, results are NaN or lose parts. A chunk has at most 64
     rows; with 64, gates above -2.5 (-1.875 for gradients) always fit."""
-    length, chunks = T.dynamic("length, chunks")
+    (rows, gates, beta), (tiles, inverse, decay, beta_rows) = types_of_parts(heads, chunk, d_key)
 
     @T.prim_func
     def main(
-        Q: T.Tensor((length, heads, d_key), "bfloat16"),
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        Gate: T.Tensor((length, heads, d_key), "float32"),
-        Beta: T.Tensor((length, heads), "float32"),
-        Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
-        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
-        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
-        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
-    ):
+        Q: rows, K: rows, Gate: gates, Beta: beta,
+        Tiles: tiles, Inverse: inverse, Decay: decay, BetaRows: beta_rows,
+    ):  # fmt: skip
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+        with T.Kernel(heads, Tiles.shape[1], threads=threads) as (h, n):
             # A block's loads, products and stores wait for each other: others run meanwhile.
             T.annotate_min_blocks_per_sm(3)
             parts_of_chunk(h, n, (Q, K, Gate, Beta), (Tiles, Inverse, Decay, BetaRows))
@@ -151,20 +162,15 @@ def chunk_parts(heads, chunk=CHUNK, d_key=KEY, threads=256):
 def parts_for_gradients(heads, chunk=CHUNK, d_key=KEY, threads=256):
     """As `chunk_parts`, for gradients, which have q themselves: E, as `narrow` makes it, instead of
     q E."""
-    length, chunks = T.dynamic("length, chunks")
+    (rows, gates, beta), (tiles, inverse, decay, beta_rows) = types_of_parts(heads, chunk, d_key)
 
     @T.prim_func
     def main(
-        K: T.Tensor((length, heads, d_key), "bfloat16"),
-        Gate: T.Tensor((length, heads, d_key), "float32"),
-        Beta: T.Tensor((length, heads), "float32"),
-        Tiles: T.Tensor((3, chunks, heads, chunk, d_key), "bfloat16"),
-        Inverse: T.Tensor((chunks, heads, chunk, chunk), "bfloat16"),
-        Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
-        BetaRows: T.Tensor((chunks, heads, chunk), "float32"),
-    ):
+        K: rows, Gate: gates, Beta: beta,
+        Tiles: tiles, Inverse: inverse, Decay: decay, BetaRows: beta_rows,
+    ):  # fmt: skip
         T.annotate_pass_configs(FAST_MATH)
-        with T.Kernel(heads, chunks, threads=threads) as (h, n):
+        with T.Kernel(heads, Tiles.shape[1], threads=threads) as (h, n):
             T.annotate_min_blocks_per_sm(3)
             parts_of_chunk(h, n, (None, K, Gate, Beta), (Tiles, Inverse, Decay, BetaRows))
 

@@ -357,10 +357,10 @@ class Dataflow {
     (*state)[{&issue, std::vector<int>(issue.loops.size(), 0)}] = Progress();
     WaitBehind(node, state);
     if (!uses_.IsSharedAtOnce(issue)) return;
-    const bool tracked = !issue.destinations.empty() || uses_.IsSharedAtEnd(issue);
+    // Of what is written, conflicts are still found: it is waited for where it is used.
     AsyncWait wait{issue.queue,
                    0,
-                   tracked ? Completion::kComplete : Completion::kHasRead,
+                   uses_.IsSharedAtEnd(issue) ? Completion::kComplete : Completion::kHasRead,
                    {},
                    "other threads use the memory of the " + NameOf(issue)};
     Retire(&wait, state);

@@ -20,9 +20,9 @@
  *    the source has been read.
  * Two accesses of one buffer conflict unless their elements are provably disjoint. To operations
  * from outside, a range of threads is one statement. No operation of a range is in flight at its
- * end, and none of the kernel at the kernel's end. A source that several ranges use is waited for
+ * end, and none of the kernel at the kernel's end. A source that several ranges use has to be read
  * at once, unless arrivals inside the block are signals to the queue: the ranges order their
- * accesses by means that are not seen here.
+ * accesses by means that are not seen here. What is written then is waited for as above.
  *
  * Five waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
  * another one (docs/measurements.md):

@@ -184,7 +184,12 @@ def test_a_jump_waits():
     assert c[2:].eq(0).all()
 
 
-def test_tiles_of_several_ranges_are_waited_for_at_once():
+@pytest.mark.parametrize(
+    ("places", "wanted"),
+    # The tile has to be read. A store to what the one before has written waits for that.
+    [(4, ["store", READ]), (1, [WRITTEN, "store", READ])],
+)
+def test_tiles_of_several_ranges_are_waited_for_at_once(places, wanted):
     @T.prim_func
     def main(C: T.Tensor((4, 64, 64), "float16")):
         with T.Kernel(1, threads=256):
@@ -199,14 +204,16 @@ def test_tiles_of_several_ranges_are_waited_for_at_once():
             with T.ws(1):
                 for w in T.serial(4):
                     T.mbarrier_wait_parity(full, w % 2)
-                    T.copy(S, C[w, :, :])
+                    T.copy(S, C[w % places, :, :])
                     T.mbarrier_arrive(free)
 
     kernel, found = events(main)
-    assert found[-2:] == ["store", WRITTEN]
+    own = found[len(found) - found[::-1].index("loop") :]
+    assert own[: len(wanted)] == wanted
     c = torch.zeros(4, 64, 64, dtype=torch.float16)
     kernel(c)
-    assert torch.equal(c, torch.arange(4).reshape(4, 1, 1).expand(4, 64, 64).half())
+    last = torch.arange(4) if places == 4 else torch.tensor([3, 0, 0, 0])
+    assert torch.equal(c, last.reshape(4, 1, 1).expand(4, 64, 64).half())
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,13 @@ TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
     TL_UNROLL for (int i = 0; i < N; i += 2) {
       To::from_floats(x.data[i], x.data[i + 1], &r.data[i]);
     }
+  } else if constexpr (is_same<To, float> && is_same<From, bfloat16_t> && N % 2 == 0) {
+    // By words: of a 16-bit number on its own, NVVM takes the bits out first, by a permutation.
+    TL_UNROLL for (int i = 0; i < N; i += 2) {
+      const uint32_t word = detail::word_at(x.data + i);
+      r.data[i] = bit_cast<float>(word << 16);
+      r.data[i + 1] = bit_cast<float>(word & 0xffff0000u);
+    }
   } else if constexpr (detail::PairCast<To, From>::exists && N % 2 == 0) {
     // Pairs of a word, words, bytes behind them.
     constexpr int kBytes = int(sizeof(x.data)), kPairs = 2 * N / kBytes, kRest = kBytes % 4;

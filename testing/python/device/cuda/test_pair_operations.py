@@ -35,6 +35,27 @@ def test_bfloat16_of_8_bit_floats_takes_two_instructions_an_element(narrow):
     assert len(found) < 72
 
 
+def test_floats_of_bfloat16_take_one_instruction_an_element():
+    """A shift for the low one of a pair, a mask for the high one."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), T.bfloat16), C: T.Tensor((64, 64), T.float32)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), T.bfloat16)
+            F = T.alloc_fragment((64, 64), T.bfloat16)
+            G = T.alloc_fragment((64, 64), T.float32)
+            T.copy(A, S)
+            T.copy(S, F)
+            for i, j in T.Parallel(64, 64):
+                G[i, j] = F[i, j] * 3.0
+            T.copy(G, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    code = re.findall(r"\*/\s+(?:@!?P\d )?([A-Z0-9]+)", kernel.sass)
+    assert code.count("FMUL") == 32
+    assert "PRMT" not in code
+
+
 def test_pairs_of_8_bit_floats_out_of_order_take_one_instruction():
     """Words are not taken apart into bytes, whichever vectors they are copied by."""
 
