@@ -421,7 +421,8 @@ def windows(backward: bool) -> Program:
         sizes = (batch, heads, length, dim, window, key_heads)
         if not backward:
             return own.attention(*sizes)
-        return slopes.gradients(*sizes, ranges=slopes.ranges_of(batch, key_heads))
+        ranges = slopes.ranges_of(batch, heads, length, window, key_heads)
+        return slopes.gradients(*sizes, ranges=ranges)
 
     def work(batch, length, window):
         products = 5 if backward else 2
@@ -438,6 +439,7 @@ def windows(backward: bool) -> Program:
         slopes.mask,
         slopes.take,
         slopes.retire,
+        slopes.store_last,
     ]
     groups = [
         slopes.put,
@@ -451,6 +453,7 @@ def windows(backward: bool) -> Program:
         slopes.shared_tiles,
         slopes.tile_of,
         slopes.gradients,
+        slopes.add_early,
         slopes.backward,
     ]
     stretch = [

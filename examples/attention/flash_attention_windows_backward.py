@@ -1,6 +1,7 @@
 """The gradients of attention with short windows and sinks (flash_attention_windows.py) in one
-kernel: a block goes along a sequence, and what its window covers stays on the multiprocessor:
-tensors are read and written about once, and nothing is added up atomically, so that a call repeats
+kernel: a block goes along a range of a sequence, and what its window covers stays on the
+multiprocessor: tensors are read and written about once. What a block's first queries make of keys
+of the block before, a second kernel adds. Nothing is added up atomically, so that a call repeats
 the bits of another one. For Hopper. Check them against float64 autograd.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
@@ -28,6 +29,12 @@ import tilelang.language as T
 STEP = 2 * TILE
 # Keys of the ring at most: a group has scores or slopes of a tile, or sums, in registers.
 MOST_KEYS = 144
+# Of a tile's keys, those whose weights are made by `polynomial_exp2`, beside the others'.
+BY_POLYNOMIAL = 1 / 6
+# Of 2^x for x in -1/2 to 1/2, the highest first: off by 7.5e-5 of it, where float16 rounds by up to
+# 4.9e-4. Adding ROUNDER to a smaller float32 rounds it to an integer, in the lowest bits.
+POLYNOMIAL = 0.05517166, 0.24261112, 0.69326099, 0.99992807
+ROUNDER = 1.5 * 2**23
 # Registers of a thread that loads, and of one of each role.
 REGISTERS = {"load": 24, "rows": 152, "sums": 184}
 # "queries" has Q and LogSum of a step, "results" dO. The ring of keys is there twice, for scores
@@ -53,7 +60,7 @@ class Walk:
     chunks: int
     window: int
     steps: int
-    """Steps whose keys and queries are the block's. Behind them are queries that see its keys."""
+    """Steps of the block. The next block's first queries see its last keys, too."""
 
     @staticmethod
     def of(heads, key_heads, length, window, ranges):
@@ -70,8 +77,14 @@ class Walk:
         return self.chunks * self.new
 
     @property
-    def all_steps(self):
-        return self.steps + self.chunks - 1
+    def by_polynomial(self):
+        """How many of the keys have weights by polynomials, whole columns of eight."""
+        return round(self.keys * BY_POLYNOMIAL / 8) * 8
+
+    @property
+    def before(self):
+        """Keys of the block before that are in the ring at first."""
+        return self.keys - self.new
 
 
 @T.macro
@@ -88,6 +101,21 @@ def at_chunk(chunk, chunks, body):
             at_chunk(chunk, chunks[middle:], body)
 
 
+def polynomial_exp2(x):
+    """2^x of a float32 up to 127 by additions and products, of which a multiprocessor has eight
+    times as many as exponentials: 2^n of the nearest integer n by the bits of the exponent, the
+    rest by a polynomial (Cody and Waite, Software Manual for the Elementary Functions). Of more
+    than 127 it is any number."""
+    low = T.max(x, -126.0)
+    shifted = low + ROUNDER
+    rest = low - (shifted - ROUNDER)
+    power, *others = POLYNOMIAL
+    for coefficient in others:
+        power = power * rest + coefficient
+    bits = T.reinterpret(power, T.int32) + (T.reinterpret(shifted, T.int32) << 23)
+    return T.reinterpret(bits, T.float32)
+
+
 @T.macro
 def masks(walk, dtype):
     """For chunks of the ring of which some row of the tile misses a key: how many steps ago it was
@@ -96,13 +124,16 @@ def masks(walk, dtype):
     for age in T.unroll(walk.chunks, explicit=True):
         behind = age * walk.new - walk.window  # the step's first position misses keys up to it
         if age == 0 or behind + walk.new > 0:
+            wide = T.alloc_fragment((STEP, walk.new), T.float32)
             bound = T.alloc_fragment((STEP, walk.new), dtype)
             for i, j in T.Parallel(STEP, walk.new):
                 position = i // walk.packed
                 sees = j > position + behind
                 if age == 0:
                     sees = sees and j <= position
-                bound[i, j] = T.if_then_else(sees, T.infinity(dtype), 0)
+                wide[i, j] = T.if_then_else(sees, T.infinity(T.float32), 0)
+            # A conversion of pairs: ptxas would keep each number in a register of its own.
+            T.copy(wide, bound)
             kept.append((age, bound))
     return kept
 
@@ -113,8 +144,9 @@ def mask_by(walk, weights, kept, newest):
     for age, bound in kept:
         column = (newest - age) % walk.chunks * walk.new
         for i, j in T.Parallel(STEP, walk.new):
-            # Two weights at once; a choice would be of one.
-            weights[i, column + j] = T.min(weights[i, column + j], bound[i, j])
+            # Two weights at once; a choice would be of one. Polynomials of scores that a row does
+            # not see may be negative.
+            weights[i, column + j] = T.max(T.min(weights[i, column + j], bound[i, j]), 0)
 
 
 @T.macro
@@ -139,12 +171,26 @@ def take(walk, sums, staged, factor, chunk):
 
 
 @T.macro
-def retire(walk, sums, staged, gradient, step, factor):
-    """Store and clear the sums of the keys that those of `step` overwrite."""
+def retire(walk, sums, staged, gradient, early, step, factor):
+    """Store and clear the sums of the keys that those of `step` overwrite: `gradient` of the
+    block's own, `early` of those before."""
     chunks = list(range(walk.chunks))
     at_chunk(step % walk.chunks, chunks, partial(take, walk, sums, staged, factor))
     if step >= walk.chunks:
         T.copy(staged, gradient(step - walk.chunks))
+    else:
+        if step > 0:
+            T.copy(staged, early(step - 1))
+
+
+@T.macro
+def store_last(walk, sums, gradient, factor):
+    """Store the sums of the keys that are in the ring at the end, `gradient(step)` of a step's."""
+    last = walk.steps - 1
+    for i, j in T.Parallel(*sums.shape):
+        step = last - (last % walk.chunks - j // walk.new + walk.chunks) % walk.chunks
+        if step >= 0:
+            gradient(step, j % walk.new, i, sums[i, j] * factor)
 
 
 @T.macro
@@ -174,7 +220,7 @@ def load_for_scores(walk, of_step, shared, step):
 def load(walk, of_step, shared):
     """What the threads that load do. `of_step` has, for each tensor, a function that returns the
     part of a number of steps from a first one on."""
-    for step in T.serial(walk.all_steps):
+    for step in T.serial(walk.steps):
         load_for_scores(walk, of_step, shared, step)
         slot = T.producer_acquire("results")
         fill("results", slot, of_step.dO(step), shared.dO[slot, :, :, :])
@@ -182,7 +228,7 @@ def load(walk, of_step, shared):
         put(walk, "values", shared.V, of_step.V, step)
         put(walk, "keys", shared.K, of_step.K, step)
     # Groups begin the scores of a step before they end the one before.
-    load_for_scores(walk, of_step, shared, walk.all_steps)
+    load_for_scores(walk, of_step, shared, walk.steps)
 
 
 @T.macro
@@ -217,8 +263,12 @@ def weigh(walk, shared, tile, step, begin):
     T.wait_wgmma(0)
     T.consumer_release("queries")
     T.consumer_release("score_keys")
-    for i, j in T.Parallel(STEP, walk.keys):
+    first = walk.keys - walk.by_polynomial
+    for i, j in T.Parallel(STEP, first):
         tile.scores[i, j] = T.exp2(tile.scores[i, j] * (LOG2_E / dim**0.5) - tile.log_sum[i])
+    for i, j in T.Parallel(STEP, walk.by_polynomial):
+        exponent = tile.scores[i, first + j] * (LOG2_E / dim**0.5) - tile.log_sum[i]
+        tile.scores[i, first + j] = polynomial_exp2(exponent)
     T.copy(tile.scores, tile.weights)
     # Branches beside the product would make ptxas await it at once (C7512).
     mask(walk, tile.weights, tile.kept, step, begin)
@@ -247,15 +297,14 @@ def multiply(walk, of_step, shared, begin, tile, sinks, sink_sum):
     dQ_rows = T.reshape(shared.dQ, (STEP, dim))
     T.clear(sink_sum)
     begin_scores(Q, shared, tile.scores)
-    for step in T.serial(walk.all_steps):
+    for step in T.serial(walk.steps):
         weigh(walk, shared, tile, step, begin)
         for i, j in T.Parallel(STEP, keys):
             tile.scores[i, j] = tile.weights[i, j] * tile.slopes[i, j]
         T.reduce_sum(tile.scores, tile.delta, dim=1)
-        if step < walk.steps:
-            for i in T.Parallel(STEP):
-                # LogSum has the sink's weight, but is 0 behind the sequence's end.
-                sink_sum[i] -= T.exp2(T.min(sinks[i] - tile.log_sum[i], 0)) * tile.delta[i]
+        for i in T.Parallel(STEP):
+            # LogSum has the sink's weight, but is 0 behind the sequence's end.
+            sink_sum[i] -= T.exp2(T.min(sinks[i] - tile.log_sum[i], 0)) * tile.delta[i]
         for i, j in T.Parallel(STEP, keys):
             slope = T.cast(tile.slopes[i, j] - tile.delta[i], dtype)
             tile.slopes_cast[i, j] = tile.weights[i, j] * slope
@@ -265,11 +314,10 @@ def multiply(walk, of_step, shared, begin, tile, sinks, sink_sum):
         T.wait_wgmma(0)
         T.consumer_release("keys")
         begin_scores(Q, shared, tile.scores)
-        if step < walk.steps:
-            for i, j in T.Parallel(STEP, dim):
-                tile.dQ[i, j] = tile.dQ[i, j] * dim**-0.5
-            T.copy(tile.dQ, dQ_rows)
-            T.copy(shared.dQ, of_step.dQ(step))
+        for i, j in T.Parallel(STEP, dim):
+            tile.dQ[i, j] = tile.dQ[i, j] * dim**-0.5
+        T.copy(tile.dQ, dQ_rows)
+        T.copy(shared.dQ, of_step.dQ(step))
     T.wait_wgmma(0)
     T.consumer_release("queries")
     T.consumer_release("score_keys")
@@ -283,9 +331,9 @@ def add_up(walk, of_step, shared):
     dK, dV = (T.alloc_fragment((dim, keys), T.float32) for _ in range(2))
     T.clear(dK)
     T.clear(dV)
-    for step in T.serial(walk.all_steps):
-        retire(walk, dV, shared.sums, of_step.dV, step, 1.0)
-        retire(walk, dK, shared.sums, of_step.dK, step, dim**-0.5)
+    for step in T.serial(walk.steps):
+        retire(walk, dV, shared.sums, of_step.dV, of_step.early_dV, step, 1.0)
+        retire(walk, dK, shared.sums, of_step.dK, of_step.early_dK, step, dim**-0.5)
         slot = T.consumer_wait("results")
         version = T.consumer_wait("queries")
         T.consumer_wait("weights")
@@ -301,8 +349,8 @@ def add_up(walk, of_step, shared):
     # Those whose scores the groups begin behind the last step.
     T.consumer_wait("queries")
     T.consumer_release("queries")
-    retire(walk, dV, shared.sums, of_step.dV, walk.all_steps, 1.0)
-    retire(walk, dK, shared.sums, of_step.dK, walk.all_steps, dim**-0.5)
+    store_last(walk, dV, of_step.store_dV, 1.0)
+    store_last(walk, dK, of_step.store_dK, dim**-0.5)
 
 
 def shared_tiles(walk, dim, dtype):
@@ -341,15 +389,20 @@ def tile_of(walk, dim, dtype):
 
 @tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
 def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ranges=1):
-    """dQ, dK, dV, and parts of the sinks' gradients, (batch, key_heads, ranges, STEP): of rows of
-    steps. `ranges` blocks share a sequence, each with a part of its queries and keys; sums are
-    in a fixed order. Rows of LogSum have padded(length) elements. Heads are of 64 elements, and
-    windows of at most 65, 97, 129, 137 and 141 keys where 2, 4, 8, 16 and 32 heads share keys. In
-    float16, dO V^T of each query and key of a tile, masked ones too, has to stay under 65504: of
-    larger ones dQ and dK are NaN."""
+    """dQ, dK, dV, parts of the sinks' gradients, (batch, key_heads, ranges, STEP), of rows of
+    steps, and what `add_early` has to add to dK and dV. `ranges` blocks share a sequence, each
+    with a part of its queries and keys; sums are in a fixed order. Rows of LogSum have
+    padded(length) elements. Heads are of 64 elements, and windows of at most 65, 97, 129, 137 and
+    141 keys where 2, 4, 8, 16 and 32 heads share keys. In float16, dO V^T of each query and key of
+    a tile, masked ones too, has to stay under 65504: of larger ones dQ and dK are NaN."""
     other = "flash_attention_windows.backward"
     check_heads(heads, key_heads, dim, length, window, (2, 4, 8, 16, 32), other)
     walk = Walk.of(heads, key_heads, length, window, ranges)
+    if ranges > 1 and walk.steps < walk.chunks:
+        raise ValueError(
+            f"found {ranges} ranges of {walk.steps * walk.new} positions, wanted none, or "
+            f"{walk.keys} positions of each: ranges_of says how many there may be"
+        )
     if walk.keys > MOST_KEYS:
         raise ValueError(
             f"found {walk.keys} keys of a step for a window of {window} where {walk.packed} heads "
@@ -368,6 +421,8 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
     ):
         dQ, dK, dV = T.empty(shape, dtype), T.empty(key_shape, dtype), T.empty(key_shape, dtype)
         dSinks = T.empty((batch, key_heads, ranges, STEP), T.float32)
+        early_shape = (batch, ranges, walk.before, key_heads, dim)
+        early_dK, early_dV = T.empty(early_shape, dtype), T.empty(early_shape, dtype)
         with T.Kernel(ranges, key_heads, batch, threads=512) as (bx, by, bz):
             T.annotate_ws_schedule(schedule(REGISTERS, DEPTHS, {"rows": 2}))
             shared = shared_tiles(walk, dim, dtype)
@@ -376,6 +431,15 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
 
             def positions(step, steps=1):
                 return slice(begin + step * walk.new, begin + (step + steps) * walk.new)
+
+            def early(step):
+                return slice(step * walk.new, (step + 1) * walk.new)
+
+            @T.macro
+            def store(tensor, step, position, element, value):
+                at = begin + step * walk.new + position
+                if at < length:
+                    tensor[bz, at, by, element] = value
 
             of_step = SimpleNamespace(
                 Q=lambda step: Q[bz, positions(step), group, :],
@@ -386,6 +450,10 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
                 V=lambda *steps: V[bz, positions(*steps), by, :],
                 dK=lambda step: dK[bz, positions(step), by, :],
                 dV=lambda step: dV[bz, positions(step), by, :],
+                early_dK=lambda step: early_dK[bz, bx, early(step), by, :],
+                early_dV=lambda step: early_dV[bz, bx, early(step), by, :],
+                store_dK=partial(store, dK),
+                store_dV=partial(store, dV),
             )
             with T.ws_role("load"):
                 load(walk, of_step, shared)
@@ -400,14 +468,41 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
                 multiply(walk, of_step, shared, begin, tile, sinks, sink_sum)
                 for i in T.Parallel(STEP):
                     dSinks[bz, by, bx, i] = sink_sum[i]
-        return dQ, dK, dV, dSinks
+        return dQ, dK, dV, dSinks, early_dK, early_dV
 
     return main
 
 
-def ranges_of(batch, key_heads):
-    """How many blocks share a sequence, so that each multiprocessor has one."""
-    return max(processors() // (batch * key_heads), 1)
+@tilelang.jit
+def add_early(batch, length, dim, key_heads, stretch, before, ranges, dtype=T.float16):
+    """Add to dK and dV, of keys in front of a range, what its queries make of them: sums of the
+    `before` last keys in front of each range, (batch, ranges, before, key_heads, dim). A range has
+    `stretch` positions."""
+    shape, early_shape = (batch, length, key_heads, dim), (batch, ranges, before, key_heads, dim)
+
+    @T.prim_func
+    def main(
+        dK: T.Tensor(shape, dtype),
+        dV: T.Tensor(shape, dtype),
+        early_dK: T.Tensor(early_shape, dtype),
+        early_dV: T.Tensor(early_shape, dtype),
+    ):
+        with T.Kernel(before, ranges - 1, batch, threads=128) as (bx, by, bz):
+            at = (by + 1) * stretch - before + bx
+            if at < length:
+                for i, j in T.Parallel(key_heads, dim):
+                    dK[bz, at, i, j] += early_dK[bz, by + 1, bx, i, j]
+                for i, j in T.Parallel(key_heads, dim):
+                    dV[bz, at, i, j] += early_dV[bz, by + 1, bx, i, j]
+
+    return main
+
+
+def ranges_of(batch, heads, length, window, key_heads):
+    """How many blocks share a sequence, so that each multiprocessor has one, and each block has
+    more positions than its queries see before them."""
+    walk = Walk.of(heads, key_heads, length, window, 1)
+    return max(min(processors() // (batch * key_heads), walk.steps // walk.chunks), 1)
 
 
 def backward(tensors, log_sum, d_out, window):
@@ -418,9 +513,13 @@ def backward(tensors, log_sum, d_out, window):
     key_heads = k.shape[2]
     if padded(length) > length:
         log_sum = torch.nn.functional.pad(log_sum, (0, padded(length) - length))
-    sizes = (batch, heads, length, dim, window, key_heads)
-    kernel = gradients(*sizes, ranges=ranges_of(batch, key_heads))
-    d_q, d_k, d_v, parts = kernel(q, k, v, d_out, log_sum, sinks)
+    ranges = ranges_of(batch, heads, length, window, key_heads)
+    kernel = gradients(batch, heads, length, dim, window, key_heads, ranges=ranges)
+    d_q, d_k, d_v, parts, *early = kernel(q, k, v, d_out, log_sum, sinks)
+    if ranges > 1:
+        walk = Walk.of(heads, key_heads, length, window, ranges)
+        stretch = walk.steps * walk.new
+        add_early(batch, length, dim, key_heads, stretch, walk.before, ranges)(d_k, d_v, *early)
     # Row i of a step is head i % (heads // key_heads) of its group.
     d_sinks = parts.view(batch, key_heads, -1, heads // key_heads).sum((0, 2))
     return d_q, d_k, d_v, d_sinks.view(heads)
