@@ -387,14 +387,8 @@ def tile_of(walk, dim, dtype):
     )
 
 
-@tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
-def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ranges=1):
-    """dQ, dK, dV, parts of the sinks' gradients, (batch, key_heads, ranges, STEP), of rows of
-    steps, and what `add_early` has to add to dK and dV. `ranges` blocks share a sequence, each
-    with a part of its queries and keys; sums are in a fixed order. Rows of LogSum have
-    padded(length) elements. Heads are of 64 elements, and windows of at most 65, 97, 129, 137 and
-    141 keys where 2, 4, 8, 16 and 32 heads share keys. In float16, dO V^T of each query and key of
-    a tile, masked ones too, has to stay under 65504: of larger ones dQ and dK are NaN."""
+def checked_walk(heads, key_heads, length, dim, window, ranges):
+    """The walk of `gradients`. Raises `ValueError` for shapes that it does not take."""
     other = "flash_attention_windows.backward"
     check_heads(heads, key_heads, dim, length, window, (2, 4, 8, 16, 32), other)
     walk = Walk.of(heads, key_heads, length, window, ranges)
@@ -408,6 +402,18 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
             f"found {walk.keys} keys of a step for a window of {window} where {walk.packed} heads "
             f"share keys, wanted at most {MOST_KEYS}; {other} takes others"
         )
+    return walk
+
+
+@tilelang.jit(target={"kind": "cuda", "arch": "sm_90a"}, pass_configs=FAST_MATH)
+def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ranges=1):
+    """dQ, dK, dV, parts of the sinks' gradients, (batch, key_heads, ranges, STEP), of rows of
+    steps, and what `add_early` has to add to dK and dV. `ranges` blocks share a sequence, each
+    with a part of its queries and keys; sums are in a fixed order. Rows of LogSum have
+    padded(length) elements. Heads are of 64 elements, and windows of at most 65, 97, 129, 137 and
+    141 keys where 2, 4, 8, 16 and 32 heads share keys. In float16, dO V^T of each query and key of
+    a tile, masked ones too, has to stay under 65504: of larger ones dQ and dK are NaN."""
+    walk = checked_walk(heads, key_heads, length, dim, window, ranges)
     shape, key_shape = (batch, length, heads, dim), (batch, length, key_heads, dim)
 
     @T.prim_func
