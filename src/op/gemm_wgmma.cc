@@ -54,8 +54,7 @@ class WgmmaEmitter {
     }
     b_ = Describe(plan_.SharedB(op_), GroupColumn(), &body);
     if (op_.metadata) body.push_back(scope_->PlaceAccesses(LoadMetadata(&body)));
-    body.push_back(IsConst(op_.clear_accum, 1) ? DiscardAccumulator(registers_c_, op_.span)
-                                               : FenceAccumulator(registers_c_, op_.span));
+    body.push_back(FenceAccumulator(registers_c_, op_.span));
     body.push_back(Command(kWarpgroupArrive));
     body.push_back(scope_->PlaceAccesses(Products(a)));
     body.push_back(Command(kWarpgroupCommit));

@@ -194,13 +194,6 @@ std::vector<Intrinsic> WgmmaIntrinsics() {
        1,
        {kReadWrite},
        kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
-      // warpgroup_discard_operand<count>(accumulators)
-      {kWarpgroupDiscard,
-       "tl::warpgroup_discard_operand",
-       "tl/wgmma.h",
-       1,
-       {kWrite},
-       kExplicit.Queue(AsyncQueue::kWgmma, QueueStep::kFence)},
   };
 }
 

@@ -167,7 +167,6 @@ inline constexpr const char* kWarpgroupArrive = "tl.warpgroup_arrive";
 inline constexpr const char* kWarpgroupCommit = "tl.warpgroup_commit_batch";
 inline constexpr const char* kWarpgroupWait = "tl.warpgroup_wait";
 inline constexpr const char* kWarpgroupFence = "tl.warpgroup_fence_operand";
-inline constexpr const char* kWarpgroupDiscard = "tl.warpgroup_discard_operand";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
 inline constexpr const char* kShuffleElect = "tl.shuffle_elect";

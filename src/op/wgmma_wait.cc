@@ -34,11 +34,6 @@ class WgmmaWait : public TileOperator {
   std::vector<Var> accumulators_;
 };
 
-Stmt OfAccumulator(const char* call, const Var& registers, const Span& span) {
-  const Expr count = BufferOf(registers)->shape[0];
-  return MakeEvaluate(CallOp(call, {count, AddressOf(registers, {MakeInt(0)})}), span);
-}
-
 OperatorRegistration wgmma_wait_registration(kWgmmaWait, "tl.wgmma_wait", MakeOperator<WgmmaWait>);
 
 }  // namespace
@@ -48,11 +43,8 @@ Stmt WaitForMmas(int64_t groups, const Span& span) {
 }
 
 Stmt FenceAccumulator(const Var& registers, const Span& span) {
-  return OfAccumulator(kWarpgroupFence, registers, span);
-}
-
-Stmt DiscardAccumulator(const Var& registers, const Span& span) {
-  return OfAccumulator(kWarpgroupDiscard, registers, span);
+  const Expr count = BufferOf(registers)->shape[0];
+  return MakeEvaluate(CallOp(kWarpgroupFence, {count, AddressOf(registers, {MakeInt(0)})}), span);
 }
 
 }  // namespace tl

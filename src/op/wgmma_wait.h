@@ -10,8 +10,5 @@ inline constexpr const char* kWgmmaWait = "tl.tileop.wgmma_wait";
 Stmt WaitForMmas(int64_t groups, const Span& span);
 /*! Keeps the compiler from moving accesses of a thread's accumulators across this point. */
 Stmt FenceAccumulator(const Var& registers, const Span& span);
-/*! The same, in front of MMAs that overwrite them all: what they held is not needed, so that the
- * C++ compiler neither keeps it nor computes it. */
-Stmt DiscardAccumulator(const Var& registers, const Span& span);
 
 }  // namespace tl

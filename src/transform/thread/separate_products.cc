@@ -66,8 +66,8 @@ class PlaceFinder : public StmtExprVisitor {
   }
 
   void Visit_(const CallNode* op) final {
+    if (IsCallTo(GetRef<Expr>(op), kWarpgroupFence)) return;
     const Expr call = GetRef<Expr>(op);
-    if (IsCallTo(call, kWarpgroupFence) || IsCallTo(call, kWarpgroupDiscard)) return;
     const bool waits = IsCallTo(call, kMbarrierWait) || IsCallTo(call, kMbarrierWaitCluster);
     if (waits && !block_.in_copies) {
       Close();

@@ -108,7 +108,6 @@ class InitVerifier : public StmtExprVisitor {
       return;
     }
     if (IsCallTo(GetRef<Expr>(op), kWarpgroupFence)) return;
-    if (IsCallTo(GetRef<Expr>(op), kWarpgroupDiscard)) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (Reads(p.access) && p.access != Access::kAtomic && !IsOverwritten(op, p)) Read(p.buffer);
     }

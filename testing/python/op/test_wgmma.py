@@ -2,8 +2,6 @@
 operands, swizzles, regions, warp groups; and what is left to other instructions.
 """
 
-import re
-
 import pytest
 import torch
 
@@ -251,35 +249,6 @@ def test_asynchronous(form):
     assert source.count("warpgroup_wait<0>") == 1
     # In front of the first product, and after the wait.
     assert source.count("warpgroup_fence_operand<16>") == 2
-
-
-def test_what_a_product_overwrites_is_no_longer_needed(device):
-    """Weights that are multiplied in place into a sum are not stored for the next product, which
-    begins anew: each is part of a fused multiplication and addition."""
-
-    @T.prim_func
-    def main(A: T.Tensor((64, 64), "float16"), S: T.Tensor((4, 64), "float32")):
-        with T.Kernel(1, threads=128):
-            a = T.alloc_shared((64, 64), "float16")
-            c = T.alloc_fragment((64, 64), "float32")
-            row = T.alloc_fragment((64,), "float32")
-            T.copy(A, a)
-            for n in T.unroll(4, explicit=True):
-                T.gemm(a, a, c, transpose_B=True, clear_accum=True)
-                for i, j in T.Parallel(64, 64):
-                    c[i, j] = c[i, j] * (j + n)
-                T.reduce_sum(c, row, dim=1)
-                T.copy(row, S[n, :])
-
-    kernel = tilelang.compile(main, target=ARCH)
-    source = kernel.get_kernel_source()
-    assert source.count("warpgroup_discard_operand<32>") == 4
-    assert len(re.findall(r"\bFFMA\b", kernel.sass)) >= 4 * 28
-    a, found = data("float16", 64, 64).to(device), torch.zeros(4, 64, device=device)
-    kernel(a, found)
-    product, column = a.double() @ a.double().T, torch.arange(64, device=device)
-    wanted = torch.stack([(product * (column + n)).sum(1) for n in range(4)])
-    assert float((found - wanted).norm()) <= 1e-5 * float(wanted.norm())
 
 
 def test_asynchronous_alias():

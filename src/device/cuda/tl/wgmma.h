@@ -128,17 +128,4 @@ TL_DEVICE void warpgroup_fence_operand(T* elements) {
   }
 }
 
-/*! The same in front of products that overwrite the elements: their values end here. */
-template <int count, typename T>
-TL_DEVICE void warpgroup_discard_operand(T* elements) {
-  constexpr int kRegisters = count * int(sizeof(T)) / 4;
-  if constexpr (is_same<T, float>) {
-    TL_UNROLL for (int i = 0; i < count; ++i) asm volatile("" : "=f"(elements[i])::"memory");
-  } else {
-    uint32_t registers[kRegisters];
-    TL_UNROLL for (int i = 0; i < kRegisters; ++i) asm volatile("" : "=r"(registers[i])::"memory");
-    memcpy(elements, registers, sizeof(registers));
-  }
-}
-
 }  // namespace tl

@@ -261,10 +261,4 @@ TL_DEVICE void warpgroup_wait(emu::Location where = emu::here()) {
 template <int count, typename Registers>
 TL_DEVICE void warpgroup_fence_operand(const Registers&) {}
 
-/*! The same in front of products that overwrite the elements: they are NaN until then. */
-template <int count, typename Registers>
-TL_DEVICE void warpgroup_discard_operand(Registers&& elements) {
-  for (int i = 0; i < count; ++i) __builtin_memset(&elements[i], 0xff, sizeof(elements[i]));
-}
-
 }  // namespace tl
