@@ -164,7 +164,7 @@ def test_sizes_of_a_persistent_loop_are_evaluated_once():
 def test_sizes_of_a_tile_scheduler_are_evaluated_once():
     @T.prim_func
     def main(n: T.Tensor((1,), "int32"), C: T.Tensor((2,), "int32")):
-        with T.Kernel(1, threads=32):
+        with T.Kernel(1, threads=1):
             rows = T.alloc_var("int32")
             workers = T.alloc_var("int32")
             rows = n[0]
