@@ -353,7 +353,9 @@ def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
                     share = T.cast(k, T.float32) * part / T.cast(seen, T.float32)
                     likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, part)
                     wanted = T.if_then_else(tries == 0, likely, k)
-                    quads = T.if_then_else(tries == 0, seen // (4 * sampled * warps), LANES)
+                    # A division, which ptxas leaves here: a shift it made early, and spilled.
+                    stretch = T.truncdiv(seen, 4 * sampled * warps)
+                    quads = T.if_then_else(tries == 0, stretch, LANES)
                     steps = T.if_then_else(tries == 0, 1, T.ceildiv(seen, part))
                     count_digits(Scores, query, seen, steps, quads, sample, counts)
                     find_digit(counts, wanted, found)
