@@ -348,14 +348,12 @@ def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
                 size = T.alloc_var(T.int32, init=0)
                 tries = T.alloc_var(T.int32, init=T.if_then_else(seen > tile, 0, 1))
                 while not done and tries < 2:
-                    # Of a sample, so many more that the number is hardly ever too large.
+                    # So many more that the number is hardly too large. (ptxas spills seen // ..)
                     part = sampled * block
                     share = T.cast(k, T.float32) * part / T.cast(seen, T.float32)
                     likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, part)
                     wanted = T.if_then_else(tries == 0, likely, k)
-                    # A division, which ptxas leaves here: a shift it made early, and spilled.
-                    stretch = T.truncdiv(seen, 4 * sampled * warps)
-                    quads = T.if_then_else(tries == 0, stretch, LANES)
+                    quads = T.if_then_else(tries == 0, T.truncdiv(seen, 4 * sampled * warps), LANES)
                     steps = T.if_then_else(tries == 0, 1, T.ceildiv(seen, part))
                     count_digits(Scores, query, seen, steps, quads, sample, counts)
                     find_digit(counts, wanted, found)
