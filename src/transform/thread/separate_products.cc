@@ -14,16 +14,19 @@
  * wrong without a word. tilelang/testing/sass.py finds deleted products.
  *
  * A branch between products may make ptxas await each of them (C7512), so there is none where
- * nothing needs it. A basic block ends at the latest with an iteration of a loop that is not
- * unrolled, and at a wait for an mbarrier, which is a loop. Branches may become predicates, and are
- * taken for no end of one.
+ * nothing needs it. A basic block ends at the latest with an iteration of a loop of which there are
+ * no copies, and at a wait for an mbarrier, which is a loop. Branches may become predicates, and
+ * are taken for no end of one.
  */
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "../../op/intrinsics.h"
 #include "../../op/wgmma_calls.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -51,9 +54,16 @@ class PlaceFinder : public StmtExprVisitor {
 
   void Visit_(const ForNode* op) final {
     const std::optional<int64_t> extent = AsInt(op->extent);
+    std::optional<int64_t> factor = IntAnnotation(op->annotations, kUnrollFactor);
+    if (!factor) factor = std::exchange(unroll_factor_, std::nullopt);
     if (extent && *extent <= 1) return Default(op);
-    if (op->kind == ForKind::kUnrolled) return VisitCopies(op);
+    if (factor ? *factor > 1 : op->kind == ForKind::kUnrolled) return VisitCopies(op);
     InIteration([&] { Default(op); });
+  }
+  /*! Of the next loop, as KernelPrinter prints it. */
+  void Visit_(const AttrStmtNode* op) final {
+    if (op->attr_key == kUnrollFactor) unroll_factor_ = AsInt(op->value);
+    Default(op);
   }
   void Visit_(const WhileNode* op) final {
     InIteration([&] { Default(op); });
@@ -177,6 +187,7 @@ class PlaceFinder : public StmtExprVisitor {
 
   Block block_;
   const EvaluateNode* statement_ = nullptr;
+  std::optional<int64_t> unroll_factor_;
   int64_t position_ = 0;
   std::unordered_map<const VarNode*, const VarNode*> wholes_;
 };

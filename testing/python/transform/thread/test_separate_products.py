@@ -77,6 +77,18 @@ def in_copies(a, b, product, into, n):
 
 
 @T.macro
+def two_at_a_time(a, b, product, into, n):
+    for _ in T.serial(n, annotations={"pragma_unroll_factor": 2}):
+        once(a, b, product, into, n)
+
+
+@T.macro
+def one_at_a_time(a, b, product, into, n):
+    for _ in T.unroll(n, unroll_factor=1):
+        once(a, b, product, into, n)
+
+
+@T.macro
 def behind_a_loop(a, b, product, into, n):
     in_a_loop(a, b, product, into, n)
     once(b, a, product, into, n)
@@ -108,7 +120,7 @@ def added_to_zeros(a, b, product, into, n):
     ("body", "places"),
     [
         *[(once, 0), (in_a_loop, 0), (without_a_read_between, 0), (added, 0)],
-        (with_a_wait_between, 0),
+        *[(with_a_wait_between, 0), (one_at_a_time, 0), (two_at_a_time, 1)],
         *[(twice, 1), (in_copies, 1), (behind_a_loop, 1), (added_to_zeros, 1)],
     ],
     ids=lambda value: getattr(value, "__name__", None),
