@@ -120,15 +120,10 @@ def _function(of_python: Callable[..., Any], swapped: bool = False) -> Any:
     """The method of a class by which Python's function takes its objects; TVM's have none."""
 
     def method(self: Any, *others: Any) -> Any:
-        if innermost_tracer() is None:
+        known = all(is_number(other) or is_scalar_expr(other) for other in others)
+        if innermost_tracer() is None or not known:
             return NotImplemented
-        if not all(is_number(other) or is_scalar_expr(other) for other in others):
-            return NotImplemented
-        return (
-            in_program(of_python)(*others, self)
-            if swapped
-            else in_program(of_python)(self, *others)
-        )
+        return in_program(of_python)(*((*others, self) if swapped else (self, *others)))
 
     return method
 

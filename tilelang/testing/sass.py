@@ -3,8 +3,8 @@ instructions a loop has.
 
 Accumulators of a wgmma belong to the tensor cores until a `wgmma.wait_group` (PTX ISA,
 ""Asynchronous Warpgroup Level Matrix Instructions"). The SASS of CUDA 13.0 to 13.5 had conversions
-of them to 16 bits in front of the wait, and it lacked products that others follow in the same
-accumulators: results were wrong on a GPU. The emulator runs no SASS, so it cannot show this.
+of them to 16 bits in front of the wait. It also lacked a product where another one followed in the
+same accumulators. Results were wrong on a GPU. The emulator runs no SASS, so it cannot show this.
 ``pytest --sass`` looks at each kernel with a wgmma that a test calls.
 """
 
