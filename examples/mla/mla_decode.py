@@ -45,6 +45,25 @@ def online_softmax(scores, weights_shared, values, out, sums, row_max, scale):
 
 
 @T.macro
+def alloc_tiles(block_H, block_N, width, rope_dim, pieces, dtype):
+    """A block's operands, queries and keys in pieces of `width` columns, and what it computes: a
+    tile's scores, the results in pieces, and of each row the maximum, sums of weights and their
+    sum."""
+    Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in range(pieces)]
+    Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
+    KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in range(pieces)]
+    K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
+    weights_shared = T.alloc_shared((block_H, block_N), dtype)
+    scores = T.alloc_fragment((block_H, block_N), T.float32)
+    out = [T.alloc_fragment((block_H, width), T.float32) for _ in range(pieces)]
+    row_max = T.alloc_fragment((block_H,), T.float32)
+    sums = T.alloc_fragment((block_H, block_N), T.float32)
+    row_sum = T.alloc_fragment((block_H,), T.float32)
+    operands = Q_shared, Q_rope_local, KV_shared, K_rope_shared, weights_shared
+    return operands, (scores, out, row_max, sums, row_sum)
+
+
+@T.macro
 def attend(Q, Q_rope, KV, K_rope, Output, LogSum, block_H, block_N, pieces, num_stages, threads):
     """The attention of each token, or with `LogSum` of each token and split of the keys."""
     dtype, (batch, heads, dim), (_, length, rope_dim) = Q.dtype, Q.shape, K_rope.shape
@@ -52,16 +71,9 @@ def attend(Q, Q_rope, KV, K_rope, Output, LogSum, block_H, block_N, pieces, num_
     columns, steps = columns_of(int(dim), pieces), T.ceildiv(length, block_N * split)
     width = int(dim) // pieces
     with T.Kernel(T.ceildiv(heads, block_H), batch, split, threads=threads) as (bx, by, bz):
-        Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
-        Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
-        KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
-        K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
-        weights_shared = T.alloc_shared((block_H, block_N), dtype)
-        scores = T.alloc_fragment((block_H, block_N), T.float32)
-        out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
-        row_max = T.alloc_fragment((block_H,), T.float32)
-        sums = T.alloc_fragment((block_H, block_N), T.float32)
-        row_sum = T.alloc_fragment((block_H,), T.float32)
+        operands, computed = alloc_tiles(block_H, block_N, width, rope_dim, pieces, dtype)
+        Q_shared, Q_rope_local, KV_shared, K_rope_shared, weights_shared = operands
+        scores, out, row_max, sums, row_sum = computed
 
         rows = slice(bx * block_H, (bx + 1) * block_H)
         for p, here in enumerate(columns):

@@ -8,7 +8,15 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import argparse
 
 import torch
-from mla_decode import LOG2_E, NO_KEY, OF_HEADS, columns_of, combine, online_softmax
+from mla_decode import (
+    LOG2_E,
+    NO_KEY,
+    OF_HEADS,
+    alloc_tiles,
+    columns_of,
+    combine,
+    online_softmax,
+)
 
 import tilelang
 import tilelang.language as T
@@ -36,16 +44,9 @@ def attend(
     splits, width = 1 if log_sums is None else log_sums.shape[0], dim // pieces
     scale, rope_dim = LOG2_E / int(deep) ** 0.5, int(deep) - dim
     with T.Kernel(T.ceildiv(heads, block_H), batch, splits, threads=threads) as (bx, by, bz):
-        Q_shared = [T.alloc_shared((block_H, width), dtype) for _ in columns]
-        Q_rope_local = T.alloc_fragment((block_H, rope_dim), dtype)
-        KV_shared = [T.alloc_shared((block_N, width), dtype) for _ in columns]
-        K_rope_shared = T.alloc_shared((block_N, rope_dim), dtype)
-        weights_shared = T.alloc_shared((block_H, block_N), dtype)
-        scores = T.alloc_fragment((block_H, block_N), T.float32)
-        out = [T.alloc_fragment((block_H, width), T.float32) for _ in columns]
-        row_max = T.alloc_fragment((block_H,), T.float32)
-        sums = T.alloc_fragment((block_H, block_N), T.float32)
-        row_sum = T.alloc_fragment((block_H,), T.float32)
+        operands, computed = alloc_tiles(block_H, block_N, width, rope_dim, pieces, dtype)
+        Q_shared, Q_rope_local, KV_shared, K_rope_shared, weights_shared = operands
+        scores, out, row_max, sums, row_sum = computed
 
         length = Lengths[by]
         tiles = T.ceildiv(length, block_N)
