@@ -11,18 +11,24 @@ namespace {
 /*! Rows of eight make a pattern of a swizzle. */
 constexpr int64_t kPatternRows = 8;
 
-/*! What divides every value of `e`; 0 for the constant 0. */
-int64_t DivisorOf(const Expr& e) {
-  Analyzer analyzer;
-  const Analyzer::Modular m = analyzer.ModularSet(e);
-  return std::gcd(m.coeff, m.base);
+/*! What divides every value of a modular set; 0 if the only one is 0. */
+int64_t DivisorOf(const Analyzer::Modular& m) { return std::gcd(m.coeff, m.base); }
+
+/*! Do `extent` numbers from any value of the set on lie between two multiples of `span`? */
+bool StaysWithin(const Analyzer::Modular& begin, int64_t extent, int64_t span) {
+  // Values are `base` more than multiples of `unit`, which divides the span.
+  const int64_t unit = std::gcd(begin.coeff, span);
+  return (begin.base % unit + unit) % unit + extent <= unit;
 }
 
 /*! The operand's matrix: the last two dimensions of its buffer. */
 struct Matrix {
   int64_t rows, columns;
-  /*! What divides the region's first row and column, and its extent along columns. */
-  int64_t row_step, column_step, extent;
+  /*! What divides the region's first row and column, what its first column may be, and its extent
+   * along columns. */
+  int64_t row_step, column_step;
+  Analyzer::Modular first_column;
+  int64_t extent;
   int bits;
 
   explicit Matrix(const TileRegion& r) {
@@ -30,8 +36,10 @@ struct Matrix {
     const size_t lead = shape.size() - 2;
     rows = shape[lead];
     columns = shape[lead + 1];
-    row_step = DivisorOf(r.ranges[lead]->min);
-    column_step = DivisorOf(r.ranges[lead + 1]->min);
+    Analyzer analyzer;
+    row_step = DivisorOf(analyzer.ModularSet(r.ranges[lead]->min));
+    first_column = analyzer.ModularSet(r.ranges[lead + 1]->min);
+    column_step = DivisorOf(first_column);
     extent = ToInt(r.ranges[lead + 1]->extent);
     bits = BufferOf(r.buffer)->dtype->dtype.bits;
   }
@@ -52,7 +60,7 @@ std::string WhyNotSpan(const WgmmaOperand& o, const Matrix& m, int span) {
     if (o.k > elements) return "an instruction takes more of a row of " + name + " than " + bytes;
     // Steps along K stay in a span or go from the begin of one to that of the next.
     const bool whole = m.column_step % elements == 0;
-    const bool within = m.column_step && elements % m.column_step == 0 && m.extent <= m.column_step;
+    const bool within = StaysWithin(m.first_column, m.extent, elements);
     if (m.column_step % o.k == 0 && (whole || within)) return "";
   } else if (std::gcd(m.column_step, o.rows) % elements == 0) {
     return "";

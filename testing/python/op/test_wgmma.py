@@ -341,6 +341,44 @@ def test_regions():
     assert torch.allclose(kernel(a, b).double(), wanted, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("begins", "depth", "span"),
+    [
+        pytest.param((0, 32, 64, 96), 32, 128, id="halves of spans"),
+        pytest.param((16, 112, 32), 16, 128, id="single steps"),
+        pytest.param((48, 0, 96), 32, 32, id="from one span to the next"),
+    ],
+)
+def test_parts_along_k(begins, depth, span):
+    """Parts of rows of 256 bytes leave the tiles the widest swizzle that each part is within."""
+    m, n, k = 64, 32, 128
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        B: T.Tensor((n, k), "float16"),
+        C: T.Tensor((m, n), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((m, k), "float16")
+            b = T.alloc_shared((n, k), "float16")
+            c = T.alloc_fragment((m, n), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            for begin in begins:
+                part = slice(begin, begin + depth)
+                T.gemm(a[:, part], b[:, part], c, transpose_B=True)
+            T.copy(c, C)
+
+    a, b = data("float16", m, k), data("float16", n, k)
+    kernel = build(main)
+    assert kernel.get_kernel_source().count(f"wgmma_descriptor<{span}>") == 2 * len(begins)
+    taken = [column for begin in begins for column in range(begin, begin + depth)]
+    wanted = a[:, taken].double() @ b[:, taken].double().T
+    assert torch.allclose(kernel(a, b).double(), wanted, atol=1e-4)
+
+
 @pytest.mark.parametrize("stages", [0, 2])
 def test_views(stages):
     """Operands that have another shape where they are filled, once and in a pipeline by TMA."""
