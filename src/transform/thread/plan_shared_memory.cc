@@ -18,7 +18,8 @@
  * (shared_reuse.h), which are then in the output; function attribute `tl.notes` has a line for each
  * pair. Memory is short if a block does not fit, or if fewer blocks fit on a multiprocessor than
  * the program wants there. It also counts as short if tiles that are used once, outside of loops,
- * keep a second block from fitting.
+ * keep a second block from fitting. Of the prices, an early wait in a loop for an asynchronous
+ * operation is given back as long as there is room for it.
  *
  * Each buffer gets the lowest offset that no conflicting buffer has. Buffers are taken in the order
  * of their allocation, or the largest first, whichever needs less. A few small buffers conflict
@@ -82,6 +83,7 @@ struct Use {
   Lifetime life;
   int64_t offset = 0;
   bool apart = false;                 // it shares bytes with nothing
+  bool for_free = false;              // it shares bytes where that takes no waits
   int64_t async_proxy_alignment = 1;  // what TMA and wgmma want
 
   bool IsStatic() const { return ScopeOf(alloc->buffer) == "shared"; }
@@ -168,7 +170,9 @@ class Plan {
         small_apart_ = small_apart;
         KeepSmallApart(small_apart);
         PlaceAll();
-        if (Bytes() <= limit) return;
+        if (Bytes() > limit) continue;
+        TakeBack(limit);
+        return;
       }
     }
   }
@@ -289,6 +293,23 @@ class Plan {
     if (reuse_) Buy();
   }
 
+  /*! Gives back what was bought in loops at the price of an early wait for an asynchronous
+   * operation, as long as there is room. */
+  void TakeBack(int64_t limit) {
+    for (Use& use : uses_) {
+      const bool waits = std::any_of(bought_.begin(), bought_.end(), [&](const auto& pair) {
+        const Object* next = uses_[pair.second].alloc->buffer.get();
+        return &uses_[pair.first] == &use && !reuse_->IsUsedOnce(next);
+      });
+      if (!waits || reuse_->Unawaited(use.alloc->buffer.get()).empty()) continue;
+      use.for_free = true;
+      PlaceAll();
+      if (Bytes() <= limit) continue;
+      use.for_free = false;
+      PlaceAll();
+    }
+  }
+
   void Buy() {
     bought_.clear();
     reuse_->ShareNothing();
@@ -323,7 +344,8 @@ class Plan {
   }
 
   SharedReuse::Price PriceOf(const Use& a, const Use& b) const {
-    if (!reuse_ || a.apart || b.apart || a.IsBarrier() || b.IsBarrier()) {
+    if (!reuse_ || a.apart || b.apart || a.for_free || b.for_free || a.IsBarrier() ||
+        b.IsBarrier()) {
       return SharedReuse::Price::kImpossible;
     }
     return reuse_->PriceOf(a.alloc->buffer.get(), b.alloc->buffer.get());

@@ -281,3 +281,44 @@ def test_tiles_of_the_compiler_share():
     assert len(set(staged)) < 3
     apart = places(compiled(chain(1), "sm_80"))
     assert len({span for name, span in apart.items() if "P_" in name}) == 4
+
+
+def three_tiles(count, rows=208):
+    """In each turn of a loop a tile, another one that is stored, and a third: 240 KB in all."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, count, rows, 256), "float16"),
+        Parts: T.Tensor((count, 64, 256), "float16"),
+        Turned: T.Tensor((2, count, rows, 256), "float16"),
+    ):
+        with T.Kernel(1, threads=256):
+            first, second = [T.alloc_shared((rows, 256), "float16") for _ in range(2)]
+            part = T.alloc_shared((64, 256), "float16")
+            for n in T.serial(count):
+                for i, j in T.Parallel(rows, 256):
+                    first[i, j] = A[0, n, i, j]
+                for i, j in T.Parallel(rows, 256):
+                    Turned[0, n, i, j] = first[rows - 1 - i, j]
+                for i, j in T.Parallel(64, 256):
+                    part[i, j] = A[0, n, i, j] * 2
+                T.copy(part, Parts[n, :, :])
+                for i, j in T.Parallel(rows, 256):
+                    second[i, j] = A[1, n, i, j]
+                for i, j in T.Parallel(rows, 256):
+                    Turned[1, n, i, j] = second[rows - 1 - i, j]
+
+    return main
+
+
+def test_a_store_in_a_loop_is_not_awaited_where_there_is_room():
+    kernel = compiled(three_tiles(3), "sm_90a")
+    assert "tl::tma_store" in kernel.get_kernel_source()
+    assert overlap(kernel, "first", "second")
+    assert not overlap(kernel, "part", "first")
+    assert not overlap(kernel, "part", "second")
+    (a,) = tensors((2, 3, 208, 256))
+    parts, turned = torch.empty_like(a[0, :, :64]), torch.empty_like(a)
+    kernel(a, parts, turned)
+    assert torch.equal(parts, a[0, :, :64] * 2)
+    assert torch.equal(turned, a.flip(2))
