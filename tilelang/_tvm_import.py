@@ -58,9 +58,9 @@ class _Operators:
         return self._get(name)
 
     def register_attribute(self, op: str, attribute: str, value: Any, level: int) -> None:
-        if isinstance(value, str) and op in self._known:
-            if self._attribute(self._get(op), attribute) == value:
-                return  # TVM refuses to write it again
+        is_text = isinstance(value, str) and op in self._known
+        if is_text and self._attribute(self._get(op), attribute) == value:
+            return  # TVM refuses to write it again
         self._register(op, attribute, value, level)
         self._known.add(op)  # an operator that has an attribute, there is
 
