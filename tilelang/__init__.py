@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch as _  # the name `torch` here is that of our module
 
 from tilelang._paths import library
+from tilelang._tvm_import import make_import_cheap
 from tilelang.utils.log import setup_logging
 
 if TYPE_CHECKING:
@@ -130,4 +131,5 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 library()  # says now that the package is not built, before something of it is missed
+make_import_cheap()
 setup_logging()

@@ -158,25 +158,33 @@ std::optional<std::vector<Digit>> DigitsOfTables(const Tables& t) {
   return digits;
 }
 
+/*! The digits of the coordinates, or of the elements' number with an order of the dimensions. */
+std::optional<std::vector<Digit>> DigitsInOrder(const Fragment& f,
+                                                const std::vector<size_t>& order) {
+  return order.empty() ? f->Digits() : DigitsOfTables(MakeTables(f, order));
+}
+
 std::optional<FragmentInverse> Invert(const Fragment& f, const std::vector<size_t>& order,
                                       const Expr& thread, const Expr& reg, int64_t num_threads) {
-  const Tables t = MakeTables(f, order);
-  const auto found = DigitsOfTables(t);
+  const auto found = DigitsInOrder(f, order);
   if (!found) return std::nullopt;
   const std::vector<Digit>& digits = *found;
+  std::vector<int64_t> box = f->Shape();
+  if (!order.empty()) box = {Product(box)};
+  box.push_back(f->replicate);
 
-  std::vector<Expr> coords(t.shape.size(), MakeInt(0));
+  std::vector<Expr> coords(box.size(), MakeInt(0));
   std::vector<Expr> guards;
   const bool solved =
-      SolveOutput(digits, true, thread, t.thread[0], num_threads, &coords, &guards) &&
-      SolveOutput(digits, false, reg, t.reg[0], f->RegisterExtent(), &coords, &guards);
+      SolveOutput(digits, true, thread, f->ThreadTable()[0], num_threads, &coords, &guards) &&
+      SolveOutput(digits, false, reg, f->Table()[0], f->RegisterExtent(), &coords, &guards);
   if (!solved) return std::nullopt;
-  for (size_t d = 0; d < t.shape.size(); ++d) {
+  for (size_t d = 0; d < box.size(); ++d) {
     int64_t reach = 1;
     for (const Digit& g : digits) {
       if (g.dim == d) reach = std::max(reach, g.divisor * g.extent);
     }
-    if (reach > t.shape[d]) guards.push_back(coords[d] < MakeInt(t.shape[d]));
+    if (reach > box[d]) guards.push_back(coords[d] < MakeInt(box[d]));
   }
 
   FragmentInverse out;
@@ -229,8 +237,8 @@ std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thr
   return InvertBijection(f, thread, reg, num_threads);
 }
 
-std::optional<std::vector<Digit>> DigitsOf(const Fragment& f) {
-  return DigitsOfTables(MakeTables(f, {}));
+const std::optional<std::vector<Digit>>& FragmentNode::Digits() const {
+  return digits_.Get([&] { return DigitsOfTables(MakeTables(GetRef<Fragment>(this), {})); });
 }
 
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads) {
@@ -256,7 +264,7 @@ Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64
     vars.push_back(MakeVar("i" + std::to_string(vars.size())));
     coordinate[d] = vars.back();
   }
-  auto found = DigitsOf(f);
+  std::optional<std::vector<Digit>> found = f->Digits();
   if (!found) return MakeReplicatedFragment(shape, num_threads);
   auto by = [](int64_t Digit::* stride) {
     return [stride](const Digit& a, const Digit& b) { return a.*stride < b.*stride; };
@@ -289,26 +297,6 @@ Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64
     shape.push_back(1);
   }
   return MakeFragment(vars, shape, index, thread, replica, replicas);
-}
-
-int64_t ContiguousRegisters(const Fragment& f) {
-  const std::vector<int64_t> shape = f->Shape();
-  const std::vector<int64_t>& threads = f->ThreadTable();
-  const std::vector<int64_t>& registers = f->Table();
-  const int64_t row = shape.back();
-  auto holds = [&](int64_t width) {
-    for (int64_t first = 0; first < static_cast<int64_t>(registers.size()); first += width) {
-      if (registers[first] % width) return false;
-      for (int64_t lane = 1; lane < width; ++lane) {
-        if (registers[first + lane] != registers[first] + lane) return false;
-        if (threads[(first + lane) * f->replicate] != threads[first * f->replicate]) return false;
-      }
-    }
-    return true;
-  };
-  int64_t width = 1;
-  while (row % (width * 2) == 0 && holds(width * 2)) width *= 2;
-  return width;
 }
 
 }  // namespace tl

@@ -24,22 +24,6 @@ struct FragmentInverse {
   Expr guard;
 };
 
-/*! A digit of an input coordinate: (x / divisor) % extent, worth a stride in the thread or in the
- * register number. */
-struct Digit {
-  size_t dim;
-  int64_t divisor;
-  int64_t extent;
-  int64_t thread_stride;
-  int64_t register_stride;
-};
-
-/*!
- * The digits of every coordinate of `f`, the replica last; nullopt where `f` is not mixed-radix in
- * its coordinates.
- */
-std::optional<std::vector<Digit>> DigitsOf(const Fragment& f);
-
 /*!
  * What is left of `f` when only the dimensions in `keep` count: an element is held by every thread
  * that held one of the elements it stands for. Reading a row's value in a loop over rows and
@@ -58,9 +42,5 @@ Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_t
  */
 std::optional<FragmentInverse> InvertFragment(const Fragment& f, const Expr& thread,
                                               const Expr& reg, int64_t num_threads);
-
-/*! Elements along the last dimension that sit in consecutive registers, starting at register
- * multiples of the result. */
-int64_t ContiguousRegisters(const Fragment& f);
 
 }  // namespace tl

@@ -1,9 +1,12 @@
 #include "layout.h"
 
 #include <tvm/ffi/extra/dataclass.h>
+#include <tvm/ffi/extra/structural_equal.h>
+#include <tvm/ffi/extra/structural_hash.h>
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "../tvm/analyzer.h"
@@ -109,8 +112,43 @@ const std::vector<int64_t>& FragmentNode::ThreadTable() const {
 }
 
 int64_t FragmentNode::ThreadExtent() const {
-  const std::vector<int64_t>& table = ThreadTable();
-  return *std::max_element(table.begin(), table.end()) + 1;
+  return thread_extent_.Get([&] {
+    const std::vector<int64_t>& table = ThreadTable();
+    return *std::max_element(table.begin(), table.end()) + 1;
+  });
+}
+
+const std::vector<int64_t>& FragmentNode::HeldElements() const {
+  return held_elements_.Get([&] {
+    const int64_t registers = RegisterExtent();
+    std::vector<int64_t> held(ThreadExtent() * registers, -1);
+    const std::vector<int64_t>&reg = Table(), &threads = ThreadTable();
+    for (size_t k = 0; k < threads.size(); ++k) {
+      const size_t element = k / replicate;
+      held[threads[k] * registers + reg[element]] = static_cast<int64_t>(element);
+    }
+    return held;
+  });
+}
+
+int64_t FragmentNode::ContiguousRegisters() const {
+  return contiguous_registers_.Get([&] {
+    const std::vector<int64_t>&threads = ThreadTable(), &registers = Table();
+    const int64_t row = Shape().back();
+    auto holds = [&](int64_t width) {
+      for (int64_t first = 0; first < static_cast<int64_t>(registers.size()); first += width) {
+        if (registers[first] % width) return false;
+        for (int64_t lane = 1; lane < width; ++lane) {
+          if (registers[first + lane] != registers[first] + lane) return false;
+          if (threads[(first + lane) * replicate] != threads[first * replicate]) return false;
+        }
+      }
+      return true;
+    };
+    int64_t width = 1;
+    while (row % (width * 2) == 0 && holds(width * 2)) width *= 2;
+    return width;
+  });
 }
 
 int64_t FragmentNode::RegisterExtent() const { return OutputShape()[0]; }
@@ -143,18 +181,64 @@ Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
   return MakeTensorLayout(vars, ToExprs(shape), index);
 }
 
+namespace {
+
+bool HasSameNames(const FragmentNode* a, const FragmentNode* b) {
+  return a->replica->name == b->replica->name &&
+         std::equal(a->vars.begin(), a->vars.end(), b->vars.begin(), b->vars.end(),
+                    [](const Var& x, const Var& y) { return x->name == y->name; });
+}
+
+/*! The fragments that were made last, by their expressions before these were simplified. */
+class RecentFragments {
+ public:
+  /*! Undefined where none is like `asked`. */
+  Fragment Find(const Fragment& asked, uint64_t hash) const {
+    const auto [first, last] = made_.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      const auto& [like, made] = it->second;
+      if (ffi::StructuralEqual()(like, asked) && HasSameNames(like.get(), asked.get())) return made;
+    }
+    return Fragment();
+  }
+  void Keep(uint64_t hash, const Fragment& asked, const Fragment& made) {
+    // Thread, register and what HeldElements() has, for each holder of an element.
+    elements_ += Product(made->Shape()) * made->replicate;
+    if (elements_ > kMostElements) {
+      made_.clear();
+      elements_ = Product(made->Shape()) * made->replicate;
+    }
+    made_.emplace(hash, std::pair(asked, made));
+  }
+
+ private:
+  static constexpr int64_t kMostElements = 1 << 19;  // 12 MiB
+  std::unordered_multimap<uint64_t, std::pair<Fragment, Fragment>> made_;
+  int64_t elements_ = 0;
+};
+
+}  // namespace
+
 Fragment MakeFragment(const Array<Var>& vars, const std::vector<int64_t>& shape, const Expr& index,
                       const Expr& thread, const Var& replica, int64_t replicate) {
-  BoxSimplifier box(vars, ToExprs(shape));
-  box.analyzer.BindConst(replica, replicate);
+  static thread_local RecentFragments recent;
   auto n = make_object<FragmentNode>();
   n->vars = vars;
   n->shape = ToExprs(shape);
-  n->index = {box.analyzer.Simplify(index)};
-  n->thread = box.analyzer.Simplify(thread);
+  n->index = {index};
+  n->thread = thread;
   n->replica = replica;
   n->replicate = replicate;
-  return Fragment(n);
+  const Fragment asked(n);
+  const uint64_t hash = ffi::StructuralHash()(asked);
+  if (Fragment known = recent.Find(asked, hash); known.defined()) return known;
+  BoxSimplifier box(vars, n->shape);
+  box.analyzer.BindConst(replica, replicate);
+  auto made = make_object<FragmentNode>(*n);
+  made->index = {box.analyzer.Simplify(index)};
+  made->thread = box.analyzer.Simplify(thread);
+  recent.Keep(hash, asked, Fragment(made));
+  return Fragment(made);
 }
 
 Layout MakeLinearLayout(const std::vector<int64_t>& shape) {

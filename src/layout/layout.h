@@ -98,6 +98,16 @@ class Layout : public ObjectRef {
   TVM_FFI_DEFINE_OBJECT_REF_METHODS_NULLABLE(Layout, ObjectRef, LayoutNode);
 };
 
+/*! A digit of an input coordinate: (x / divisor) % extent, worth a stride in the thread or in the
+ * register number. */
+struct Digit {
+  size_t dim;
+  int64_t divisor;
+  int64_t extent;
+  int64_t thread_stride;
+  int64_t register_stride;
+};
+
 class FragmentNode : public LayoutNode {
  public:
   Expr thread;
@@ -108,6 +118,15 @@ class FragmentNode : public LayoutNode {
 
   int64_t ThreadExtent() const;
   int64_t RegisterExtent() const;
+  /*! The row-major number of the element that each register of each thread holds, -1 where none:
+   * ThreadExtent() x RegisterExtent() numbers. */
+  const std::vector<int64_t>& HeldElements() const;
+  /*! Elements along the last dimension that sit in consecutive registers, starting at register
+   * multiples of the result. */
+  int64_t ContiguousRegisters() const;
+  /*! The digits of every coordinate, the replica last; nullopt where the fragment is not
+   * mixed-radix in its coordinates (inverse.h). */
+  const std::optional<std::vector<Digit>>& Digits() const;
   /*! `thread` at every (input point, replica), replica fastest. */
   const std::vector<int64_t>& ThreadTable() const;
   Expr MapThread(const Array<Expr>& input, const Expr& replica_value) const;
@@ -117,6 +136,9 @@ class FragmentNode : public LayoutNode {
 
  private:
   Lazy<SharedTable> thread_table_;
+  Lazy<int64_t> thread_extent_, contiguous_registers_;
+  Lazy<std::vector<int64_t>> held_elements_;
+  Lazy<std::optional<std::vector<Digit>>> digits_;
 };
 class Fragment : public Layout {
  public:
@@ -125,6 +147,9 @@ class Fragment : public Layout {
 
 Layout MakeLayout(const Array<Var>& vars, const std::vector<int64_t>& shape,
                   const Array<Expr>& index);
+/*! Who makes the same fragment again within the same thread, if not too much later, gets the first
+ * one, with all that is known of it: operators of a program infer the same few layouts. Its `vars`
+ * and `replica` are those that it was made with first. */
 Fragment MakeFragment(const Array<Var>& vars, const std::vector<int64_t>& shape, const Expr& index,
                       const Expr& thread, const Var& replica, int64_t replicate);
 /*! Row-major identity: physical coordinates equal logical ones. */

@@ -186,7 +186,7 @@ class MmaEmitter {
       return fragment->RegisterExtent() / matrix->Registers();
     }
     const int bits = mma_.Stored().bits;
-    const int64_t run = ContiguousRegisters(fragment) * bits / 8;
+    const int64_t run = fragment->ContiguousRegisters() * bits / 8;
     const int64_t width = std::min(run, from.vector_bytes);
     if (from.transposed || width < 8) return std::nullopt;
     return fragment->RegisterExtent() * bits / 8 / width;
@@ -229,7 +229,7 @@ class MmaEmitter {
   /*! The elements of `fragment` one by one, those along K of consecutive registers together. */
   Stmt LoadElements(const GemmOperand& from, const Fragment& fragment, const Expr& row,
                     const Expr& k, const Var& to, const Expr& reg) const {
-    const int64_t p = ContiguousRegisters(fragment), blocks = fragment->RegisterExtent() / p;
+    const int64_t p = fragment->ContiguousRegisters(), blocks = fragment->RegisterExtent() / p;
     Var block = MakeVar("r"), part = MakeVar("v");
     scope_->analyzer->BindConst(block, blocks);
     scope_->analyzer->BindConst(part, p);

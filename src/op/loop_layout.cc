@@ -214,7 +214,7 @@ struct RegisterNest {
 int64_t RegistersAtOnce(const RegisterNest& in) {
   constexpr int64_t kMostLanes = 8;  // 16 bytes of the narrowest type that atomics add in vectors
   if (IsOfWholeRegisters(in.nest.body)) return 1;
-  int64_t width = ContiguousRegisters(in.layout);
+  int64_t width = in.layout->ContiguousRegisters();
   if (!in.nest.has_placed_tensor) return width;
   while (width < kMostLanes && in.first % (width * 2) == 0 && in.end % (width * 2) == 0) width *= 2;
   return width;

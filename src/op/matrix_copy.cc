@@ -16,18 +16,6 @@
 namespace tl {
 namespace {
 
-/*! The row-major number of the element that each (thread, register) holds, -1 where none. */
-std::vector<int64_t> HeldElements(const Fragment& f, int64_t num_threads) {
-  const int64_t registers = f->RegisterExtent();
-  std::vector<int64_t> held(num_threads * registers, -1);
-  const std::vector<int64_t>&reg = f->Table(), &thread = f->ThreadTable();
-  for (size_t k = 0; k < thread.size(); ++k) {
-    const size_t element = k / f->replicate;
-    held[thread[k] * registers + reg[element]] = static_cast<int64_t>(element);
-  }
-  return held;
-}
-
 /*! Elements from each multiple of a row's length in the last dimension lie side by side in memory,
  * at a multiple of their bytes. */
 bool HasWholeRows(const Layout& shared, const LaneMatrix& m) {
@@ -69,12 +57,13 @@ std::optional<std::vector<Run>> RunsOf(const TileRegion& r, const Fragment& f, c
     return std::nullopt;
   }
   const int64_t of_matrix = m.Registers(), registers = f->RegisterExtent();
-  const std::vector<int64_t> held = HeldElements(f, num_threads);
+  const std::vector<int64_t>& held = f->HeldElements();
+  const int64_t holders = f->ThreadExtent();
   const std::vector<char> is_in_region = ElementsOf(r);
   std::vector<Run> runs;
   for (int64_t matrix = 0; matrix < registers / of_matrix; ++matrix) {
     int64_t inside = 0;
-    for (int64_t thread = 0; thread < num_threads; ++thread) {
+    for (int64_t thread = 0; thread < holders; ++thread) {
       for (int64_t reg = matrix * of_matrix; reg < (matrix + 1) * of_matrix; ++reg) {
         const int64_t element = held[thread * registers + reg];
         inside += element >= 0 && is_in_region[element];
@@ -241,7 +230,8 @@ bool IsMadeOf(const Fragment& f, const LaneMatrix& m, int64_t num_threads, int64
   const int64_t registers = f->RegisterExtent(), columns = f->Shape().back();
   const int64_t of_matrix = m.Registers(), length = m.Columns();
   if (registers % of_matrix || f->ThreadExtent() > num_threads) return false;
-  const std::vector<int64_t> held = HeldElements(f, num_threads);
+  if (f->ThreadExtent() < num_threads / lanes * lanes) return false;  // a warp that holds nothing
+  const std::vector<int64_t>& held = f->HeldElements();
   const std::vector<int64_t>&lane = m.places->ThreadTable(), &reg = m.places->Table();
   for (int64_t warp = 0; warp < num_threads / lanes; ++warp) {
     for (int64_t matrix = 0; matrix < registers / of_matrix; ++matrix) {

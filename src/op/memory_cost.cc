@@ -151,7 +151,7 @@ int64_t GlobalMemoryBits(const ParallelNest& nest, const Fragment& layout, int64
     if (!offset) continue;
     const std::vector<int64_t> offsets = OffsetsAt(*offset, points, nest);
     const int64_t widest = std::max<int64_t>(1, kMaxInstructionBits / access.bits);
-    const int64_t most = std::min(widest, ContiguousRegisters(layout));
+    const int64_t most = std::min(widest, layout->ContiguousRegisters());
     const int64_t width = VectorWidth(points, offsets, most, lanes);
     std::set<std::vector<int64_t>> known;  // an element that several iterations read is read once
     for (size_t r = 0; r < points.size() / lanes; r += width) {

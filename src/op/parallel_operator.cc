@@ -219,7 +219,7 @@ class ParallelOperator : public TileOperator {
   int64_t LayoutCost(const LayoutScope& scope) const final {
     constexpr int64_t kMuch = int64_t(1) << 32, kNever = kMuch << 16;
     int64_t bits = GlobalMemoryBits(nest_, layout_, scope.target->warp_threads);
-    if (StoresSubByte(nest_.body) && ContiguousRegisters(layout_) % 2) bits += kNever;
+    if (StoresSubByte(nest_.body) && layout_->ContiguousRegisters() % 2) bits += kNever;
     for (const FragmentAccess& access : accesses_) {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;

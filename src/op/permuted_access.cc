@@ -12,7 +12,7 @@ bool CountsUp(const Digit& digit) { return digit.thread_stride >= 0 && digit.reg
 /*! The digits of a layout whose threads and registers count up with the elements; nothing of
  * others, whose loops would have no closed form. */
 std::optional<std::vector<Digit>> RisingDigitsOf(const Fragment& f) {
-  const std::optional<std::vector<Digit>> digits = DigitsOf(f);
+  const std::optional<std::vector<Digit>> digits = f->Digits();
   if (!digits || !std::all_of(digits->begin(), digits->end(), CountsUp)) return std::nullopt;
   return digits;
 }

@@ -153,7 +153,7 @@ ReducePlan PlanReduce(const Fragment& source, size_t dim, const std::vector<int6
   ReducePlan plan;
   plan.result = ProjectFragment(source, keep, num_threads);
   if (rank > 1 && result_shape.size() == rank) plan.result = WithUnitDimension(plan.result, dim);
-  const auto digits = DigitsOf(source);
+  const auto digits = source->Digits();
   if (digits && source->Table()[0] == 0) {
     plan.registers = KeptRegisters(*digits, dim, rank);
     const Parts parts(source, dim, plan, num_threads);

@@ -129,7 +129,10 @@ class _ScriptNamespace:
         return tile_call("reducer_finalize", list(arguments))
 
     def __getattr__(self, name: str) -> Callable[..., ir.Call]:
-        """The thread program's intrinsics that return nothing."""
+        """The thread program's intrinsics that return nothing. None begins with an underscore: by
+        such names TVM and Python ask what else the namespace is."""
+        if name.startswith("_"):
+            raise AttributeError(name)
         return lambda *arguments: device_call(name, list(arguments))
 
 

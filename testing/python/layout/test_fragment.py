@@ -100,3 +100,16 @@ def test_text_shows_threads_and_registers():
     assert text.splitlines()[1:] == ["  0:0 0:1 1:0 1:1", "  2:0 2:1 3:0 3:1"]
     both = Fragment((1, 2), lambda i, j, rep: (j + 2 * rep, 0), replicate=2)
     assert str(both).splitlines()[1:] == ["  0+2:0 1+3:0"]
+
+
+def test_one_that_is_made_again_is_the_first():
+    """Its tables, digits and inverse are computed once, however many operators infer it."""
+    first = Fragment((8, 6), lambda i, j: (i * 2 + j % 2, j // 2))
+    assert Fragment((8, 6), lambda i, j: (i * 2 + j % 2, j // 2)).same_as(first)
+    others = {
+        "another shape": Fragment((4, 6), lambda i, j: (i * 2 + j % 2, j // 2)),
+        "another register": Fragment((8, 6), lambda i, j: (i * 2 + j % 2, j // 2 + 1)),
+        "another thread": Fragment((8, 6), lambda i, j: (i * 2 + j % 2 + 1, j // 2)),
+        "replicas": Fragment((8, 6), lambda i, j, rep: (i * 2 + j % 2, j // 2), replicate=2),
+    }
+    assert not any(other.same_as(first) for other in others.values())

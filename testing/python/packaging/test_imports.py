@@ -117,6 +117,54 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     run("-c", program + KERNEL + children)
 
 
+def test_raises_no_error_of_cpp():
+    """The first one in a process reads the symbols of all of torch's libraries: 0.7 s."""
+    program = """
+import sys
+import torch
+
+found = []
+
+def trace(frame, event, argument):
+    if event == "exception":
+        error = argument[1]
+        if hasattr(error, "__tvm_ffi_error__") or "object type index" in str(error):
+            found.append(f"{frame.f_code.co_filename}:{frame.f_lineno}: {error}")
+    return trace
+
+sys.settrace(trace)
+import tilelang.language
+assert not found, found
+try:
+    tilelang.tvm.ir.Op.get("none")
+except AttributeError:
+    pass
+assert found  # this trace sees such an error
+"""
+    run("-c", program)
+
+
+def test_leaves_tvm_as_its_own_import_does():
+    """Operators with the names that they print under, modules, and what finds further ones."""
+    state = """
+import hashlib, sys
+import tvm
+names = [(name, tvm.ir.Op.get(name).get_attr("TScriptPrinterName"))
+         for name in tvm.ir.Op.list_op_names()]
+print(hashlib.md5(repr(sorted(map(str, names))).encode()).hexdigest(), len(names))
+print(*sorted(name for name in sys.modules if name.startswith("tvm.")
+              and not name.startswith("tvm.runtime.disco.")))
+print(tvm.runtime.disco, tvm.ir._ffi_api.GetOp, tvm.ir._ffi_api.RegisterOpAttr)
+print(*(type(finder) for finder in sys.meta_path), gc.isenabled())
+import tvm.runtime.disco
+"""
+    found, wanted = (
+        run("-c", f"import gc, torch\n{first}\n{state}").splitlines()
+        for first in ("import tilelang", "")
+    )
+    assert found == wanted
+
+
 def test_of_an_archive(tmp_path, monkeypatch):
     """No system loads compiled libraries from there: that is said, with a repair."""
     archive = shutil.make_archive(str(tmp_path / "site"), "zip", ROOT, "tilelang")
