@@ -17,6 +17,8 @@ import torch
 
 Array = np.ndarray[Any, Any]
 _WITHOUT = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_FILLS = 8
+"""More than a ring of a drawn program has."""
 _NAMES = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 """Operations by the end of the name of a reduction, a scan or an atomic."""
 
@@ -73,7 +75,7 @@ class _Place:
 class _AsNumpy(ast.NodeTransformer):
     """Parts of arrays that are arguments of functions of tiles are places, not values."""
 
-    _OF = ("copy", "atomic_add", "atomic_max", "atomic_min")
+    _OF = ("copy", "tma_copy", "atomic_add", "atomic_max", "atomic_min")
 
     def visit_If(self, branch: ast.If) -> ast.AST | list[ast.stmt]:
         """Of a condition on the thread's number both sides run."""
@@ -81,10 +83,29 @@ class _AsNumpy(ast.NodeTransformer):
         names = {part.id for part in ast.walk(branch.test) if isinstance(part, ast.Name)}
         return [*branch.body, *branch.orelse] if "tx" in names else branch
 
+    def visit_Assign(self, assign: ast.Assign) -> ast.Assign:
+        """A ring, whose name begins with R, has a slot for each fill."""
+        self.generic_visit(assign)
+        name, value = assign.targets[0], assign.value
+        if isinstance(name, ast.Name) and name.id.startswith("R") and isinstance(value, ast.Call):
+            shape = value.args[0]
+            assert isinstance(shape, ast.Tuple)
+            shape.elts[0] = ast.Constant(_FILLS)
+        return assign
+
+    def visit_Subscript(self, part: ast.Subscript) -> ast.Subscript:
+        self.generic_visit(part)
+        if isinstance(part.value, ast.Name) and part.value.id.startswith("R"):
+            assert isinstance(part.slice, ast.Tuple)
+            slot = part.slice.elts[0]
+            assert isinstance(slot, ast.BinOp)
+            part.slice.elts[0] = slot.left
+        return part
+
     def visit_Call(self, call: ast.Call) -> ast.Call:
         self.generic_visit(call)
         if isinstance(call.func, ast.Attribute) and call.func.attr in self._OF:
-            arguments = call.args if call.func.attr == "copy" else call.args[:1]
+            arguments = call.args if call.func.attr.endswith("copy") else call.args[:1]
             for k, argument in enumerate(arguments):
                 if isinstance(argument, ast.Subscript):
                     module = ast.Name("T", ast.Load())
@@ -184,6 +205,10 @@ class NumpyTiles:
             target.write(source)
         else:
             target[...] = source.reshape(target.shape).astype(target.dtype)
+
+    @classmethod
+    def tma_copy(cls, source: Array | _Place, target: Array | _Place, barrier: object) -> None:
+        cls.copy(source, target)
 
     @staticmethod
     def fill(target: Array, value: Any) -> None:
