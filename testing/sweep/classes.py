@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import drawn_products
 import drawn_roles
 import drawn_tiles
 from drawn import CLASSES, Program, Writer
 
-MODULES = (drawn_tiles, drawn_roles)
+MODULES = (drawn_tiles, drawn_roles, drawn_products)
 """They register their classes."""
 
 

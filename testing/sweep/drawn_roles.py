@@ -68,6 +68,114 @@ def _added(w: Writer, total: str, slots: str, k: str, rows: int, columns: int) -
     return [Step(loop, (Step(f"{total}[i, j] = {both}"),))]
 
 
+class _Ring:
+    """A tile of several slots that roles fill and empty in turns. Its name begins with R: NumPy has
+    a slot for each fill, and runs the roles one after the other."""
+
+    def __init__(self, w: Writer, shape: tuple[int, int], dtype: str, readers: int):
+        self.name, self.shape, self.slots = w.name("R"), shape, w.rng.randrange(1, 4)
+        self.full, self.empty = w.name("full"), w.name("empty")
+        w.head += [
+            Step(
+                f'{self.name} = T.alloc_shared(({self.slots}, {shape[0]}, {shape[1]}), "{dtype}")'
+            ),
+            Step(f"{self.full} = T.alloc_barrier([128] * {self.slots})"),
+            Step(f"{self.empty} = T.alloc_barrier([{128 * readers}] * {self.slots})"),
+        ]
+
+    def tile(self, k: str) -> str:
+        return f"{self.name}[{k} % {self.slots}, 0:{self.shape[0]}, 0:{self.shape[1]}]"
+
+    def element(self, k: str, i: str, j: str) -> str:
+        return f"{self.name}[{k} % {self.slots}, {i}, {j}]"
+
+    def wait(self, k: str, writes: bool) -> Step:
+        barrier = self.empty if writes else self.full
+        phase = f"({k} // {self.slots}) & 1"
+        return Step(
+            f"T.mbarrier_wait_parity({barrier}[{k} % {self.slots}], "
+            + (f"({phase}) ^ 1)" if writes else f"{phase})")
+        )
+
+    def arrive(self, k: str, writes: bool) -> Step:
+        barrier = self.full if writes else self.empty
+        return Step(f"T.mbarrier_arrive({barrier}[{k} % {self.slots}])")
+
+
+def _filled(w: Writer, ring: _Ring, k: str, source: str, mine: str, dtype: str) -> list[Step]:
+    """A slot gets its values: by threads, by TMA, from the role's own tile."""
+    rows, columns = ring.shape
+    whole = f"{source}[bx, {k}, 0:{rows}, 0:{columns}]"
+    form = w.pick(("copy", "tma", "own"))
+    if form == "own":
+        value = f'T.cast(T.clamp({mine}[i, j] + {k}, -8, 8), "{dtype}")'
+        loop = f"for i, j in T.Parallel({rows}, {columns}):"
+        filled = Step(loop, (Step(f"{ring.element(k, 'i', 'j')} = {value}"),))
+    elif form == "tma":
+        barrier = f"{ring.full}[{k} % {ring.slots}]"
+        filled = Step(f"T.tma_copy({whole}, {ring.tile(k)}, barrier={barrier})")
+    else:
+        filled = Step(f"T.copy({whole}, {ring.tile(k)})")
+    return [ring.wait(k, True), filled, ring.arrive(k, True)]
+
+
+def _emptied(w: Writer, ring: _Ring, k: str, total: str, mine: str, dtype: str) -> list[Step]:
+    """A slot's values are added to the role's, or go to its tile."""
+    rows, columns = ring.shape
+    element = ring.element(k, "i", "j")
+    form = w.pick(("add", "turned", "copy", "both"))
+    if form == "turned":
+        element = ring.element(k, f"{rows - 1} - i", f"{columns - 1} - j")
+    value = f'T.cast(T.clamp({total}[i, j] + {element}, -64, 64), "{dtype}")'
+    loop = f"for i, j in T.Parallel({rows}, {columns}):"
+    steps = [] if form == "copy" else [Step(loop, (Step(f"{total}[i, j] = {value}"),))]
+    if form in ("copy", "both"):
+        steps.append(Step(f"T.copy({ring.tile(k)}, {mine})"))
+    return [ring.wait(k, False), *steps, ring.arrive(k, False)]
+
+
+@drawn
+def rings(w: Writer, title: str) -> Program:
+    """Roles that pass on more tiles than there are slots, one after the other or one to several;
+    how many, a constant, a table or the call says."""
+    grid, groups = w.pick((1, 2)), w.pick((2, 3))
+    shape, dtype = w.pick(((16, 32), (4, 64), (32, 8))), w.pick(("float32", "float16", "int32"))
+    own = [w.tile("shared", shape, dtype, grid) for _ in range(groups)]
+    most = 6
+    source = w.input((grid, most, *shape), dtype)
+    count = str(w.rng.randrange(1, most + 1))
+    if w.chance(0.3):
+        count = f"{w.input((grid,), 'int32', 0, most)}[bx]"
+    elif w.chance(0.4):
+        w.sizes.append(("n", int(count)))
+        w.input(("n",), "int32")
+        count = "n"
+    chain = groups == 3 and w.chance(0.5)
+    rings = [_Ring(w, shape, dtype, 1 if chain else groups - 1)]
+    rings += [_Ring(w, shape, dtype, 1)] if chain else []
+    order = w.rng.sample(range(groups), groups)
+    for place, group in enumerate(order):
+        k, total = w.name("k"), w.name("F")
+        inside: list[Step] = []
+        reads = rings[place - 1 if chain else 0] if place else None
+        writes = rings[place] if place < len(rings) else None
+        if reads:
+            inside += _emptied(w, reads, k, total, own[group], dtype)
+        if writes and not (place and not chain):
+            inside += _filled(w, writes, k, source, own[group], dtype)
+        if w.chance(0.3):
+            inside += _some(w, [own[group]], Scope(grid, {k: most - 1}, 1), 1)
+        body = [
+            Step(f'{total} = T.alloc_fragment({shape}, "{dtype}")'),
+            Step(f"T.fill({total}, {w.rng.randrange(HIGH)})"),
+            Step(f"for {k} in T.serial({count}):", tuple(inside)),
+        ]
+        if reads:
+            body.append(Step(f"T.copy({total}, {own[group]})"))
+        w.steps.append(Step(f"with T.ws({group}):", tuple(body)))
+    return w.program(title, grid, 128 * groups)
+
+
 @drawn
 def warps(w: Writer, title: str) -> Program:
     """Branches of whole warps, in each other's order, on the same shared tiles."""

@@ -17,6 +17,8 @@ import torch
 
 Array = np.ndarray[Any, Any]
 _WITHOUT = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_FILLS = 8
+"""More than a ring of a drawn program has."""
 _NAMES = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 """Operations by the end of the name of a reduction, a scan or an atomic."""
 
@@ -27,21 +29,53 @@ def dtype_of(name: str) -> Any:
 
 
 class _Place:
-    """A tile's element, where a function of tiles begins."""
+    """A part of an array, by its region or first element; it may reach beyond the array."""
 
     def __init__(self, array: Array, index: tuple[Any, ...]):
-        self.array, self.index = array, tuple(int(i) for i in index)
+        self.array = array
+        self.index = tuple(int(i.start if isinstance(i, slice) else i) for i in index)
+        stops = [int(i.stop) if isinstance(i, slice) else None for i in index]
+        self.extents = [
+            None if stop is None else stop - start
+            for start, stop in zip(self.index, stops, strict=True)
+        ]
 
-    def region(self, shape: Sequence[int]) -> Array:
-        """The region of that shape; as many leading extents are 1 as the array has more."""
-        shape = (1,) * (self.array.ndim - len(shape)) + tuple(shape)
-        return self.array[tuple(slice(i, i + n) for i, n in zip(self.index, shape, strict=True))]
+    def shape(self, other: Sequence[int]) -> tuple[int, ...]:
+        """The extents of a copy whose other side has this shape; as many leading extents are 1 as
+        the array has more."""
+        if any(extent is not None for extent in self.extents):
+            return tuple(1 if extent is None else extent for extent in self.extents)
+        return (1,) * (self.array.ndim - len(other)) + tuple(other)
+
+    def _sides(self, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """What exists of the part: where in the array, and where in the part."""
+        there, here = [], []
+        for i, extent, size in zip(self.index, shape, self.array.shape, strict=True):
+            end = max(0, min(size, i + extent))
+            start = min(max(0, i), end)
+            there.append(slice(start, end))
+            here.append(slice(start - i, end - i))
+        return tuple(there), tuple(here)
+
+    def read(self, other: Sequence[int]) -> Array:
+        """The part, with zeros beyond the array."""
+        shape = self.shape(other)
+        found = np.zeros(shape, self.array.dtype)
+        there, here = self._sides(shape)
+        found[here] = self.array[there]
+        return found
+
+    def write(self, values: Array) -> None:
+        """The values, but those beyond the array."""
+        shape = self.shape(values.shape)
+        there, here = self._sides(shape)
+        self.array[there] = values.reshape(shape)[here].astype(self.array.dtype)
 
 
 class _AsNumpy(ast.NodeTransformer):
-    """Elements that are arguments of functions of tiles are places, not values."""
+    """Parts of arrays that are arguments of functions of tiles are places, not values."""
 
-    _OF = ("copy", "atomic_add", "atomic_max", "atomic_min")
+    _OF = ("copy", "tma_copy", "atomic_add", "atomic_max", "atomic_min")
 
     def visit_If(self, branch: ast.If) -> ast.AST | list[ast.stmt]:
         """Of a condition on the thread's number both sides run."""
@@ -49,16 +83,36 @@ class _AsNumpy(ast.NodeTransformer):
         names = {part.id for part in ast.walk(branch.test) if isinstance(part, ast.Name)}
         return [*branch.body, *branch.orelse] if "tx" in names else branch
 
+    def visit_Assign(self, assign: ast.Assign) -> ast.Assign:
+        """A ring, whose name begins with R, has a slot for each fill."""
+        self.generic_visit(assign)
+        name, value = assign.targets[0], assign.value
+        if isinstance(name, ast.Name) and name.id.startswith("R") and isinstance(value, ast.Call):
+            shape = value.args[0]
+            assert isinstance(shape, ast.Tuple)
+            shape.elts[0] = ast.Constant(_FILLS)
+        return assign
+
+    def visit_Subscript(self, part: ast.Subscript) -> ast.Subscript:
+        self.generic_visit(part)
+        if isinstance(part.value, ast.Name) and part.value.id.startswith("R"):
+            assert isinstance(part.slice, ast.Tuple)
+            slot = part.slice.elts[0]
+            assert isinstance(slot, ast.BinOp)
+            part.slice.elts[0] = slot.left
+        return part
+
     def visit_Call(self, call: ast.Call) -> ast.Call:
         self.generic_visit(call)
         if isinstance(call.func, ast.Attribute) and call.func.attr in self._OF:
-            arguments = call.args if call.func.attr == "copy" else call.args[:1]
+            arguments = call.args if call.func.attr.endswith("copy") else call.args[:1]
             for k, argument in enumerate(arguments):
-                if isinstance(argument, ast.Subscript) and not any(
-                    isinstance(part, ast.Slice) for part in ast.walk(argument.slice)
-                ):
-                    place = ast.Attribute(ast.Name("T", ast.Load()), "place", ast.Load())
-                    call.args[k] = ast.Call(place, [argument.value, argument.slice], [])
+                if isinstance(argument, ast.Subscript):
+                    module = ast.Name("T", ast.Load())
+                    place = ast.Attribute(module, "place", ast.Load())
+                    index = ast.Attribute(module, "index", ast.Load())
+                    given = ast.Subscript(index, argument.slice, ast.Load())
+                    call.args[k] = ast.Call(place, [argument.value, given], [])
         return call
 
 
@@ -66,6 +120,8 @@ class NumpyTiles:
     """The functions of `tilelang.language` that drawn programs call."""
 
     float32, int32 = "float32", "int32"
+
+    index = np.s_
 
     def __init__(self, block: int, sizes: dict[str, int]):
         self._block, self._sizes = block, sizes
@@ -144,11 +200,15 @@ class NumpyTiles:
     @staticmethod
     def copy(source: Array | _Place, target: Array | _Place) -> None:
         if isinstance(source, _Place):
-            assert isinstance(target, np.ndarray)
-            source = source.region(target.shape)
+            source = source.read(target.shape if isinstance(target, np.ndarray) else ())
         if isinstance(target, _Place):
-            target = target.region(source.shape)
-        target[...] = source.reshape(target.shape).astype(target.dtype)
+            target.write(source)
+        else:
+            target[...] = source.reshape(target.shape).astype(target.dtype)
+
+    @classmethod
+    def tma_copy(cls, source: Array | _Place, target: Array | _Place, barrier: object) -> None:
+        cls.copy(source, target)
 
     @staticmethod
     def fill(target: Array, value: Any) -> None:
@@ -159,7 +219,21 @@ class NumpyTiles:
         target[...] = source.T
 
     @staticmethod
-    def gemm(a: Array, b: Array, c: Array, transpose_A: bool = False, transpose_B: bool = False):
+    def ceildiv(a: int, b: int) -> int:
+        return -(-a // b)
+
+    class GemmWarpPolicy:
+        Square, FullRow, FullCol = range(3)
+
+    @staticmethod
+    def gemm(
+        a: Array,
+        b: Array,
+        c: Array,
+        transpose_A: bool = False,
+        transpose_B: bool = False,
+        policy: int = 0,
+    ) -> None:
         c += (a.T if transpose_A else a).astype(c.dtype) @ (b.T if transpose_B else b).astype(
             c.dtype
         )

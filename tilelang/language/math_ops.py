@@ -63,7 +63,7 @@ def ceildiv(a: Any, b: Any) -> Any:
     Of numbers that only the run knows it is ``(a + b - 1) // b`` in their type, which wraps for
     ``a`` within ``b`` of the type's end: ``T.ceildiv(n, 128)`` is negative, and a loop over it has
     no iteration, for an int32 ``n`` above 2**31 - 128. ``T.ceildiv(T.cast(n, "int64"), 128)`` is
-    right there, too.
+    right there, too. A ``b`` that only the run knows has to be positive.
 
     Raises
     ------
@@ -74,6 +74,9 @@ def ceildiv(a: Any, b: Any) -> Any:
     -------
     ``T.ceildiv(1000, 128) == 8``
     """
+    divisor = as_int(b)
+    if divisor is not None and divisor < 0:
+        a, b = -a, -divisor
     return _integer_op("ceildiv", lambda x, y: -(-x // y), tirx.ceildiv, a, b)
 
 

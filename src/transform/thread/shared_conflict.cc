@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -443,10 +444,50 @@ bool HaveOneThread(const SharedAccess& a, const SharedAccess& b, const SyncNode*
   return false;
 }
 
-/*! Indices mean the same in both: one name of the memory, or two of one shape and dtype. */
-bool HaveSameElements(const SharedAccess& a, const SharedAccess& b) {
-  if (a.name.same_as(b.name)) return true;
-  return ffi::StructuralEqual()(a.name->ty, b.name->ty);
+/*! The elements of a name in row-major order; nullopt unless constants give its places. */
+std::optional<int64_t> CompactElements(const Var& name) {
+  const BufferTypeNode* type = BufferOf(name);
+  if (!type->strides.empty() || !IsConst(type->elem_offset, 0)) return std::nullopt;
+  int64_t elements = 1;
+  for (const Expr& extent : type->shape) {
+    const std::optional<int64_t> known = AsInt(extent);
+    if (!known) return std::nullopt;
+    elements *= *known;
+  }
+  return elements;
+}
+
+int BitsOf(const Var& name) {
+  const DLDataType t = BufferOf(name)->dtype->dtype;
+  return t.bits * t.lanes;
+}
+
+/*! The access by a name of the memory whose elements are a part of its own. */
+SharedAccess ByUnits(SharedAccess access, const Var& units) {
+  const Array<Expr> shape = BufferOf(access.name)->shape;
+  const int parts = BitsOf(access.name) / BitsOf(units);
+  Expr place = access.indices[0];
+  for (size_t d = 1; d < shape.size(); ++d) place = place * shape[d] + access.indices[d];
+  access.indices = {parts == 1 ? place : place * parts};
+  access.lanes *= parts;
+  access.name = units;
+  return access;
+}
+
+/*! Two accesses whose indices mean the same: those by one name of the memory as they are, those by
+ * two in the largest unit of which elements of both consist. nullopt where constants do not say
+ * where the elements of both are. */
+std::optional<std::pair<SharedAccess, SharedAccess>> Comparable(const SharedAccess& a,
+                                                                const SharedAccess& b) {
+  if (a.name.same_as(b.name)) return std::pair(a, b);
+  const auto x = CompactElements(a.name), y = CompactElements(b.name);
+  if (!x || !y || a.indices.empty() || b.indices.empty()) return std::nullopt;
+  constexpr int kMostBits = 64;
+  const int bits = std::gcd(kMostBits, std::gcd(BitsOf(a.name), BitsOf(b.name)));
+  const int64_t units = std::max(*x * BitsOf(a.name), *y * BitsOf(b.name)) / bits;
+  const Var name = MakeBuffer("units", DLDataType{kDLUInt, static_cast<uint8_t>(bits), 1},
+                              {MakeInt(units)}, ScopeOf(a.name));
+  return std::pair(ByUnits(a, name), ByUnits(b, name));
 }
 
 }  // namespace
@@ -487,7 +528,7 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   // One thread issues copies of the async proxy, and waits for those that have to be over for
   // others.
   if (a.tensor && a.async_proxy && b.async_proxy) return false;
-  if (a.whole || b.whole || !HaveSameElements(a, b)) return true;
+  if (a.whole || b.whole) return true;
   const Question question = QuestionOf(a, b, distance, between);
   auto it = known_.find(question);
   if (it == known_.end()) it = known_.emplace(question, Decide(a, b, distance, between)).first;
@@ -541,7 +582,9 @@ std::vector<Var> SharedConflict::OpaqueBetween(const AccessPair& pair) const {
 bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distance distance,
                             Between between) {
   if (between != Between::kAccesses && HaveOneThread(a, b, distance.loop)) return false;
-  const AccessPair pair(a, b, distance);
+  const auto comparable = Comparable(a, b);
+  if (!comparable) return true;
+  const AccessPair pair(comparable->first, comparable->second, distance);
   const std::vector<Var> opaque = OpaqueBetween(pair);
   if (a.tensor) {
     return !DifferInSomeIndex(pair, opaque, &analyzer_) &&

@@ -6,7 +6,8 @@
  * index and where it is reached): an access of shared memory, a fragment or local memory that is
  * outside of the buffer for some iteration and thread, conditions around it counted, where all of
  * them have constant ranges; and one that is outside whenever it happens. Global memory is guarded
- * instead (LegalizeSafeMemoryAccess).
+ * instead (LegalizeSafeMemoryAccess): of an element that is outside whenever it happens there is a
+ * warning.
  */
 #include <algorithm>
 
@@ -82,10 +83,13 @@ class BoundsChecker : public StmtExprVisitor {
   void Visit_(const BufferStoreNode* op) final {
     span_ = op->span;
     Check(op->buffer, op->indices);
+    WarnOfTensor(op->buffer, op->indices, "nothing is stored");
     Default(op);
   }
   void Visit_(const TensorLoadNode* op) final {
-    Check(op->source.as_or_throw<Var>(), op->indices);
+    const Var buffer = op->source.as_or_throw<Var>();
+    Check(buffer, op->indices);
+    WarnOfTensor(buffer, op->indices, "it reads as 0");
     Default(op);
   }
   void Visit_(const TensorRegionNode* op) final {
@@ -149,6 +153,30 @@ class BoundsChecker : public StmtExprVisitor {
       const Expr index = names_.Mutate(indices[d]);
       const std::optional<int64_t> extent = AsInt(shape[d]);
       if (extent && IsPureInteger(index)) CheckIndex(buffer, d, index, *extent);
+    }
+  }
+
+  /*! An element of a tensor that exists for no thread and no iteration is hardly meant: in Python a
+   * negative index would count from the end. */
+  void WarnOfTensor(const Var& buffer, const Array<Expr>& indices, const char* effect) {
+    if (!IsGlobal(buffer)) return;
+    const Array<Expr>& shape = BufferOf(buffer)->shape;
+    for (size_t d = 0; d < indices.size() && d < shape.size(); ++d) {
+      const Expr index = names_.Mutate(indices[d]);
+      if (!IsPureInteger(index) || IsConst(shape[d], 0)) continue;
+      const Analyzer::Bound bound = analyzer_.ConstBound(analyzer_.Simplify(index));
+      const int64_t extent = AsInt(shape[d]).value_or(INT64_MAX);
+      if (bound.min > bound.max || (bound.max >= 0 && bound.min < extent)) continue;
+      std::string found = "found index ";
+      if (bound.max < 0)
+        found += std::to_string(bound.max) + (bound.min < bound.max ? " or less" : "");
+      else
+        found += std::to_string(bound.min) + (bound.min < bound.max ? " or more" : "");
+      LogAt(LogLevel::kWarning, span_,
+            found + " of " + std::string(buffer->name) + " in dimension " + std::to_string(d) +
+                " whenever it happens, outside of the tensor: " + effect +
+                (bound.max < 0 ? ". Only constants count from the end; write the extent plus it"
+                               : ""));
     }
   }
 

@@ -34,7 +34,8 @@ class TrafficCollector : public StmtExprVisitor {
   }
   void Visit_(const BufferStoreNode* op) final {
     Other(op->buffer);
-    Default(op);
+    for (const Expr& i : op->indices) Visit(i);
+    Visit(op->value);
   }
   void Visit_(const TensorLoadNode* op) final {
     Other(op->source.as_or_throw<Var>());

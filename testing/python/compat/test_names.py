@@ -21,6 +21,9 @@ MODULES = {
     "tilelang.utils.device": "get_current_device",
     "tilelang.jit.adapter.base": "BaseKernelAdapter",
     "tilelang.language": "And Or Not DataType PrimExpr",
+    "tilelang.backend.target": "determine_target",
+    "tilelang.tileop": "GemmWarpPolicy",
+    "tilelang.tileop.base": "GemmWarpPolicy",
     "tilelang.testing": "requires_rocm requires_metal requires_llvm requires_cdna requires_gfx950 "
     "requires_cuda_or_cdna requires_cuda_compute_version",
 }
@@ -34,10 +37,17 @@ def test_a_name_is_where_users_look_for_it(module, name):
 
 
 def test_importing_tilelang_is_enough_for_the_modules():
-    assert {m for m in MODULES if m != "tilelang.jit.adapter.base"} <= {*sys.modules}
+    apart = ("tilelang.jit.adapter", "tilelang.backend", "tilelang.tileop")
+    assert {m for m in MODULES if not m.startswith(apart)} <= {*sys.modules}
     assert tilelang.carver.arch.driver.get_num_sms is device_properties.get_num_sms
     assert tilelang.tvm.tirx.PrimExpr is T.PrimExpr
     assert tilelang.DataType is T.DataType is T.dtype
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm"])
+def test_a_dialect_is_the_language(name):
+    assert importlib.import_module(f"tilelang.{name}.language") is T
+    assert getattr(tilelang, name).language is T
 
 
 @pytest.mark.parametrize(

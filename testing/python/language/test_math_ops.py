@@ -21,6 +21,8 @@ def test_python_numbers_stay_python_numbers():
     ("value", "text"),
     [
         (T.ceildiv(X, 4), "(x + 4 - 1) // 4"),
+        # It was (x - 4 - 1) // -4, which is 1 too many of 7.
+        (T.ceildiv(X, -4), "(x * -1 + 4 - 1) // 4"),
         (T.floordiv(X, 4), "x // 4"),
         (T.floormod(X, 4), "x % 4"),
         (T.max(X, 0), "T.max(x, 0)"),

@@ -184,6 +184,62 @@ def test_elements_of_one_name_are_compared():
     kernel(a, b)
     parts = a.view(torch.uint8)
     assert torch.equal(b.view(torch.uint8), torch.where(parts > 100, parts // 2, parts))
+    # A thread's bytes are those of the word that it copies.
+    assert "__syncthreads" not in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "int16", "uint64"])
+def test_elements_of_two_names_are_compared(dtype):
+    """Elements of two names were compared by shape and dtype alone: where one thread reads by one
+    name and writes by the other under a condition, no place for a barrier was found."""
+    shape = (16, 32 if dtype == "int16" else 16 if dtype == "uint32" else 8)
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 16), "int32"), B: T.Tensor((16, 16), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((16, 16), "int32")
+            V = T.view(S, shape, dtype)
+            for k in T.serial(2):
+                for c in T.vectorized(2):
+                    S[8 * k + tx // 8, tx % 8 * 2 + c] = A[8 * k + tx // 8, tx % 8 * 2 + c]
+            if S[tx // 8, tx % 8 * 2] > 0:
+                for c in T.serial(2 * shape[1] // 16):
+                    V[tx // 8, tx % 8 * (2 * shape[1] // 16) + c] = T.cast(c + 1, dtype)
+            for k in T.serial(2):
+                for c in T.vectorized(2):
+                    B[8 * k + tx // 8, tx % 8 * 2 + c] = S[8 * k + tx // 8, tx % 8 * 2 + c]
+
+    a = torch.randint(-5, 5, (16, 16), dtype=torch.int32, device=DEVICE)
+    b = torch.zeros_like(a)
+    kernel = tilelang.compile(main)
+    kernel(a, b)
+    wanted = a.clone()
+    signed = {"uint32": torch.int32, "uint64": torch.int64}.get(dtype, torch.int16)
+    new = torch.arange(1, 2 * shape[1] // 16 + 1, device=DEVICE).to(signed).view(torch.int32)
+    pairs = wanted[:8].view(8, 8, 2)
+    pairs[:] = torch.where(pairs[..., :1] > 0, new, pairs)
+    assert torch.equal(b, wanted)
+    assert "__syncthreads" not in kernel.get_kernel_source()
+
+
+def test_a_wider_name_that_other_threads_write_has_a_barrier():
+    @T.prim_func
+    def main(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((128,), "int32")
+            V = T.view(S, dtype="int64")
+            S[tx] = A[tx]
+            if tx < 64:
+                V[tx] = V[tx] + 1
+            B[tx] = S[tx]
+
+    a = torch.randint(-5, 5, (128,), dtype=torch.int32, device=DEVICE)
+    b = torch.zeros_like(a)
+    kernel = tilelang.compile(main)
+    kernel(a, b)
+    assert torch.equal(b.view(torch.int64), a.view(torch.int64) + 1)
     assert kernel.get_kernel_source().count("__syncthreads") == 2
 
 

@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+import torch
 import tvm
 from tvm_ffi import structural_walk
 
@@ -136,3 +137,43 @@ def test_a_demand_for_such_a_store_is_refused():
 
     with pytest.raises(ValueError, match="rows of C that end behind 131 elements"):
         tilelang.compile(main, target="cuda -arch=sm_90a")
+
+
+@pytest.mark.parametrize("how", ["each", "row"])
+def test_a_tile_whose_elements_a_loop_writes_has_the_layout_of_its_load(how):
+    """A store of an element counted as a pointer to the tile, whose load then proposed no layout;
+    the multiply-adds padded the rows, and the load by TMA was refused."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 64), "float32"),
+        B: T.Tensor((64, 32), "float32"),
+        C: T.Tensor((64, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            As = T.alloc_shared((64, 32), "float32")
+            Bs = T.alloc_shared((32, 32), "float32")
+            total = T.alloc_fragment((64, 32), "float32")
+            T.clear(total)
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(A[0, k * 32], As)
+                T.copy(B[k * 32, 0], Bs)
+                if how == "each":
+                    for i, j in T.Parallel(64, 32):
+                        As[i, j] = -As[i, j]
+                else:
+                    for j in T.Parallel(32):
+                        As[5, j] = 0
+                T.gemm(As, Bs, total)
+            T.copy(total, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    a, b = torch.randint(-4, 5, (64, 64)).float(), torch.randint(-4, 5, (64, 32)).float()
+    c = torch.zeros(64, 32)
+    kernel(a, b, c)
+    if how == "each":
+        assert torch.equal(c, -(a @ b))
+    else:
+        a[5] = 0
+        assert torch.equal(c, a @ b)
+    assert kernel.get_kernel_source().count("tl::tma_load<") == 2

@@ -1,5 +1,7 @@
 """Indices that leave a tile are refused where that is certain, with the place that they reach."""
 
+import re
+
 import pytest
 
 import tilelang.language as T
@@ -89,3 +91,46 @@ def test_a_loop_that_may_be_left_proves_nothing(tile_passes):
                 L[k] = A[k]
 
     tile_passes(main, "CheckBounds")
+
+
+def element_of_tensor(index, condition=lambda tx: True, extent=64):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((extent,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            if condition(tx):
+                B[index(tx)] = A[tx]
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("index", "told"),
+    [
+        (lambda tx: -1 - tx, "found index -1 or less of B .* Only constants count from the end"),
+        (lambda tx: tx + 64, "found index 64 or more of B in dimension 0 whenever it happens"),
+    ],
+    ids=["negative", "beyond"],
+)
+def test_an_element_that_no_thread_reaches_is_warned_about(tile_passes, caplog, index, told):
+    """Nothing was stored, and nothing was said."""
+    with caplog.at_level("WARNING", "tilelang"):
+        tile_passes(element_of_tensor(index), "CheckBounds")
+    assert re.search(rf"test_check_bounds\.py:\d+: {told}", caplog.text)
+    assert "nothing is stored" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (lambda tx: -1,),
+        (lambda tx: tx - 3,),
+        (lambda tx: tx - 64, lambda tx: tx >= 64),
+        (lambda tx: tx, lambda tx: True, 0),
+    ],
+    ids=["constant", "partly", "never reached", "empty tensor"],
+)
+def test_what_may_be_meant_is_not_warned_about(tile_passes, caplog, arguments):
+    with caplog.at_level("WARNING", "tilelang"):
+        tile_passes(element_of_tensor(*arguments), "CheckBounds")
+    assert not caplog.text

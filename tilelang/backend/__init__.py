@@ -1,0 +1,1 @@
+"""Where programs also look for what targets are: `tilelang.utils.target` has it."""
