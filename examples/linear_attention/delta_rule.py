@@ -139,6 +139,117 @@ def invert(system, blocks, numbers, inverse, at=(), join=join_blocks):
 
 
 @T.macro
+def multiply_tiles(shape, left, right, result, first=0, at=0):
+    # Of a warp: result[at:] += left right[first:], one instruction.
+    T.ptx_mma(
+        *("float32", shape, "row", "col", "fp16", "fp16", "fp32"),
+        *(left.data, 0, right.data, first, result.data, at, False),
+    )
+
+
+@T.macro
+def solve_rows(numbers, inverse, warp, at):
+    # inverse[at] = (1 - N)^-1 of the blocks N of 8 rows on the diagonal of `numbers`, a row a lane:
+    # it is 1 + Z where Z = N + Z N, so a column of Z follows from those behind it.
+    lane = T.get_lane_idx()
+    row, known = T.alloc_local((8,), "float32"), T.alloc_local((8,), "float16")
+    here = lane % 8
+    if lane < 16:
+        i, begin = 16 * warp + lane, 16 * warp + lane // 8 * 8
+        for j in T.vectorized(8):
+            place = (*at, i, begin + j)
+            known[j] = numbers[place]
+        for j in T.unroll(8):
+            row[j] = T.if_then_else(j < here, T.cast(known[j], "float32"), 0)
+        for n in T.unroll(7):
+            for j in T.vectorized(8):
+                place = (*at, begin + 7 - n, begin + j)
+                known[j] = numbers[place]
+            for j in T.unroll(7 - n):
+                row[j] += row[7 - n] * T.cast(known[j], "float32")
+        for j in T.unroll(8):
+            row[j] = T.if_then_else(j == here, 1, row[j])
+        for j in T.vectorized(8):
+            place = (*at, i, begin + j)
+            inverse[place] = row[j]
+
+
+@T.macro
+def join_eights(numbers, inverse, warp, at):
+    # Of a warp's two blocks of 8 rows one of 16, as join_blocks: [[A', 0], [C' B A', C']].
+    lane, begin = T.get_lane_idx(), 16 * warp
+    left, right = T.alloc_local((4,), "float16"), T.alloc_local((2,), "float16")
+    product = T.alloc_local((4,), "float32")
+    for i in T.unroll(4):
+        left[i] = 0
+    T.clear(product)
+    row = lane % 8
+    below = (*at, begin + 8 + row, begin + 8)
+    T.ptx_ldmatrix(False, 1, inverse[below], left[2])
+    beside = (*at, begin + 8 + row, begin)
+    T.ptx_ldmatrix(True, 1, numbers[beside], right)
+    multiply_tiles("m16n8k8", left, right, product)
+    for i in T.vectorized(2):
+        left[2 + i] = product[2 + i]
+    above = (*at, begin + row, begin)
+    T.ptx_ldmatrix(True, 1, inverse[above], right)
+    T.clear(product)
+    multiply_tiles("m16n8k8", left, right, product)
+    for i in T.vectorized(2):
+        left[2 + i] = product[2 + i]
+    T.ptx_stmatrix(False, 1, inverse[beside], left[2])
+
+
+@T.macro
+def join_by_warps(numbers, inverse, rows, columns, size, at):
+    # C' B A' of blocks of `size` rows: 16 rows of it from `rows` on, and from `columns` on 8
+    # columns where blocks have 16, else 16.
+    lane, count = T.get_lane_idx(), size // 16
+    row, column = lane % 16, lane // 16 * 8
+    wide = 8 if size == 16 else 16
+    left, factor = T.alloc_local((8,), "float16"), T.alloc_local((8 * count,), "float16")
+    right, product = T.alloc_local((8,), "float16"), T.alloc_local((8 * count,), "float32")
+    result = T.alloc_local((8,), "float32")
+    first = rows // size * size
+    T.clear(product)
+    T.clear(result)
+    for k in T.unroll(count, explicit=True):
+        T.ptx_ldmatrix(False, 4, inverse[(*at, rows + row, first + 16 * k + column)], left)
+        for n in T.unroll(count, explicit=True):
+            place = (*at, first + 16 * k + row, first - size + 16 * n + column)
+            T.ptx_ldmatrix(True, 4, numbers[place], right)
+            for half in T.unroll(2, explicit=True):
+                multiply_tiles("m16n8k16", left, right, product, 4 * half, 8 * n + 4 * half)
+    for i in T.vectorized(8 * count):
+        factor[i] = product[i]
+    for k in T.unroll(count, explicit=True):
+        place = (*at, first - size + 16 * k + row, columns + column % wide)
+        T.ptx_ldmatrix(True, wide // 4, inverse[place], right)
+        for i in T.unroll(8):
+            left[i] = factor[8 * k + i]
+        for half in T.unroll(wide // 8, explicit=True):
+            multiply_tiles("m16n8k16", left, right, result, 4 * half, 4 * half)
+    for i in T.vectorized(wide // 2):
+        left[i] = result[i]
+    T.ptx_stmatrix(False, wide // 4, inverse[(*at, rows + row, columns + column % wide)], left)
+
+
+@T.macro
+def invert_by_warps(system, numbers, inverse, warp, at=()):
+    # inverse[at] = (1 - system)^-1 of a strictly lower triangle of 64 rows in registers, by the
+    # four warps of a group, with instructions of warps, whose products are as small as the blocks.
+    # What `system` has on the diagonal and above is not read. Above it, `inverse` is zero before.
+    tile = (*at, slice(None), slice(None))
+    T.copy(system, numbers[tile])
+    solve_rows(numbers, inverse, warp, at)
+    join_eights(numbers, inverse, warp, at)
+    # Two warps make 8 columns each of a block of 32 rows.
+    pair = warp // 2 * 32
+    join_by_warps(numbers, inverse, pair + 16, pair + warp % 2 * 8, 16, at)
+    join_by_warps(numbers, inverse, 32 + warp % 2 * 16, warp // 2 * 16, 32, at)
+
+
+@T.macro
 def solve_by_blocks(system, right, solved):
     chunk = system.shape[0]
     right_shared = T.alloc_shared(right.shape, "bfloat16")

@@ -11,12 +11,13 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 import itertools
 
 import torch
-from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, chunk_tensors, invert, off_zero
+from delta_rule import FAST_MATH, LEAST_GATE, LOG2_E, chunk_tensors, invert_by_warps, off_zero
 from delta_rule_backward import check, gate_sums
 from delta_rule_roles import CHUNK, COLUMNS, REGISTERS, ROWS, WARPS, arrive, multiply
 
 import tilelang
 import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 # Of keys: two chunks are prepared while the states pass a third one.
@@ -55,8 +56,8 @@ class System:
         self.gates, self.beta = [T.alloc_shared((2, CHUNK), "float32") for _ in range(2)]
         # As delta_rule.roots_of has them.
         self.roots, self.rest = [T.alloc_shared((2, CHUNK), "float32") for _ in range(2)]
-        self.blocks = T.alloc_shared((2, CHUNK, BLOCK), "float32")
         self.half, self.numbers = [T.alloc_shared((2, CHUNK, CHUNK), "float16") for _ in range(2)]
+        T.annotate_layout({tile: make_swizzled_layout(tile) for tile in (self.half, self.numbers)})
 
 
 @T.macro
@@ -128,6 +129,7 @@ def prepare(g, chunks, h, tensors, results, tiles, system):
     """What group g of those that prepare does: every other chunk."""
     (K, *gate_and_beta), (Inverse, Rows), k = tensors, results, tiles.k
     product = T.alloc_fragment((CHUNK, CHUNK), "float32")
+    T.clear(system.half[g, :, :])
     if g < chunks:
         load_keys(K, tiles, h, g)
         load_gates(gate_and_beta, system.ahead, g, h, g)
@@ -144,10 +146,8 @@ def prepare(g, chunks, h, tensors, results, tiles, system):
         for i, j in T.Parallel(CHUNK, CHUNK):
             product[i, j] *= T.exp2(system.gates[g, i] - system.gates[g, j])
         for i, j in T.Parallel(CHUNK, CHUNK):
-            product[i, j] = T.if_then_else(i > j, product[i, j], 0)
-        for i, j in T.Parallel(CHUNK, CHUNK):
-            product[i, j] *= system.rest[g, i] * system.roots[g, j]
-        invert(product, system.blocks, system.numbers, system.half, (g,))
+            product[i, j] *= -system.rest[g, i] * system.roots[g, j]
+        invert_by_warps(product, system.numbers, system.half, T.get_warp_idx() % 4, (g,))
         T.mbarrier_wait_parity(system.free[g], turn % 2 ^ 1)
         T.tma_store_wait()
         corrections(k, slot, system, g)
