@@ -340,6 +340,9 @@ def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
                 for j in T.Parallel(k):
                     Chosen[query, j] = T.if_then_else(j < seen, j, -1)
             else:
+                # Under way beside the sample, after which the pass finds the row in L2.
+                if T.get_thread_binding() == 0:
+                    T.prefetch_l2(Scores[query, 0], 4 * seen)
                 done = T.alloc_var(T.bool, init=False)
                 kth = T.alloc_var(T.uint32, init=T.uint32(0))
                 least = T.alloc_var(T.uint32, init=T.uint32(0))

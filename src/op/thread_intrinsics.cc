@@ -41,6 +41,8 @@ std::vector<Intrinsic> ThreadIntrinsics() {
       {"tl.store_words", "tl::store_words", "tl/words.h", 0, {kWrite}, kPure},
       {"tl.dp4a", "tl::dp4a", "tl/words.h", 0, {kRead, kRead, kReadWrite}, kPure},
       {kLoadReadOnly, "tl::load_read_only", "tl/memory.h", 0, {kRead}, kPure},
+      // prefetch_l2(first element, bytes)
+      {"tl.prefetch_l2", "tl::prefetch_l2", "tl/memory.h", 0, {kRead, kNone}, kPure.Observable()},
       // print_value(message, block x, y, z, dtype, value); an element has its buffer and index too
       {"tl.print_message", "tl::print_message", "tl/print.h", 0, {}, kPure.Observable()},
       {"tl.print_value", "tl::print_value", "tl/print.h", 0, {}, kPure.Observable()},

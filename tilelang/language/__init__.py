@@ -431,6 +431,7 @@ from tilelang.language.vector_memory import (
     lds32,
     lds64,
     lds128,
+    prefetch_l2,
     stg32,
     stg64,
     stg128,

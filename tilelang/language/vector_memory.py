@@ -258,6 +258,36 @@ def __ldg(load_or_buf: Any, index: Any = None) -> ir.Call:
     return intrinsic_call("load_read_only", str(place.source.dtype), [address_of(place)])
 
 
+def prefetch_l2(src: Any, size: Any) -> None:
+    """Ask for ``size`` bytes of global memory in the L2 cache, from an element on, and go on.
+
+    A block that computes something before it reads a row finds the row in L2 then. Each thread
+    that calls it asks; let one do so. Bytes in front of the first multiple of 16, and behind the
+    last one, are left out; all bytes have to exist. Without effect on AMD's chips and in the
+    emulator (PTX ISA, cp.async.bulk.prefetch; before sm_90 prefetch, a line of 128 bytes at a
+    time).
+
+    Parameters
+    ----------
+    src
+        An element, of any dtype, that the bytes begin with; or a buffer or region that does.
+    size
+        How many; an int32.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For other memory; if ``src`` is not one of these; outside of a kernel.
+
+    Example
+    -------
+    ``if T.get_thread_binding() == 0: T.prefetch_l2(A[i, 0], 2 * K)``
+    """
+    place = _place("T.prefetch_l2", src, "global")
+    arguments = [address_of(place), as_dtype(size, "int32")]
+    tir_builder.evaluate(intrinsic_call("prefetch_l2", "void", arguments))
+
+
 def __ffs(value: Any) -> ir.Call:
     """Return, as int32, one more than the position of the lowest set bit of an integer, 0 for 0.
 

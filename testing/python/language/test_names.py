@@ -47,7 +47,7 @@ NAMES = {
     "ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv fmul fma add2 sub2 mul2 fma2 max2 min2 abs2 cast "
     "Cast reinterpret clamp align_up extract_lane index_to_coordinates linear_index dp4a __ldg "
     "__ffs __fns ldg32 ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 "
-    "sts64 sts128 if_then_else Select",
+    "sts64 sts128 prefetch_l2 if_then_else Select",
     "annotations": "use_swizzle annotate_layout annotate_safe_value annotate_l2_hit_ratio "
     "annotate_restrict_buffers annotate_min_blocks_per_sm annotate_compile_flags "
     "annotate_pass_configs import_source attr",

@@ -56,6 +56,45 @@ def test_read_only_loads_stay_in_bounds():
     assert torch.equal(run(main, a), torch.stack([wanted, wanted + 1, wanted]))
 
 
+def prefetching(rows, columns):
+    @T.prim_func
+    def main(A: T.Tensor((rows, columns), "float16"), B: T.Tensor((rows, columns), "float16")):
+        with T.Kernel(rows, threads=32) as row:
+            if T.get_thread_binding() == 0:
+                # Not at a multiple of 16 bytes, less than 16 of them, and none.
+                T.prefetch_l2(A[row, 3], 2 * (columns - 3))
+                T.prefetch_l2(A[row, 1], 14)
+                T.prefetch_l2(A, row * 0)
+            T.copy(A[row, 0:columns], B[row, 0:columns])
+
+    return main
+
+
+def test_prefetches_to_l2_change_nothing():
+    a = torch.randn(5, 1001).half()
+    assert torch.equal(run(prefetching(5, 1001), a), a)
+
+
+@pytest.mark.parametrize(
+    ("arch", "instruction"),
+    [("sm_90a", "cp.async.bulk.prefetch.L2.global"), ("sm_80", "prefetch.global.L2")],
+)
+def test_prefetches_to_l2_are_instructions(arch, instruction):
+    kernel = tilelang.compile(prefetching(5, 64), target=f"cuda -arch={arch}")
+    assert instruction in kernel.ptx
+    assert "const half_t* __restrict__ A" in kernel.get_kernel_source()
+
+
+def test_prefetches_to_l2_are_of_global_memory():
+    with pytest.raises(ValueError, match=r"prefetch_l2 found S in memory 'shared.*wanted global"):
+
+        @T.prim_func
+        def main():
+            with T.Kernel(1, threads=32):
+                S = T.alloc_shared((32,), "float16")
+                T.prefetch_l2(S[0], 64)
+
+
 def test_bits():
     masks = [0, 1, 0x80000000, 0b1011000, 0xFFFFFFFF]
 

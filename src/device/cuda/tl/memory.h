@@ -60,6 +60,23 @@ TL_DEVICE T load_here(const T* from) {
   }
 }
 
+/*!
+ * Asks for the lines of L2 of `bytes` bytes of global memory, from 16 bytes to 16 bytes, and waits
+ * for nothing. PTX ISA, cp.async.bulk.prefetch and prefetch.
+ */
+TL_DEVICE void prefetch_l2(const void* from, int bytes) {
+  const size_t first = (__cvta_generic_to_global(from) + 15) & ~size_t(15);
+  const size_t end = (__cvta_generic_to_global(from) + bytes) & ~size_t(15);
+  if (bytes < 16 || end <= first) return;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"(int(end - first)));
+#else
+  for (size_t at = first; at < end; at += 128) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+  }
+#endif
+}
+
 namespace detail {
 
 TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {

@@ -53,6 +53,10 @@ TL_DEVICE T load_here(const T* from, emu::Location where = emu::here()) {
   return *from;
 }
 
+/*! Asks for bytes of global memory in L2. The emulator has no caches. */
+template <typename From>
+TL_DEVICE void prefetch_l2(const From&, int) {}
+
 namespace detail {
 
 TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {

@@ -31,6 +31,10 @@ TL_DEVICE T load_read_only(const T* from) {
   return *from;
 }
 
+/*! Asks for bytes of global memory in L2. These chips have no such instruction. */
+template <typename From>
+TL_DEVICE void prefetch_l2(const From&, int) {}
+
 namespace detail {
 
 TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int sum) {
