@@ -529,10 +529,31 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
   // others.
   if (a.tensor && a.async_proxy && b.async_proxy) return false;
   if (a.whole || b.whole) return true;
+  if (AreApart(a, b)) return false;
   const Question question = QuestionOf(a, b, distance, between);
   auto it = known_.find(question);
   if (it == known_.end()) it = known_.emplace(question, Decide(a, b, distance, between)).first;
   return it->second;
+}
+
+const std::vector<Analyzer::Bound>& SharedConflict::BoundsOf(const SharedAccess& access) {
+  auto [it, is_new] = bounds_.try_emplace(&access);
+  if (!is_new) return it->second;
+  for (const Expr& index : access.indices) it->second.push_back(analyzer_.ConstBound(index));
+  return it->second;
+}
+
+bool SharedConflict::AreApart(const SharedAccess& a, const SharedAccess& b) {
+  if (!a.name.same_as(b.name)) return false;
+  const std::vector<Analyzer::Bound>&x = BoundsOf(a), &y = BoundsOf(b);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const bool last = i + 1 == x.size();
+    const int a_lanes = last ? a.lanes : 1, b_lanes = last ? b.lanes : 1;
+    if (a_lanes == 0 || b_lanes == 0) continue;
+    if (x[i].max < y[i].min && x[i].max <= y[i].min - a_lanes) return true;
+    if (y[i].max < x[i].min && y[i].max <= x[i].min - b_lanes) return true;
+  }
+  return false;
 }
 
 SharedConflict::Question SharedConflict::QuestionOf(const SharedAccess& a, const SharedAccess& b,

@@ -45,8 +45,14 @@ class SharedConflict {
  private:
   bool Decide(const SharedAccess& a, const SharedAccess& b, Distance distance, Between between);
   void NotePlace(const AllocBufferNode* alloc);
+  /*! What an index may be, for all threads and iterations. */
+  const std::vector<Analyzer::Bound>& BoundsOf(const SharedAccess& access);
+  /*! The bounds of some index tell the accesses apart: of the many statements of an unrolled loop,
+   * each pair is asked about. */
+  bool AreApart(const SharedAccess& a, const SharedAccess& b);
 
   Analyzer analyzer_;
+  std::unordered_map<const SharedAccess*, std::vector<Analyzer::Bound>> bounds_;
   /*! Of the variables of two accesses and of their loops, those of no known value. */
   std::vector<Var> OpaqueOf(const AccessPair& pair) const;
   /*! The same, or may have changed between them. */
