@@ -355,8 +355,9 @@ class Shares(NamedTuple):
 
 
 @T.macro
-def product(operands, C, partial, arrivals, shares, num_stages, step):
-    """What a block does."""
+def product(operands, C, partial, arrivals, shares, num_stages, step, leaves_room):
+    """What a block does. If it `leaves_room`, blocks of the second kernel may begin beside its
+    end."""
     bx, by, bz = (T.get_block_binding(d) for d in range(3))
     m, n, k = step.block_M, step.block_N, step.block_K
     A_shared = T.alloc_shared((m, k), step.form.dtype)
@@ -375,6 +376,8 @@ def product(operands, C, partial, arrivals, shares, num_stages, step):
         multiply(operands, tiles, local, (by, bx, bz), steps, num_stages, step)
         row, column = by * m, bx * n
         if shares.apart:
+            if leaves_room:
+                T.pdl_trigger()
             leave(local, partial, bz, row, column, step.factor)
         elif split == 1 or add_up(local, partial, arrivals, by * columns + bx, split):
             store(local, C, C_shared, row, column, step.factor)
@@ -434,7 +437,8 @@ def matmul(
             if min_blocks:
                 T.annotate_min_blocks_per_sm(min_blocks)
             operands = (A_wide if padded else A, B, scale)
-            product(operands, C, partial, arrivals, shares, num_stages, step)
+            # A kernel that waits for another one leaves registers to that one, and to the next.
+            product(operands, C, partial, arrivals, shares, num_stages, step, padded)
         if shares.apart:
             add_shares(partial, C)
 

@@ -16,8 +16,8 @@ std::string TextOf(const Expr& e) {
 }  // namespace
 
 bool KernelFacts::IsFact(const std::string& key) {
-  return key == kSwizzle || key == kPrelude || key == kMinBlocks || key == kAliased ||
-         key == kClusterDims || key == kL2HitRatio;
+  return key == kSwizzle || key == kPrelude || key == kMinBlocks || key == kBoundThreads ||
+         key == kAliased || key == kClusterDims || key == kL2HitRatio;
 }
 
 void KernelFacts::Visit_(const VarNode* op) { used.insert(op); }
@@ -32,6 +32,8 @@ void KernelFacts::Visit_(const AttrStmtNode* op) {
     prelude = TextOf(op->value);
   } else if (op->attr_key == kMinBlocks) {
     min_blocks = ToInt(op->value);
+  } else if (op->attr_key == kBoundThreads) {
+    bound_threads = ToInt(op->value);
   } else if (op->attr_key == kAliased) {
     aliased.insert(TextOf(op->value));
   }

@@ -20,6 +20,10 @@ inline int64_t PlaceStatic(int64_t bytes, int64_t* end) {
   return begin;
 }
 
+/*! Attribute around a kernel's body: for how many threads ptxas is to leave registers, where those
+ * are more than the block has. */
+inline constexpr const char* kBoundThreads = "tl.bound_threads";
+
 class KernelFacts : public StmtExprVisitor {
  public:
   explicit KernelFacts(const PrimFunc& kernel) { Visit(kernel->body); }
@@ -33,7 +37,7 @@ class KernelFacts : public StmtExprVisitor {
   std::string swizzle;
   Span swizzle_span;
   std::string prelude;
-  std::optional<int64_t> min_blocks;
+  std::optional<int64_t> min_blocks, bound_threads;
   bool sets_registers = false;
   bool awaits_mbarriers = false;
   std::unordered_set<std::string> aliased;

@@ -91,7 +91,7 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
     }
     params += names_.Declare(p);
   }
-  std::string bounds = std::to_string(ThreadsOf(kernel));
+  std::string bounds = std::to_string(facts.bound_threads.value_or(ThreadsOf(kernel)));
   if (facts.min_blocks) {
     bounds += ", " + std::to_string(*facts.min_blocks);
   } else if (facts.sets_registers) {

@@ -29,9 +29,10 @@ def pdl_sync() -> None:
 
     A kernel that calls it may start before the other one is complete (CUDA C++ Programming Guide,
     "Programmatic Dependent Launch"): all its threads have to call it before they read what that
-    writes, or write what that reads. Its pointers are passed without ``__restrict__``. Where it is
-    the first statement, a kernel whose warps have roles may have it, too. On chips before sm_90,
-    whose kernels do not overlap, it is nothing.
+    writes, or write what that reads. Its pointers are passed without ``__restrict__``. Loads of a
+    pipeline that stand behind it stay there. Where warps have roles, all wait in front of them if
+    it is the first statement, else each role at its place: what is loaded in front of it comes
+    beside the other kernel. On chips before sm_90, whose kernels do not overlap, it is nothing.
 
     Raises
     ------

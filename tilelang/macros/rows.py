@@ -187,7 +187,8 @@ def copy_rows(*pairs: Any) -> None:
     its own, one for all pairs.
 
     TMA takes tensors whose rows are multiples of 16 bytes. Others are copied to a workspace with
-    such rows, whatever is in them, in front of the kernel that loads them.
+    such rows, whatever is in them, in front of the kernel that loads them. That kernel may begin
+    beside it, if it waits by itself (``T.pdl_sync``).
 
     Parameters
     ----------
@@ -207,6 +208,7 @@ def copy_rows(*pairs: Any) -> None:
     copies = [_copy_of(source, target) for source, target in pairs]
     ends = list(itertools.accumulate(copy.blocks for copy in copies))
     with T.Kernel(ends[-1], threads=THREADS) as block:
+        T.pdl_trigger()
         for (source, target), copy, end in zip(pairs, copies, ends, strict=True):
             if block >= end - copy.blocks and block < end:
                 part = _copy_bytes if copy.is_short else _copy_part

@@ -18,9 +18,12 @@
  * the program gives numbers. T.annotate_min_blocks_per_sm is limited to the blocks that a
  * multiprocessor has room for, with a warning. ptxas ignores a number that asks for more threads
  * than a multiprocessor has. Beyond what shared memory has room for, fewer registers do not admit
- * more blocks. Within the limit, a role always has registers left. Refuses (ValueError): numbers of
- * the program that need more registers than there are, those of T.set_max_nreg among them, for
- * which a warp group would wait for ever (held_registers.h). Warns of numbers without an effect.
+ * more blocks. A kernel that may begin beside another one (T.pdl_sync) leaves a quarter of the
+ * registers to that one's blocks, if its buffers have room in the others: else it only begins where
+ * those have ended (`tl.bound_threads`). Within the limit, a role always has registers left.
+ * Refuses (ValueError): numbers of the program that need more registers than there are, those of
+ * T.set_max_nreg among them, for which a warp group would wait for ever (held_registers.h). Warns
+ * of numbers without an effect.
  */
 #include <algorithm>
 #include <map>
@@ -97,6 +100,7 @@ class KernelReader : public StmtExprVisitor {
   int64_t accumulators = 0;  // registers of the wgmma that has most
   int64_t dynamic_bytes = 0, static_bytes = 0;
   bool sized_at_launch = false;  // and bytes that only the launch knows
+  bool waits_for_kernel = false;
 
   int64_t SharedBytes() const { return dynamic_bytes + static_bytes; }
   int64_t OfProducer() const { return producer.moves_data ? kRegistersOfCopies : kLeastRegisters; }
@@ -150,6 +154,7 @@ class KernelReader : public StmtExprVisitor {
     }
   }
   void Visit_(const CallNode* op) final {
+    waits_for_kernel |= IsCallTo(GetRef<Expr>(op), kPdlSync);
     if (IsWgmma(op)) accumulators = std::max(accumulators, AccumulatorRegisters(op));
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (role_ && p.access == Access::kAsyncWrite) role_->moves_data = true;
@@ -162,9 +167,11 @@ class KernelReader : public StmtExprVisitor {
   Role* role_ = nullptr;
 };
 
-/*! Registers of a thread of each role, and the blocks that a multiprocessor has them for. */
+/*! Registers of a thread of each role, the blocks that a multiprocessor has them for, and the
+ * threads that a block seems to have to ptxas. */
 struct Registers {
   int64_t producer, consumer, blocks;
+  std::optional<int64_t> bound_threads = std::nullopt;
 };
 
 [[noreturn]] void RefuseHint(const Hint& hint, const char* role, const KernelReader& k, int64_t all,
@@ -210,6 +217,22 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   return 1;
 }
 
+int64_t StartOf(int64_t threads, int64_t blocks);
+
+/*! Leaves a quarter of the registers to blocks of the kernel in front of this one. */
+void LeaveRegisters(const KernelReader& k, Registers* r) {
+  if (!k.waits_for_kernel || r->blocks > 1 || k.producer_hint || k.consumer_hint) return;
+  // __launch_bounds__ counts warps of 32.
+  const int64_t bound = (4 * k.OfRoles() / 3 + 31) / 32 * 32;
+  const int64_t start = StartOf(bound, 1);
+  const int64_t consumer = MostRegistersBeside(k.producer.Threads() * r->producer,
+                                               k.consumer.Threads(), start * k.OfRoles());
+  const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
+  if (consumer < wanted || start < k.accumulators + kBesideAccumulators) return;
+  r->consumer = consumer;
+  r->bound_threads = bound;
+}
+
 std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
   const int64_t copying = k.producer.Threads(), computing = k.consumer.Threads();
   if (!k.producer_hint && !k.consumer_hint) {
@@ -228,8 +251,10 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
   r.producer = k.producer_hint ? k.producer_hint->registers : k.OfProducer();
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
                                : MostRegistersBeside(copying * r.producer, computing, all);
-  if (r.consumer >= kLeastRegisters && copying * r.producer + computing * r.consumer <= all)
+  if (r.consumer >= kLeastRegisters && copying * r.producer + computing * r.consumer <= all) {
+    LeaveRegisters(k, &r);
     return r;
+  }
   if (k.consumer_hint) {
     RefuseHint(*k.consumer_hint, "consumer", k, all,
                MostRegistersBeside(copying * r.producer, computing, all));
@@ -360,7 +385,15 @@ Stmt Annotate(const Stmt& kernel, const Target& target) {
   }
   const Stmt launch = Annotator(registers, start, k.min_blocks).Mutate(kernel);
   const int64_t blocks = k.min_blocks.value_or(registers ? registers->blocks : 1);
-  if (target.Has(Feature::kSetMaxNReg)) RefuseEndlessWaits(launch, StartOf(k.threads, blocks));
+  const auto bound = registers ? registers->bound_threads : std::nullopt;
+  if (target.Has(Feature::kSetMaxNReg)) {
+    RefuseEndlessWaits(launch, StartOf(bound.value_or(k.threads), blocks));
+  }
+  if (bound) {
+    return Inside(launch, [&](const Stmt& body) {
+      return MakeAttr(MakeInt(0), kBoundThreads, MakeInt(*bound), body);
+    });
+  }
   if (!registers || registers->blocks == 1 || k.min_blocks) return launch;
   return Inside(launch, [&](const Stmt& body) {
     return MakeAttr(MakeInt(0), kMinBlocks, MakeInt(registers->blocks), body);

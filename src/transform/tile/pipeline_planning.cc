@@ -485,6 +485,9 @@ class StagePlanner : public StmtExprMutator {
       if (const std::string why = barriers.WhyNotAhead(index); !why.empty()) return why;
     }
     if (own.writes.empty()) return "it writes no buffer";
+    if (std::any_of(body.begin(), body.begin() + index, HasWaitForKernel)) {
+      return "what it loads may be there behind T.pdl_sync only";
+    }
     const std::vector<Var> at = barriers.Of(index);
     for (const Var& v : own.writes) {
       const std::string name = v->name;

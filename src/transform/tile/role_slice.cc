@@ -131,6 +131,7 @@ class Slicer {
   bool IsWanted(const RoleNode& node) const {
     if (!node.IsLeaf()) return false;
     if (node.role) return *node.role == role_;
+    if (IsWaitForKernel(node.stmt)) return true;
     if (const auto* bind = node.stmt.as<BindNode>()) return needed_.count(bind->var.get());
     if (const auto* decl = node.stmt.as<DeclBufferNode>()) return needed_.count(decl->buffer.get());
     if (const auto* store = node.stmt.as<BufferStoreNode>()) {
@@ -272,8 +273,9 @@ class SliceLegality : public RoleVisitor {
     const OpNode* callee = OpOf(op);
     const std::string name = callee ? std::string(callee->name) : "a function";
     const Intrinsic* row = FindIntrinsic(op);
-    const bool is_value = IsElementwise(op) || IsIfThenElse(op) || values.count(name) ||
-                          (row && IsValue(*row)) || name.rfind("tl.tileop.", 0) == 0;
+    const bool is_value = name == kPdlSync || IsElementwise(op) || IsIfThenElse(op) ||
+                          values.count(name) || (row && IsValue(*row)) ||
+                          name.rfind("tl.tileop.", 0) == 0;
     if (!is_value) Refuse("it calls " + name + ", which two roles may not both do");
     Default(op);
   }

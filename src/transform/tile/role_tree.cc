@@ -170,7 +170,9 @@ class TreeBuilder {
     facts(s);
     // The threads that a schedule's role leaves out would be missing at it; the consumer has all.
     const bool of_consumer = !named_ && (IsForConsumerBesidePipelines(*node) || OrdersRanks(*node));
-    if (!facts.explicit_sync.empty() && !of_consumer) {
+    // Each role waits for the kernel before this one itself.
+    const bool of_both = !named_ && IsWaitForKernel(s);
+    if (!facts.explicit_sync.empty() && !of_consumer && !of_both) {
       return Refuse(s, "it synchronises threads itself (" + facts.explicit_sync + ")");
     }
     for (const Var& v : facts.opaque) node->opaque.push_back(views_.RootOf(v));

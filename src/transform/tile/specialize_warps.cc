@@ -10,7 +10,7 @@
  *      names of their statements are gone. The block has the threads of all roles, and
  *      `barrier_init` has the mbarriers. Loads by TMA are `tl.tileop.tma_copy` and
  *      `tl.tileop.tma_im2col`, waits and arrivals `tl.tileop.acquire` and `tl.tileop.release`.
- *      Views, and a first T.pdl_sync, stand in front of the branches.
+ *      Views, and a first T.pdl_sync, stand in front of the branches; any other one is each role's.
  *      Function attribute `tl_tiled_ws_applied`. Other kernels are unchanged.
  * Establishes: all roles run the same control flow, so every fill is awaited and released once.
  *      Order and stage that the user gave hold for the consumer's loop.
@@ -587,7 +587,8 @@ class Specializer : public StmtExprMutator {
     auto block = make_object<SBlockNode>(*op);
     block->alloc_buffers = versions.Versioned(op->alloc_buffers);
     std::vector<Stmt> body;
-    InFront(op->body, views, &versions, &body);
+    bool is_first = true;
+    InFront(op->body, views, &versions, &is_first, &body);
     RoleEmitter emit(*kernel_, *roles_, views, &versions);
     emit.block_rank = BlockRank(*kernel_);
     // The last role keeps the names of the program.
@@ -630,16 +631,22 @@ class Specializer : public StmtExprMutator {
     return AttrStmt(n);
   }
 
-  /*! What stands in front of both roles: views, and waits for the kernel before this one, which the
-   * roles' plan leaves there (BuildRoleTree). */
-  static void InFront(const Stmt& body, const Views& views, VersionMaker* versions,
+  /*! What stands in front of both roles: views, and waits for the kernel before this one where
+   * nothing else comes first, which the roles' plan leaves there (BuildRoleTree). */
+  static void InFront(const Stmt& body, const Views& views, VersionMaker* versions, bool* is_first,
                       std::vector<Stmt>* out) {
     for (const Stmt& s : FlatSeq(body)) {
       const auto* view = s.as<DeclBufferNode>();
-      if (view && ViewedBy(view).defined()) out->push_back(versions->Declare(view, views));
-      if (IsWaitForKernel(s)) out->push_back(s);
       const auto* attr = s.as<AttrStmtNode>();
-      if (attr && attr->attr_key != kWsOp) InFront(attr->body, views, versions, out);
+      if (view && ViewedBy(view).defined()) {
+        out->push_back(versions->Declare(view, views));
+      } else if (attr && attr->attr_key != kWsOp) {
+        InFront(attr->body, views, versions, is_first, out);
+      } else if (*is_first && IsWaitForKernel(s)) {
+        out->push_back(s);
+      } else {
+        *is_first = false;
+      }
     }
   }
 

@@ -299,3 +299,36 @@ def test_a_thread_begins_with_the_registers_of_its_largest_instruction(columns, 
     kernel = tilelang.compile(gemm, target="cuda -arch=sm_90a")
     assert "0 bytes spilled" in str(kernel.explain())  # ptxas has taken it
     assert f"__launch_bounds__(256, {blocks})" in kernel.get_kernel_source()
+
+
+@pytest.mark.parametrize(
+    ("columns", "waits", "wanted"),
+    [(64, True, (512, 176)), (64, False, (384, 240)), (256, True, (384, 240))],
+)
+def test_a_kernel_that_waits_for_another_one_leaves_it_registers(columns, waits, wanted):
+    """A quarter, where sums of 128 x 64 have room in the others; those of 128 x 256 have not."""
+
+    @TL.prim_func
+    def main(
+        A: TL.Tensor((128, 1024), "float16"),
+        B: TL.Tensor((columns, 1024), "float16"),
+        C: TL.Tensor((128, columns), "float32"),
+    ):
+        with TL.Kernel(1, threads=256):
+            if waits:
+                TL.pdl_sync()
+            a = TL.alloc_shared((128, 128), "float16")
+            b = TL.alloc_shared((columns, 128), "float16")
+            c = TL.alloc_fragment((128, columns), "float32")
+            TL.clear(c)
+            for k in TL.Pipelined(8, num_stages=2 if columns == 256 else 4):
+                TL.copy(A[0, k * 128], a)
+                TL.copy(B[0, k * 128], b)
+                TL.gemm(a, b, c, transpose_B=True)
+            TL.copy(c, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    source = kernel.get_kernel_source()
+    bounds, consumer = wanted
+    assert f"__launch_bounds__({bounds}, 1)" in source
+    assert f"warpgroup_reg_alloc<{consumer}>" in source

@@ -4,13 +4,12 @@ import pytest
 
 import tilelang
 import tilelang.language as T
-from tilelang.engine.explain_roles import roles_text
 
 PASSES = ("HoistViews", "ProducerConsumerWarpSpecialized")
 
 
 def waiting(place):
-    """A product that waits before everything, or before its pipeline."""
+    """A product that waits before everything, before its pipeline, or in it before loads of A."""
 
     @T.prim_func
     def main(
@@ -28,8 +27,10 @@ def waiting(place):
             if place == "second":
                 T.pdl_sync()
             for k in T.Pipelined(4, num_stages=2):
-                T.copy(A[0, k * 64], S)
                 T.copy(B[k * 64, 0], W)
+                if place == "between" and k == 0:
+                    T.pdl_sync()
+                T.copy(A[0, k * 64], S)
                 T.gemm(S, W, F)
             T.copy(F, C)
 
@@ -42,12 +43,29 @@ def test_a_first_wait_stands_in_front_of_the_roles(statements):
     assert text.index("pdl_sync") < text.index('T.attr("producer", "tl.warp_role"')
 
 
-def test_another_wait_is_none_of_a_role(tile_passes):
-    mod = tile_passes(waiting("second"), *PASSES, arch="sm_90a")
+@pytest.mark.parametrize("place", ["second", "between"])
+def test_each_role_waits_at_another_place_itself(tile_passes, statements, place):
+    mod = tile_passes(waiting(place), *PASSES, arch="sm_90a")
     (entry,) = mod["main"].attrs["tl.warp_roles"]
-    (line,) = roles_text(entry)
-    assert line.strip().startswith("not warp specialised: ")
-    assert line.endswith("it synchronises threads itself (tl.pdl_sync)")
+    assert not entry["reason"]
+    producer, consumer = statements(waiting(place), *PASSES, arch="sm_90a").split("consumer")
+    assert producer.count("pdl_sync") == consumer.count("pdl_sync") == 1
+    loads = [producer.index(f"[{tensor}[") for tensor in "BA"]
+    assert sum(load < producer.index("pdl_sync") for load in loads) == (place == "between")
+
+
+def test_no_load_runs_ahead_of_a_wait_in_front_of_it():
+    """Of a pipeline without roles, which begins with the loads of its first iterations."""
+    kernel = tilelang.compile(
+        waiting("between"),
+        target="cuda -arch=sm_90a",
+        execution_backend="emulate",
+        pass_configs={tilelang.PassConfigKey.TL_DISABLE_WARP_SPECIALIZED: True},
+    )
+    before, _, _ = kernel.get_kernel_source().partition("pdl_sync")
+    assert "W_full" in before or "(W" in before
+    assert "(S" not in before
+    assert "A_desc, " not in before
 
 
 @pytest.mark.parametrize("target", ["cuda -arch=sm_80", "hip -mcpu=gfx942"])
