@@ -63,7 +63,8 @@ class System:
         self.weights = T.alloc_shared((2, CHUNK, CHUNK), "bfloat16")
         self.decays = T.alloc_shared((2, CHUNK), "float32")
         self.full = T.alloc_barrier([4] * 2)
-        self.solution_free = T.alloc_barrier(WARPS["chain"])
+        # By the updates of each group's chunks, when they are there.
+        self.solution_free = T.alloc_barrier([WARPS["chain"]] * 2)
         self.free = T.alloc_barrier([WARPS["chain"]] * 2)
 
 
@@ -179,9 +180,8 @@ def prepare(g, pairs, h, tensors, load_values, tiles, system):
         T.wait_wgmma(0)
         weigh(gates, product)
         T.copy(product, system.weights[g, :, :])
-        # The chunk before has its updates. Of two phases that may be on their way, one waits for
-        # the next one: what is above has waited for the other.
-        T.mbarrier_wait_parity(system.solution_free, n % 2 ^ 1)
+        # The chunk before, of the other group, has its updates.
+        T.mbarrier_wait_parity(system.solution_free[1 - g], pair % 2 ^ (1 - g))
         corrections(inverse, gates, beta, system, left)
         for first in [*range(0, k.shape[2], 64)]:
             columns = slice(first, first + 64)
@@ -253,7 +253,7 @@ def chain(pairs, h, first, Out, tiles, system):
         T.mbarrier_wait_parity(tiles.rows_full[slot], n // SLOTS % 2)
         T.mbarrier_wait_parity(system.full[g], n // 2 % 2)
         update(before, v, system, product, updates)
-        arrive(system.solution_free)
+        arrive(system.solution_free, g)
         # Beside the state's.
         begin_output(0, before, q, slot, product)
         for d, j in T.Parallel(COLUMNS, d_key):

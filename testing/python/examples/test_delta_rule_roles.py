@@ -21,9 +21,10 @@ def tensors(example, heads, length, key, value, device):
 
 
 @pytest.mark.parametrize(
-    # Each slot is filled twice; less than a chunk; two blocks of a head; whole chunks.
+    # Each slot is filled twice; each group has two chunks; less than a chunk; two blocks of a head;
+    # whole chunks.
     ("heads", "length", "key", "value"),
-    [(2, 450, 64, 128), (1, 5, 128, 128), (1, 130, 128, 256), (1, 128, 64, 128)],
+    [(2, 450, 64, 128), (1, 150, 64, 128), (1, 5, 128, 128), (1, 130, 128, 256), (1, 128, 64, 128)],
 )
 def test_sizes(example, device, heads, length, key, value):
     q, k, v, beta = tensors(example, heads, length, key, value, device)
