@@ -199,14 +199,14 @@ def delta_rule_backward(channels: bool) -> Program:
 
     behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
     sources = [
-        rule.off_zero,
+        *(rule.off_zero, rule.invert_by_warps, rule.solve_rows),
+        *(rule.join_eights, rule.join_by_warps),
         *(forward.arrive, own.states, own.prepare, own.corrections),
         *(own.chain, own.update, own.load_values, own.store_turned, own.gradients),
     ]
     if channels:
         one, rows, gates = example("kda_backward"), example("kda_roles"), example("kda")
         sources += [
-            *(rule.invert, rule.invert_blocks, rule.join_blocks),
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
             *(forward.schedule, behind.store),
             *(rows.load_rows, rows.decay_rows, rows.decay_half, one.load_gradients),
@@ -215,7 +215,6 @@ def delta_rule_backward(channels: bool) -> Program:
         ]
     else:
         sources += [
-            *(rule.invert_by_warps, rule.solve_rows, rule.join_eights, rule.join_by_warps),
             *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
             *(own.find_gates, forward.multiply, own.reverse_schedule, own.barriers),
             *(own.Inputs.__init__, own.Passed.__init__, own.load_tile, own.load_chunk),
