@@ -125,17 +125,15 @@ def chunk_scan_backward() -> Program:
 def delta_rule(channels: bool) -> Program:
     rule, heads, size, chunk = example("delta_rule"), 256, 128, 64
     own = example("kda_roles" if channels else "delta_rule_roles")
-    blocks = None if channels else own.shares(heads, own.processors(), size)
 
     def case(kernels, device, length):
         q, k, v, beta = rule.inputs(heads, length, size, size, device)
         gates = (length, heads, size) if channels else (length, heads)
         gate = -torch.rand(gates, device=device) / 8
         out = nothing(length, heads, size, device=device)
-        room = () if channels else own.room(blocks, size, device, nothing)
 
         def ours():
-            kernels[0](q, k, v, gate, beta, out, *room)
+            kernels[0](q, k, v, gate, beta, out)
             return [out]
 
         return Case(ours, lambda: [rule.reference(q, k, v, gate, beta)])
@@ -147,9 +145,8 @@ def delta_rule(channels: bool) -> Program:
         moved = 3.0 * HALF + FLOAT * (1 + channels)
         return heads * length * per_row, moved * length * heads * size
 
-    joins = [rule.invert_by_warps, rule.solve_rows, rule.join_eights, rule.join_by_warps]
     if channels:
-        program = compiled(own.kda, heads, size, size)
+        program = own.kda
         sources = [
             *(own.kda, own.Slots.__init__, own.Rows.__init__, own.arrive, own.load_rows),
             *(own.load_values, own.follow, own.decay_half, own.decay_rows, own.prepare),
@@ -157,18 +154,18 @@ def delta_rule(channels: bool) -> Program:
             *(rule.invert, rule.invert_blocks, rule.join_below),
         ]
     else:
-        program = compiled(own.delta_rule_by_roles, heads, blocks, size, size)
+        program = own.delta_rule_by_roles
         sources = [
             *(own.delta_rule_by_roles, own.schedule, own.Tiles.__init__, own.System.__init__),
-            *(own.share_of, own.part_of, own.go_to_part, own.go_on, own.take_over, own.hand_over),
-            *(own.arrive, own.load_rows, own.load_values, own.multiply, own.find_system),
-            *(own.corrections, own.keep, own.prepare, *joins),
+            *(own.arrive, own.load_rows, own.load_values, own.multiply, own.weigh),
+            *(own.corrections, own.keep, own.prepare),
             *(own.update, own.begin_output, own.end_output, own.chain),
+            *(rule.invert, rule.invert_blocks, rule.join_below),
         ]
     return Program(
         "KDA" if channels else "gated delta rule",
         sources,
-        [program],
+        [compiled(program, heads, size, size)],
         case,
         {"length": 135},
         {"length": 4096},
@@ -202,14 +199,14 @@ def delta_rule_backward(channels: bool) -> Program:
 
     behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
     sources = [
-        rule.off_zero,
+        *(rule.off_zero, rule.invert_by_warps, rule.solve_rows),
+        *(rule.join_eights, rule.join_by_warps),
         *(forward.arrive, own.states, own.prepare, own.corrections),
         *(own.chain, own.update, own.load_values, own.store_turned, own.gradients),
     ]
     if channels:
         one, rows, gates = example("kda_backward"), example("kda_roles"), example("kda")
         sources += [
-            *(rule.invert, rule.invert_blocks, rule.join_blocks),
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
             *(forward.schedule, behind.store),
             *(rows.load_rows, rows.decay_rows, rows.decay_half, one.load_gradients),
@@ -218,7 +215,6 @@ def delta_rule_backward(channels: bool) -> Program:
         ]
     else:
         sources += [
-            *(rule.invert_by_warps, rule.solve_rows, rule.join_eights, rule.join_by_warps),
             *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
             *(own.find_gates, forward.multiply, own.reverse_schedule, own.barriers),
             *(own.Inputs.__init__, own.Passed.__init__, own.load_tile, own.load_chunk),

@@ -9,7 +9,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 from functools import partial
 
 import torch
-from delta_rule import BLOCK, FAST_MATH, chunk_tensors, invert, off_zero
+from delta_rule import FAST_MATH, chunk_tensors, invert_by_warps, off_zero
 from delta_rule_backward import check
 from delta_rule_backward_roles import check_sizes, store_turned
 from delta_rule_roles import CHUNK, COLUMNS, ROWS, WARPS, arrive, schedule
@@ -19,6 +19,7 @@ from kda_roles import SLOTS, Rows, decay_rows, load_rows
 
 import tilelang
 import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
@@ -33,7 +34,7 @@ class Slots:
         self.k, self.k_column = [T.alloc_shared(rows, "bfloat16") for _ in range(2)]
         self.numbers, self.half = [T.alloc_shared(system, "float16") for _ in range(2)]
         self.inverse = T.view(self.numbers, system, "bfloat16")
-        self.blocks = T.alloc_shared((SLOTS, CHUNK, BLOCK), "float32")
+        T.annotate_layout({self.half: make_swizzled_layout(self.half)})
         self.decay = T.alloc_shared((SLOTS, 2, d_key), "float32")
         self.full = T.alloc_barrier([4] * SLOTS)
         self.free = T.alloc_barrier([WARPS["chain"]] * SLOTS)
@@ -71,8 +72,8 @@ def corrections(slots, s, beta, load_next):
     load_next()
     T.wait_wgmma(0)
     for i, j in T.Parallel(CHUNK, CHUNK):
-        product[i, j] = T.if_then_else(i > j, -beta[i] * product[i, j], 0)
-    invert(product, slots.blocks, slots.numbers, slots.half, (s,))
+        product[i, j] *= beta[i]
+    invert_by_warps(product, slots.numbers, slots.half, T.get_warp_idx() % 4, (s,))
     T.copy(slots.half[s, :, :], whole)
     for i, j in T.Parallel(CHUNK, CHUNK):
         product[i, j] = whole[i, j] * beta[j]
@@ -93,6 +94,7 @@ def prepare(s, count, chunks, h, tensors, results, raw, slots):
     """What group s of those that prepare does: `count` chunks, every other one."""
     (K, Gate, Beta), (Factor, Inverse, Decay, BetaRows) = tensors, results
     thread = T.get_thread_binding() % 128
+    T.clear(slots.half[s, :, :])
     beta, ahead = [T.alloc_shared((CHUNK,), "float32") for _ in range(2)]
     if s == 0:
         load_rows((K, Gate), raw, h, 0, chunks)
