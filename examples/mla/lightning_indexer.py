@@ -19,6 +19,26 @@ NEAR = 64  # keys that are compared with each other
 HIGH = T.uint32(2**16)
 
 
+@T.macro
+def sum_heads(products, weight, p, sums, score):
+    """The score of each row: its products with the heads, a multiple of 8, where positive, times
+    the heads' weights. Each of four lanes adds up two of every 8 products, as wgmma leaves them.
+    Twice a maximum is x + |x|, and a multiprocessor's units for sums are others than for maxima."""
+    block_N, heads = products.shape
+    maxima, doubled = sums
+    T.clear(maxima)
+    T.clear(doubled)
+    for b in [*range(heads // 8)]:
+        for j, c in T.Parallel(block_N, 4):
+            maxima[j, c] += T.max(products[j, b * 8 + c * 2], 0) * weight[p, b * 8 + c * 2]
+        for j, c in T.Parallel(block_N, 4):
+            x = products[j, b * 8 + c * 2 + 1]
+            doubled[j, c] += (x + T.abs(x)) * weight[p, b * 8 + c * 2 + 1]
+    for j, c in T.Parallel(block_N, 4):
+        maxima[j, c] += doubled[j, c] * 0.5
+    T.reduce_sum(maxima, score, dim=1)
+
+
 @tilelang.jit(out_idx=[-1])
 def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=1):
     """Scores (queries, length) in float32: the sum over the heads of Weights (queries, heads) times
@@ -48,6 +68,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             rows = T.alloc_fragment((block_N, dim), dtype)
             row_scale = T.alloc_fragment((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
+            sums = [T.alloc_fragment((block_N, 4), T.float32) for _ in range(2)]
             score = T.alloc_fragment((block_N,), T.float32)
             of_tile = T.alloc_shared((positions, block_N), T.float32)
             # Those that see most rows first: the last blocks to end are short.
@@ -68,9 +89,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
                         policy=T.GemmWarpPolicy.FullRow,
                         clear_accum=True,
                     )
-                    for j, h in T.Parallel(block_N, heads):
-                        products[j, h] = T.max(products[j, h], 0) * weight[p, h]
-                    T.reduce_sum(products, score, dim=1)
+                    sum_heads(products, weight, p, sums, score)
                     for j in T.Parallel(block_N):
                         of_tile[p, j] = score[j] * row_scale[j]
                 # In vectors, and once for all positions.
