@@ -636,7 +636,7 @@ def indexer_top_k() -> Program:
         "rows chosen by the indexer",
         [
             *(own.ordered, own.find_digit, own.by_passes, own.load, own.count_digits),
-            *(own.list_tile, own.find_in_list, own.choose_near, own.choose, own.top_k),
+            *(own.load_step, own.append, own.find_in_list, own.choose_near, own.choose, own.top_k),
         ],
         [lambda queries, length, k: own.top_k(k)],
         case,
