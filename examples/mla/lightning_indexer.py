@@ -248,6 +248,49 @@ def append(keys, place, least, state):
 
 
 @T.macro
+def count_row(Scores, query, seen, tries, keys, counts):
+    """Count the digits of a row's first tile, the sample, or at the second try those of the row;
+    `keys` are those of the first tile then."""
+    loads, warps, width = keys.shape
+    tile = loads * warps * width
+    whole = seen // tile
+    apart = whole * loads * width
+    T.clear(counts)
+    load(Scores, query, seen, 0, apart, False, keys)
+    for step in T.serial(T.if_then_else(tries == 0, 1, whole)):
+        count_digits(keys, counts)
+        if tries > 0 and step + 1 < whole:
+            load_step(Scores, query, step + 1, apart, keys)
+    if tries > 0:
+        load(Scores, query, seen, whole * tile, loads * width, True, keys)
+        count_digits(keys, counts)
+        load(Scores, query, seen, 0, apart, False, keys)
+
+
+@T.macro
+def list_row(Scores, query, seen, least, keys, place, state):
+    """List the keys of a row from `least` on; `keys` are those of its first tile."""
+    (loads, warps, width), (threads,) = keys.shape, place.shape
+    tile = loads * warps * width
+    whole = seen // tile
+    apart = whole * loads * width
+    T.clear(state[3])
+    for i in T.Parallel(threads):
+        place[i] = i // LANES * apart + i % LANES * 4
+    for step in T.serial(whole):
+        append(keys, place, least, state)
+        for i in T.Parallel(threads):
+            place[i] += loads * width
+        if step + 1 < whole:
+            load_step(Scores, query, step + 1, apart, keys)
+    if whole * tile < seen:
+        load(Scores, query, seen, whole * tile, loads * width, True, keys)
+        for i in T.Parallel(threads):
+            place[i] = whole * tile + i // LANES * loads * width + i % LANES * 4
+        append(keys, place, least, state)
+
+
+@T.macro
 def find_in_list(kept, size, k, least, above, counts, found):
     """`find_digit` of how far the keys of a list are above `least`, divided by DIGITS; or of the
     remainders of those whose quotient is `above`."""
@@ -387,34 +430,10 @@ def top_k(k, threads=256, loads=3, listed=4096):
                     share = T.cast(k, T.float32) * tile / T.cast(seen, T.float32)
                     likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, tile)
                     wanted = T.if_then_else(tries == 0, likely, k)
-                    whole = seen // tile
-                    apart = whole * loads * width
-                    T.clear(counts)
-                    load(Scores, query, seen, 0, apart, False, keys)
-                    for step in T.serial(T.if_then_else(tries == 0, 1, whole)):
-                        count_digits(keys, counts)
-                        if tries > 0 and step + 1 < whole:
-                            load_step(Scores, query, step + 1, apart, keys)
-                    if tries > 0:
-                        load(Scores, query, seen, whole * tile, loads * width, True, keys)
-                        count_digits(keys, counts)
-                        load(Scores, query, seen, 0, apart, False, keys)
+                    count_row(Scores, query, seen, tries, keys, counts)
                     find_digit(counts, wanted, found)
                     least = T.cast(found[0], T.uint32) << T.uint32(21)
-                    T.clear(ends)
-                    for i in T.Parallel(threads):
-                        place[i] = i // LANES * apart + i % LANES * 4
-                    for step in T.serial(whole):
-                        append(keys, place, least, state)
-                        for i in T.Parallel(threads):
-                            place[i] += loads * width
-                        if step + 1 < whole:
-                            load_step(Scores, query, step + 1, apart, keys)
-                    if whole * tile < seen:
-                        load(Scores, query, seen, whole * tile, loads * width, True, keys)
-                        for i in T.Parallel(threads):
-                            place[i] = whole * tile + i // LANES * loads * width + i % LANES * 4
-                        append(keys, place, least, state)
+                    list_row(Scores, query, seen, least, keys, place, state)
                     size = T.cast(ends[0], T.int32)
                     # The least digit is that of NaN alone, and of what is not seen.
                     if least > 0 and size >= k and size <= listed:
