@@ -602,7 +602,7 @@ def indexer() -> Program:
 
     return Program(
         "scores of the indexer, 8-bit floats",
-        [own.index_scores],
+        [own.sum_heads, own.index_scores],
         [lambda **_: own.index_scores(heads, dim)],
         case,
         {"queries": 5, "length": 150},
@@ -636,7 +636,8 @@ def indexer_top_k() -> Program:
         "rows chosen by the indexer",
         [
             *(own.ordered, own.find_digit, own.by_passes, own.load, own.count_digits),
-            *(own.list_tile, own.find_in_list, own.choose_near, own.choose, own.top_k),
+            *(own.load_step, own.append, own.count_row, own.list_row, own.find_in_list),
+            *(own.choose_near, own.choose, own.top_k),
         ],
         [lambda queries, length, k: own.top_k(k)],
         case,

@@ -19,6 +19,26 @@ NEAR = 64  # keys that are compared with each other
 HIGH = T.uint32(2**16)
 
 
+@T.macro
+def sum_heads(products, weight, p, sums, score):
+    """The score of each row: its products with the heads, a multiple of 8, where positive, times
+    the heads' weights. Each of four lanes adds up two of every 8 products, as wgmma leaves them.
+    Twice a maximum is x + |x|, and a multiprocessor's units for sums are others than for maxima."""
+    block_N, heads = products.shape
+    maxima, doubled = sums
+    T.clear(maxima)
+    T.clear(doubled)
+    for b in [*range(heads // 8)]:
+        for j, c in T.Parallel(block_N, 4):
+            maxima[j, c] += T.max(products[j, b * 8 + c * 2], 0) * weight[p, b * 8 + c * 2]
+        for j, c in T.Parallel(block_N, 4):
+            x = products[j, b * 8 + c * 2 + 1]
+            doubled[j, c] += (x + T.abs(x)) * weight[p, b * 8 + c * 2 + 1]
+    for j, c in T.Parallel(block_N, 4):
+        maxima[j, c] += doubled[j, c] * 0.5
+    T.reduce_sum(maxima, score, dim=1)
+
+
 @tilelang.jit(out_idx=[-1])
 def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, num_stages=1):
     """Scores (queries, length) in float32: the sum over the heads of Weights (queries, heads) times
@@ -48,6 +68,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
             rows = T.alloc_fragment((block_N, dim), dtype)
             row_scale = T.alloc_fragment((block_N,), T.float32)
             products = T.alloc_fragment((block_N, heads), T.float32)
+            sums = [T.alloc_fragment((block_N, 4), T.float32) for _ in range(2)]
             score = T.alloc_fragment((block_N,), T.float32)
             of_tile = T.alloc_shared((positions, block_N), T.float32)
             # Those that see most rows first: the last blocks to end are short.
@@ -68,9 +89,7 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
                         policy=T.GemmWarpPolicy.FullRow,
                         clear_accum=True,
                     )
-                    for j, h in T.Parallel(block_N, heads):
-                        products[j, h] = T.max(products[j, h], 0) * weight[p, h]
-                    T.reduce_sum(products, score, dim=1)
+                    sum_heads(products, weight, p, sums, score)
                     for j in T.Parallel(block_N):
                         of_tile[p, j] = score[j] * row_scale[j]
                 # In vectors, and once for all positions.
@@ -163,40 +182,52 @@ def by_passes(Scores, Chosen, query, seen, block):
 
 
 @T.macro
-def load(Scores, query, seen, first, quads, guarded, keys):
-    """The keys of some parts of a row, each of a vector of 4 for each lane and `quads` of these
-    behind the last one; where `guarded`, 0, which no number has, of what is not seen."""
+def load(Scores, query, seen, first, apart, guarded, keys):
+    """The keys of a tile, of which each warp has `width` of `loads` vectors of its lanes, from
+    `first` and its number times `apart` on; where `guarded`, 0, which no number has, of what is not
+    seen."""
     loads, warps, width = keys.shape
     # All loads first, so that they are in flight together.
     scores = T.alloc_fragment((loads, warps, width), T.float32)
     for u, w, i in T.Parallel(loads, warps, width):
-        row = first + (u * warps + w) * quads * 4 + i
+        row = first + w * apart + u * width + i
         scores[u, w, i] = Scores[query, row]
     for u, w, i in T.Parallel(loads, warps, width):
-        row = first + (u * warps + w) * quads * 4 + i
+        row = first + w * apart + u * width + i
         seeing = row < seen if guarded else True
         keys[u, w, i] = T.if_then_else(seeing, ordered(scores[u, w, i]), T.uint32(0))
 
 
 @T.macro
-def count_digits(Scores, query, seen, steps, quads, keys, counts):
-    """How many keys of some tiles have each value of their upper 11 bits."""
-    (loads, warps, width), each = keys.shape, counts.shape[1]
-    T.clear(counts)
-    for step in T.serial(steps):
-        load(Scores, query, seen, step * loads * warps * width, quads, True, keys)
-        for u, w, i in T.Parallel(loads, warps, width):
-            digit = T.cast(keys[u, w, i] >> T.uint32(21), T.int32)
-            T.atomic_add(counts[digit // each, digit % each], 1)
+def load_step(Scores, query, step, apart, keys):
+    """The keys of a whole tile of a row, that many steps behind the first one."""
+    loads, warps, width = keys.shape
+    scores = T.alloc_fragment((loads, warps, width), T.float32)
+    for u, w, i in T.Parallel(loads, warps, width):
+        row = step * loads * width + w * apart + u * width + i
+        # Since a warp's part of a row has `apart` scores.
+        T.assume(row < Scores.shape[1])
+        scores[u, w, i] = Scores[query, row]
+    for u, w, i in T.Parallel(loads, warps, width):
+        keys[u, w, i] = ordered(scores[u, w, i])
 
 
 @T.macro
-def list_tile(Scores, query, seen, first, guarded, least, keys, state):
-    """Append the keys from `least` on to the list, if there is room."""
+def count_digits(keys, counts):
+    """Count the keys of a tile by their upper 11 bits."""
+    each = counts.shape[1]
+    for u, w, i in T.Parallel(*keys.shape):
+        digit = T.cast(keys[u, w, i] >> T.uint32(21), T.int32)
+        T.atomic_add(counts[digit // each, digit % each], 1)
+
+
+@T.macro
+def append(keys, place, least, state):
+    """Append the keys from `least` on to the list, if there is room; `place` is the row of a
+    thread's first one."""
     kept, number, at, ends = state
-    (loads, warps, width), (threads,) = keys.shape, number.shape
+    (loads, _, width), (threads,) = keys.shape, number.shape
     listed = kept.shape[0] - 4 * loads
-    load(Scores, query, seen, first, LANES, guarded, keys)
     T.clear(number)
     for u, v in itertools.product(range(loads), range(4)):
         for i in T.Parallel(threads):
@@ -208,12 +239,55 @@ def list_tile(Scores, query, seen, first, guarded, least, keys, state):
         for i in T.Parallel(threads):
             key = keys[u, i // LANES, i % LANES * 4 + v]
             if key >= least:
-                row = first + (u * warps + i // LANES) * width + i % LANES * 4 + v
+                row = place[i] + u * width + v
                 low = T.cast(T.cast(row, T.uint32), T.uint64)  # no sign to extend
                 both = T.cast(key, T.uint64) << T.uint64(32) | low
                 # Places differ, so that stores need no order: no barriers between tiles.
                 T.atomic_store(kept[at[i]], both, memory_order="relaxed")
                 at[i] += T.uint32(1)
+
+
+@T.macro
+def count_row(Scores, query, seen, tries, keys, counts):
+    """Count the digits of a row's first tile, the sample, or at the second try those of the row;
+    `keys` are those of the first tile then."""
+    loads, warps, width = keys.shape
+    tile = loads * warps * width
+    whole = seen // tile
+    apart = whole * loads * width
+    T.clear(counts)
+    load(Scores, query, seen, 0, apart, False, keys)
+    for step in T.serial(T.if_then_else(tries == 0, 1, whole)):
+        count_digits(keys, counts)
+        if tries > 0 and step + 1 < whole:
+            load_step(Scores, query, step + 1, apart, keys)
+    if tries > 0:
+        load(Scores, query, seen, whole * tile, loads * width, True, keys)
+        count_digits(keys, counts)
+        load(Scores, query, seen, 0, apart, False, keys)
+
+
+@T.macro
+def list_row(Scores, query, seen, least, keys, place, state):
+    """List the keys of a row from `least` on; `keys` are those of its first tile."""
+    (loads, warps, width), (threads,) = keys.shape, place.shape
+    tile = loads * warps * width
+    whole = seen // tile
+    apart = whole * loads * width
+    T.clear(state[3])
+    for i in T.Parallel(threads):
+        place[i] = i // LANES * apart + i % LANES * 4
+    for step in T.serial(whole):
+        append(keys, place, least, state)
+        for i in T.Parallel(threads):
+            place[i] += loads * width
+        if step + 1 < whole:
+            load_step(Scores, query, step + 1, apart, keys)
+    if whole * tile < seen:
+        load(Scores, query, seen, whole * tile, loads * width, True, keys)
+        for i in T.Parallel(threads):
+            place[i] = whole * tile + i // LANES * loads * width + i % LANES * 4
+        append(keys, place, least, state)
 
 
 @T.macro
@@ -302,15 +376,16 @@ def choose(state, size, kth, wanted, query, Chosen):
 
 
 @tilelang.jit(out_idx=[-1])
-def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
+def top_k(k, threads=256, loads=3, listed=4096):
     """The `k` largest of Scores (queries, length) of the rows that each query sees, in any order,
     -1 behind them where it sees fewer. A sample of the scores tells a number that at least k reach,
     by its upper 11 bits; one pass lists those that do, up to `listed`. If they turn out to be too
     few or too many, all scores tell that number. How many keys of the list have each value of 11
     bits tells those of the k-th one: what has more is chosen, and what has the same is compared
     with each other, or, if there is much of it, counted by the next 11 bits. Where there are too
-    many for the list, a digit of 8 bits at a time is found by a pass over the row. The sample has
-    `sampled` vectors of each thread, a tile of the pass `loads`."""
+    many for the list, a digit of 8 bits at a time is found by a pass over the row. A tile of the
+    pass has `loads` vectors of each thread; the first one, of which each warp has what its part of
+    the row begins with, is the sample."""
     queries, length = T.dynamic("queries, length")
     block = 4 * threads
     tile = loads * block
@@ -324,7 +399,7 @@ def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
             # 48 registers: what a tile loads is in flight together, and five blocks have room.
             T.annotate_min_blocks_per_sm(1280 // threads)
             keys = T.alloc_fragment((loads, warps, width), T.uint32)
-            sample = T.alloc_fragment((sampled, warps, width), T.uint32)
+            place = T.alloc_fragment((threads,), T.int32)
             counts = T.alloc_shared((threads, each), T.int32)
             found = T.alloc_shared((3,), T.int32)
             # Of each a key in the upper half, its row in the lower one; a thread that finds no room
@@ -340,7 +415,7 @@ def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
                 for j in T.Parallel(k):
                     Chosen[query, j] = T.if_then_else(j < seen, j, -1)
             else:
-                # Under way beside the sample, after which the pass finds the row in L2.
+                # Under way beside the sample; the pass finds the row in L2.
                 if T.get_thread_binding() == 0:
                     T.prefetch_l2(Scores[query, 0], 4 * seen)
                 done = T.alloc_var(T.bool, init=False)
@@ -351,21 +426,14 @@ def top_k(k, threads=256, loads=3, listed=4096, sampled=2):
                 size = T.alloc_var(T.int32, init=0)
                 tries = T.alloc_var(T.int32, init=T.if_then_else(seen > tile, 0, 1))
                 while not done and tries < 2:
-                    # So many more that the number is hardly too large. (ptxas spills seen // ..)
-                    part = sampled * block
-                    share = T.cast(k, T.float32) * part / T.cast(seen, T.float32)
-                    likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, part)
+                    # So many more that the number is hardly too large.
+                    share = T.cast(k, T.float32) * tile / T.cast(seen, T.float32)
+                    likely = T.min(T.cast(share + 3 * T.sqrt(share), T.int32) + 1, tile)
                     wanted = T.if_then_else(tries == 0, likely, k)
-                    quads = T.if_then_else(tries == 0, T.truncdiv(seen, 4 * sampled * warps), LANES)
-                    steps = T.if_then_else(tries == 0, 1, T.ceildiv(seen, part))
-                    count_digits(Scores, query, seen, steps, quads, sample, counts)
+                    count_row(Scores, query, seen, tries, keys, counts)
                     find_digit(counts, wanted, found)
                     least = T.cast(found[0], T.uint32) << T.uint32(21)
-                    T.clear(ends)
-                    for step in T.serial(seen // tile):
-                        list_tile(Scores, query, seen, step * tile, False, least, keys, state)
-                    for step in T.serial(seen // tile, T.ceildiv(seen, tile)):
-                        list_tile(Scores, query, seen, step * tile, True, least, keys, state)
+                    list_row(Scores, query, seen, least, keys, place, state)
                     size = T.cast(ends[0], T.int32)
                     # The least digit is that of NaN alone, and of what is not seen.
                     if least > 0 and size >= k and size <= listed:

@@ -49,11 +49,11 @@ def test_the_largest_are_chosen(kernel, device, form):
 
 @pytest.mark.parametrize("form", ["too few", "too many"])
 def test_a_sample_that_misleads_is_not_used(kernel, device, form):
-    """The sample has parts of 128 scores every 500; by it too few scores reach the number that it
+    """The sample has parts of 256 scores every 768; by it too few scores reach the number that it
     tells, or more than the list has room for."""
     torch.manual_seed(0)
     scores, places = torch.randn(1, 2000), torch.arange(2000)
-    sampled = places % 500 < 128
+    sampled = (places % 768 < 256) & (places < 1536)
     scores[0] += 100.0 * (sampled & (places < 25) if form == "too few" else ~sampled)
     rows = kernel(scores.to(device)).long().cpu()
     wanted = scores.topk(CHOSEN).values
