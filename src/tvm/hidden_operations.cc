@@ -175,6 +175,36 @@ std::unordered_set<const Object*> WideNames(const Stmt& s) {
   return found;
 }
 
+/*! A selection as a call of what it is made of, variables, loads and calls, which holds the rest
+ * where TVM does not look: in attributes. */
+constexpr const char* kHiddenPart = "tl.hidden.Part";
+
+/*! Takes a selection out of an expression: what it is made of, and variables for that. */
+class PartTaker : public StmtExprMutator {
+ public:
+  Array<Var> vars;
+  Array<Expr> values;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const VarNode* op) override { return Leaf(GetRef<Expr>(op)); }
+  Expr Mutate_(const TensorLoadNode* op) override { return Leaf(GetRef<Expr>(op)); }
+  Expr Mutate_(const CallNode* op) override {
+    const Expr e = GetRef<Expr>(op);
+    return IsCallTo(e, kIfThenElseOp) ? Default<Expr>(op) : Leaf(e);
+  }
+
+ private:
+  Var Leaf(const Expr& e) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (values[i].same_as(e)) return vars[i];
+    }
+    vars.push_back(MakeVar("part", e->dtype()));
+    values.push_back(e);
+    return vars.back();
+  }
+};
+
 class Hider : public StmtExprMutator {
  public:
   explicit Hider(const Misleads& misleads) : misleads_(misleads) {}
@@ -211,14 +241,30 @@ class Hider : public StmtExprMutator {
   }
   Expr Mutate_(const CallNode* op) override {
     if (!IsCallTo(GetRef<Expr>(op), kIfThenElseOp)) return Default<Expr>(op);
-    const bool is_inner = std::exchange(in_condition_, true);
+    if (conditions_ == kMostConditions) return Part(op);
+    ++conditions_;
     const Expr condition = Mutate(op->args[0]);
-    in_condition_ = is_inner;
+    --conditions_;
     const Array<Expr> args = {condition, Mutate(op->args[1]), Mutate(op->args[2])};
-    return Hidden(is_inner ? "tl.hidden.IfThenElse" : kIfThenElseOp, args, op->ty, op->span);
+    return Hidden(conditions_ ? "tl.hidden.IfThenElse" : kIfThenElseOp, args, op->ty, op->span);
   }
 
  private:
+  /*! TVM simplifies a comparison's sides several times, with all that they are made of. */
+  static constexpr int kMostConditions = 2;
+
+  Expr Part(const CallNode* selection) {
+    PartTaker taken;
+    const Expr value = taken.Mutate(GetRef<Expr>(selection));
+    // Its number tells it from others of the same values: TVM may compare operands alone.
+    Array<Expr> args = {MakeInt(++parts_)};
+    for (const Expr& e : taken.values) args.push_back(Mutate(e));
+    Call call = Hidden(kHiddenPart, args, selection->ty, selection->span);
+    auto held = make_object<DictAttrsNode>();
+    held->__dict__ = {{"vars", taken.vars}, {"value", value}};
+    call.CopyOnWrite()->attrs = DictAttrs(held);
+    return call;
+  }
   static Call Hidden(const char* op, const Array<Expr>& args, const Type& type, const Span& span) {
     Call call = CallOp(op, args, type);
     call.CopyOnWrite()->span = span;
@@ -227,7 +273,9 @@ class Hider : public StmtExprMutator {
 
   const Misleads& misleads_;
   std::unordered_set<const Object*> wide_;
-  bool in_condition_ = false;
+  /*! How many conditions are around. */
+  int conditions_ = 0;
+  int64_t parts_ = 0;
 };
 
 /*! The constant of the type, as C converts integers to it. */
@@ -253,6 +301,7 @@ class Shower : public StmtExprMutator {
     const std::string name = callee->name;
     if (name == "tl.hidden.Cast") return Cast_(call);
     if (name == kHiddenValue) return call->args[0];
+    if (name == kHiddenPart) return Part_(call);
     if (name == "tl.hidden.IfThenElse") {
       Call shown = CallOp(kIfThenElseOp, call->args, call->ty);
       shown.CopyOnWrite()->span = call->span;
@@ -273,6 +322,14 @@ class Shower : public StmtExprMutator {
   }
 
  private:
+  static Expr Part_(const CallNode* call) {
+    const auto& held = call->attrs.as_or_throw<DictAttrs>()->__dict__;
+    const auto vars = held.at("vars").cast<Array<Var>>();
+    Substituter values;
+    for (size_t i = 0; i < vars.size(); ++i) values.map[vars[i].get()] = call->args[i + 1];
+    return values.Mutate(held.at("value").cast<Expr>());
+  }
+
   static Expr Cast_(const CallNode* call) {
     const Expr& value = call->args[0];
     const DLDataType to = call->ty.as<PrimTypeNode>()->dtype;
@@ -308,6 +365,7 @@ Registration hidden_operations_registration([] {
   TL_FOR_EACH_HIDDEN_PAIR(X)
   X(Cast)
   X(IfThenElse)
+  X(Part)
 #undef X
   // What has an effect TVM leaves where it is.
   RegisterOp(kHiddenValue, kHiddenValue, CallEffect::kOpaque);

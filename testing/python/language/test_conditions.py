@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 import torch
 
@@ -50,27 +51,25 @@ def test_errors_name_the_place(trace, statement, error, message):
 
 
 def test_a_chain_of_selections_compiles_in_time(device):
-    """Each in the condition of the next one: TVM alone took six times as long a link, 6 s for six
-    and more than a minute for eight."""
-    links = 7
+    """Each in the condition of the next one: TVM alone took six times as long a link, and with
+    conditions out of its sight 2.6 times, 13 s for twelve; this many would never end."""
+    links = 24
 
     def chain(D, n, take):
         value = n
         for k in range(links):
-            value = take(value < D[k], n + k, D[k + 1])
+            value = take(value + D[D[k] % 8] < D[k], n + k, D[k + 1] - n)
         return value
 
     @T.prim_func
-    def main(D: T.Tensor((8,), "int32"), C: T.Tensor((1,), "int32"), n: T.int32):
+    def main(D: T.Tensor((links + 1,), "int32"), C: T.Tensor((1,), "int32"), n: T.int32):
         with T.Kernel(1, threads=32):
             C[0] = chain(D, n, T.if_then_else)
 
-    begin = time.monotonic()
-    lower(main, target="cuda -arch=sm_90a")
-    assert time.monotonic() - begin < 20
     kernel = tilelang.compile(main)
-    for n in (-3, 0, 4):
-        d = [3, -2, 5, 0, 9, 1, 4, 2]
+    random = np.random.default_rng(0)
+    for n in range(-4, 5):
+        d = random.integers(-20, 20, links + 1).tolist()
         c = torch.zeros(1, dtype=torch.int32, device=device)
         kernel(torch.tensor(d, dtype=torch.int32, device=device), c, n)
         assert c.item() == chain(d, n, lambda condition, a, b: a if condition else b)

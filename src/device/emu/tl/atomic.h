@@ -35,15 +35,19 @@ struct Same {
 template <typename T>
 using PointerTo = typename Same<T>::type*;
 
-/*! Takes note of what an atomic operation finds. The same at the same place leads nowhere. */
+/*! Takes note of what an atomic operation finds. The same at the same place leads nowhere, also in
+ * a loop that polls several places in turn. */
 template <typename T>
 TL_DEVICE void note_found(const T* at, T value) {
-  Fiber* self = worker->current;
   uint64_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof(T));
-  if (self->polled_at != at || self->polled_bits != bits) note_progress();
-  self->polled_at = at;
-  self->polled_bits = bits;
+  // Knuth's multiplicative hash, so that a place and its value are one number.
+  const uint64_t finding = bits ^ reinterpret_cast<uintptr_t>(at) * 0x9e3779b97f4a7c15u;
+  if (worker->current->findings.is_new(finding)) {
+    note_progress();
+  } else {
+    note_vain_poll();
+  }
 }
 
 template <MemoryOrder order, bool stores = false, typename T, typename Change>

@@ -195,7 +195,7 @@ inline void add_advice(Text& text) {
       const Fiber& fiber = block.fibers[i];
       if (fiber.exited) continue;
       if (!fiber.waits_at) {
-        if (!polls) polls = &fiber;
+        if (!polls || fiber.attempt > polls->attempt) polls = &fiber;
       } else if (fiber.waits_at->advise) {
         if (!signals) fiber.waits_at->advise(*fiber.waits_at, text);
         signals = true;

@@ -45,6 +45,24 @@ struct WaitPoint {
   Queue waiting;
   Scope scope;
   SyncClock clock;
+  unsigned attempt;  // the largest of the threads that wait here (Fiber)
+};
+
+/*! Places with their values that a thread's atomic operations have found without changing them. */
+struct Findings {
+  static constexpr unsigned kMost = 32;
+  uint64_t recent[kMost];
+  unsigned oldest;
+
+  /*! Whether this is none of the last ones. */
+  bool is_new(uint64_t finding) {
+    for (uint64_t known : recent) {
+      if (known == finding) return false;
+    }
+    recent[oldest] = finding;
+    oldest = (oldest + 1) % kMost;
+    return true;
+  }
 };
 
 struct Fiber {
@@ -58,9 +76,11 @@ struct Fiber {
   bool cluster_arrived;  // at the cluster's barrier, without having waited yet
   unsigned cluster_phase;
   const WaitPoint* waits_at;
-  Location where;         // the last one known
-  const void* polled_at;  // by its last atomic operation that changed nothing, which found
-  uint64_t polled_bits;
+  Location where;  // the last one known
+  Findings findings;
+  // In how many of its next barriers and collectives this thread comes with nothing but a poll in
+  // vain: a loop around them that polls leads nowhere.
+  unsigned attempt;
   const SignalWait* signal;  // that it polls for
   ThreadQueues queues;
   ThreadClock clock;

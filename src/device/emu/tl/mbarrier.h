@@ -55,6 +55,7 @@ TL_DEVICE void mbarrier_inval(uint64_t* barrier, emu::Location where = emu::here
   emu::Mbarrier& state = emu::mbarrier_at(barrier, "invalidation", where);
   state.at = nullptr;
   __builtin_memset(barrier, 0xff, sizeof(*barrier));
+  emu::note_progress();
   emu::release(state);
 }
 

@@ -169,6 +169,7 @@ TL_RUNTIME void complete_phase(Mbarrier& barrier) {
   check_phase_ends(barrier.remote_arriving, barrier.remote_completed[i]);
   ++barrier.phase;
   barrier.pending = barrier.count;
+  note_progress();
   release(barrier);
 }
 
@@ -207,6 +208,7 @@ template <typename Operation>
 void issue_at(Mbarrier& barrier, const Operation& operation, Location where) {
   issue(barrier.engines, operation, where);
   // Those who wait will need it: let them find it.
+  note_progress();
   release(barrier);
 }
 
@@ -260,9 +262,11 @@ TL_RUNTIME bool poll_phase(Mbarrier& barrier, unsigned parity, Location where) {
   if (!phase_ended(barrier, parity)) yield(where);
   if (phase_ended(barrier, parity)) {
     acquire_phase(barrier, WaitScope::kBlock);
+    worker->current->attempt = 0;
     return true;
   }
   barrier.engines.perform_all();
+  note_vain_poll();
   return false;
 }
 

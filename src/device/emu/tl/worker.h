@@ -181,9 +181,16 @@ inline void set_timeline(tl_timeline* timeline) {
 
 void leave_idle();
 
+/*! Barriers and collectives that an attempt of a loop that polls may have behind the poll. */
+constexpr unsigned kAttempt = 64;
+
+/*! The running thread has polled and found nothing new. */
+inline void note_vain_poll() { worker->current->attempt = kAttempt; }
+
 /*! Something happened that other threads may wait for. */
 inline void note_progress() {
   worker->fruitless = 0;
+  if (worker->current) worker->current->attempt = 0;
   if (__builtin_expect(worker->idle, 0)) leave_idle();
 }
 
@@ -215,16 +222,32 @@ inline void wait_at(WaitPoint& point) {
   const bool noted = is_told(point);
   if (noted) note_wait(point, Happening::kWait);
   self->waits_at = &point;
+  if (self->attempt > point.attempt) point.attempt = self->attempt;
   point.waiting.push(self);
   hand_over(self);
   self->waits_at = nullptr;
   if (noted && is_noted()) note_wait(point, Happening::kGoOn);
 }
 
+/*! The threads that have met go on. That leads nowhere where one of them came with a poll in vain:
+ * in a loop they would poll and meet for ever. */
+inline void note_meeting(WaitPoint& point) {
+  Fiber* self = worker->current;
+  const unsigned attempt = self->attempt > point.attempt ? self->attempt : point.attempt;
+  if (attempt == 0) return note_progress();
+  point.attempt = 0;
+  self->attempt = attempt - 1;
+  unsigned others = 0;
+  for (Fiber* other = point.waiting.first; other; other = other->next, ++others) {
+    other->attempt = attempt - 1;
+  }
+  worker->fruitless += 1 + others / kWarpSize;
+}
+
 inline void release(WaitPoint& point) {
   point.arrived = 0;
   check_phase_ends(point);
-  note_progress();
+  note_meeting(point);
   if (is_told(point) && point.waiting.first) note_release(point);
   worker->ready.take_all(point.waiting);
 }

@@ -97,6 +97,38 @@ extern "C" __global__ void polls_for_ever(int* out) {
   while (tl::atomic_load<tl::acquire>(out) == 0) {}
 }
 """
+# How threads poll in vain: nobody arrives at `b`, nobody writes `flags`.
+VAIN = {
+    "polls_alone": "if (threadIdx.x == 3) while (!tl::mbarrier_test_wait(b, 0)) {}",
+    "polls_mbarriers": "for (int k = 0; !tl::mbarrier_try_wait(b + k % 2, 0); ++k) {}",
+    "polls_flags": "for (int k = 0; !tl::atomic_load<tl::acquire>(flags + k % 20); ++k) {}",
+    "meets_its_warp": "while (!tl::mbarrier_test_wait(b, 0)) tl::sync_warp(~0u);",
+    "meets_the_block": "while (!tl::mbarrier_test_wait(b, 0)) tl::sync_threads();",
+    "one_lane_polls": """
+  for (bool ended = false; !ended;) {
+    if (threadIdx.x == 0) ended = tl::mbarrier_test_wait(b, 0);
+    ended = tl::any_sync(~0u, ended);
+  }""",
+}
+POLLS = """#include <tl/common.h>
+#include <tl/atomic.h>
+#include <tl/warp.h>
+#include <tl/mbarrier.h>
+""" + "".join(
+    f"""
+extern "C" __global__ void {name}(int* flags) {{
+  auto b = tl::shared<uint64_t, 2>(tl::static_shared<16>());
+  if (threadIdx.x == 0) {{
+    tl::mbarrier_init(b, 1);
+    tl::mbarrier_init(b + 1, 1);
+  }}
+  tl::sync_threads();
+#line 1 "user.py"
+  {body}
+}}
+"""
+    for name, body in VAIN.items()
+)
 OWN_ARRAY = """#include <tl/common.h>
 extern "C" __global__ void own_array(int* out) {
   __shared__ int s[1];
@@ -228,6 +260,13 @@ def test_polling_lets_others_go_on(run):
     out = np.zeros(64, np.int32)
     run(SOURCE, "waits_for_a_flag", [out], block=64, shared=4)
     assert out.tolist() == [5] * 64
+
+
+@pytest.mark.parametrize("kernel", VAIN)
+def test_polling_in_vain_is_a_deadlock(run, kernel):
+    """Whatever else such a loop does: all but the first two ran without end before."""
+    with pytest.raises(RuntimeError, match=r"(?s)deadlock.*threads poll for at user\.py:\d"):
+        run(POLLS, kernel, [np.zeros(32, np.int32)], block=32)
 
 
 def test_polling_for_ever_is_a_deadlock(run):
