@@ -94,7 +94,8 @@ def chunk_scan_backward() -> Program:
     return Program(
         "Mamba-2 chunk scan's gradients",
         [
-            *(own.chunk_states, own.sum_up_reverse, own.begin_reverse, own.target_reverse),
+            *(own.sum_up_steps, own.prepare, own.chunk_states, own.sum_up_reverse),
+            *(own.begin_reverse, own.target_reverse),
             *(own.reverse_scan, own.load, own.factors_by_rows, own.factors_by_columns),
             *(own.by_state, own.of_states, own.by_rows_and_columns, own.weights_of_head),
             *(
@@ -106,9 +107,7 @@ def chunk_scan_backward() -> Program:
             ),
         ],
         [
-            compiled(own.chunk_decays, heads),
-            compiled(own.chunk_scores, d_state=d_state, reverse=True),
-            compiled(own.chunk_scores, own.PAIR, d_state),
+            compiled(own.prepare, heads, d_state),
             compiled(own.chunk_states, heads),
             compiled(own.reverse_scan, heads, blocks),
             compiled(own.weights, heads, 160),

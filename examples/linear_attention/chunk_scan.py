@@ -48,6 +48,27 @@ def scan_rows(x, b, c, scores, decays, state, y, tiles):
     T.gemm(b, scaled, state, transpose_A=True, policy=T.GemmWarpPolicy.FullRow)
 
 
+@T.macro
+def sum_up_steps(dt, A, Decays, n, first, group):
+    """What `chunk_decays` makes of chunk n of `group` heads. A block is at it."""
+    chunk = Decays.shape[3]
+    # A column more: the banks of a column's elements differ.
+    by_rows = T.alloc_shared((chunk, group + 1), "float32")
+    step = T.alloc_shared((group, chunk), "float32")
+    decays = T.alloc_shared((group, chunk), "float32")
+    rate = T.alloc_shared((group,), "float32")
+    # Rows behind the end are zero: they take no time.
+    T.copy(dt[n * chunk, first], by_rows[:, :group])
+    T.copy(A[first], rate)
+    for k, i in T.Parallel(group, chunk):
+        step[k, i] = by_rows[i, k]
+        decays[k, i] = LOG2_E * rate[k] * by_rows[i, k]
+    T.cumsum(decays, dim=1)
+    for k, i in T.Parallel(group, chunk):
+        Decays[n, first + k, 0, i] = decays[k, i]
+        Decays[n, first + k, 1, i] = decays[k, i] - T.log2(T.max(step[k, i], LEAST))
+
+
 def chunk_decays(heads, chunk=CHUNK, group=64):
     """Decays (chunks, heads, 2, chunk) of dt (length, heads), none negative, and A (heads,), as
     binary logarithms: what rows of a chunk make of the state in front of it, and that less log2(dt)
@@ -62,21 +83,7 @@ def chunk_decays(heads, chunk=CHUNK, group=64):
         Decays: T.Tensor((chunks, heads, 2, chunk), "float32"),
     ):
         with T.Kernel(T.ceildiv(heads, group), chunks, threads=256) as (bx, n):
-            # A column more: the banks of a column's elements differ.
-            by_rows = T.alloc_shared((chunk, group + 1), "float32")
-            step = T.alloc_shared((group, chunk), "float32")
-            decays = T.alloc_shared((group, chunk), "float32")
-            rate = T.alloc_shared((group,), "float32")
-            # Rows behind the end are zero: they take no time.
-            T.copy(dt[n * chunk, bx * group], by_rows[:, :group])
-            T.copy(A[bx * group], rate)
-            for k, i in T.Parallel(group, chunk):
-                step[k, i] = by_rows[i, k]
-                decays[k, i] = LOG2_E * rate[k] * by_rows[i, k]
-            T.cumsum(decays, dim=1)
-            for k, i in T.Parallel(group, chunk):
-                Decays[n, bx * group + k, 0, i] = decays[k, i]
-                Decays[n, bx * group + k, 1, i] = decays[k, i] - T.log2(T.max(step[k, i], LEAST))
+            sum_up_steps(dt, A, Decays, n, bx * group, group)
 
     return main
 

@@ -29,10 +29,11 @@ by columns: in da most of it cancels, which it would not with another rounding o
 are made where P is: dy[i] . y[i] = exp(l[i]) c[i] . (S dy[i]) + sum over j of M s P dt, and
 x[j] . z[j] = exp(t - l[j]) b[j] . (G x[j]) + sum over i of M s P.
 
-There are three kernels. `chunk_states` goes through the chunks and stores S, and `reverse_scan`
-goes back and stores G and dx: it is the forward scan of dy, with B and C in each other's place.
-`weights` takes a pair of chunks, many heads and a half of the states, and has the sums over heads
-in registers. `time_gradients` and `sum_weights` do what is left of pairs of chunks. For Hopper.
+`prepare` makes decays and scores. Three kernels follow. `chunk_states` goes through the chunks and
+stores S, and `reverse_scan` goes back and stores G and dx: it is the forward scan of dy, with B and
+C in each other's place. `weights` takes a pair of chunks, many heads and a half of the states, and
+has the sums over heads in registers. `time_gradients` and `sum_weights` do what is left of pairs of
+chunks. For Hopper.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -42,7 +43,7 @@ from functools import partial
 
 import chunk_scan_roles as roles
 import torch
-from chunk_scan import CHUNK, FAST_MATH, WIDTH, chunk_decays, chunk_scores, inputs, reference
+from chunk_scan import CHUNK, FAST_MATH, WIDTH, inputs, reference, sum_up_steps
 
 import tilelang
 import tilelang.language as T
@@ -56,6 +57,54 @@ DEPTH = 4
 PARTS = 2
 # A half of the products of rows has all columns of one chunk and half of the other's.
 COLUMNS = CHUNK + CHUNK // 2
+
+
+def prepare(heads, d_state=128, group=64):
+    """What the other kernels begin with: decays as those of `chunk_decays`; Back[t, j], b[t] . c[s]
+    of row s = s0 + j >= t of the chunk that begins at s0, else 0; Scores[t, j], c[t] . b[s] of row
+    s = s0 + j <= t of the pair of chunks that begins at s0, else 0; and sums that are zero."""
+    length, chunks, pairs = T.dynamic("length, chunks, pairs")
+
+    @T.prim_func
+    def main(
+        dt: T.Tensor((length, heads), "float32"),
+        A: T.Tensor((heads,), "float32"),
+        B: T.Tensor((length, d_state), "float16"),
+        C: T.Tensor((length, d_state), "float16"),
+        Decays: T.Tensor((chunks, heads, 2, CHUNK), "float32"),
+        Back: T.Tensor((length, CHUNK), "float16"),
+        Scores: T.Tensor((length, PAIR), "float16"),
+        Weights: T.Tensor((pairs, 3, CHUNK, CHUNK), "float32"),
+        dB: T.Tensor((length, d_state), "float32"),
+        dC: T.Tensor((length, d_state), "float32"),
+    ):
+        groups = T.ceildiv(heads, group)
+        with T.Kernel(groups + 1, T.ceildiv(length, CHUNK), threads=256) as (bx, n):
+            if bx < groups:
+                sum_up_steps(dt, A, Decays, n, bx * group, group)
+            else:
+                c, own = [T.alloc_shared((CHUNK, d_state), "float16") for _ in range(2)]
+                b = T.alloc_shared((PAIR, d_state), "float16")
+                scores = T.alloc_fragment((CHUNK, PAIR), "float32")
+                back = T.alloc_fragment((CHUNK, CHUNK), "float32")
+                row = n * CHUNK
+                T.copy(C[row, 0], c)
+                T.copy(B[row, 0], own)
+                T.copy(B[n // 2 * PAIR, 0], b)
+                T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
+                T.gemm(own, c, back, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(CHUNK, PAIR):
+                    scores[i, j] = T.if_then_else(n % 2 * CHUNK + i >= j, scores[i, j], 0)
+                for i, j in T.Parallel(CHUNK, CHUNK):
+                    back[i, j] = T.if_then_else(j >= i, back[i, j], 0)
+                T.copy(scores, Scores[row, 0])
+                T.copy(back, Back[row, 0])
+                T.clear(dB[row : row + CHUNK, :])
+                T.clear(dC[row : row + CHUNK, :])
+                if n % 2 == 0:
+                    T.clear(Weights[n // 2, :, :, :])
+
+    return main
 
 
 def chunk_states(heads, d_state=128, width=WIDTH, threads=128):
@@ -532,9 +581,7 @@ def kernels_of(heads, blocks, group, d_state=128, width=WIDTH, **options):
     """All kernels, in their order; `blocks` of them go back through the chunks, and a block of the
     last ones has `group` heads. `options` are those of tilelang.compile."""
     programs = (
-        chunk_decays(heads),
-        chunk_scores(CHUNK, d_state, reverse=True),
-        chunk_scores(PAIR, d_state),
+        prepare(heads, d_state),
         chunk_states(heads, d_state, width),
         reverse_scan(heads, blocks, d_state, width),
         weights(heads, group, d_state, width),
@@ -567,16 +614,14 @@ def run(kernels, tensors, d_y, d_last, room, results):
     """The gradients by `kernels_of` and `room_of`, to results: dX, d_dt, dA, dB and dC."""
     (x, dt, a, b, c), (d_x, d_dt, *sums) = tensors, results
     decays, back, scores, states, behind, first, of_rows, of_heads, counts = room
-    for t in (*sums, of_heads):
-        t.zero_()
-    kernels[0](dt, a, decays)
-    kernels[1](c, b, back)
-    kernels[2](b, c, scores)
-    kernels[3](x, decays, b, states)
-    kernels[4](d_y, dt, a, c, b, back, d_last, behind, d_x, first, counts)
-    kernels[5](x, b, c, d_y, decays, scores, states, behind, of_rows, of_heads, *sums[1:])
-    kernels[6](b, c, of_heads, *sums[1:])
-    kernels[7](a, decays, of_rows, d_dt, sums[0])
+    # An empty sequence has no chunks, whose blocks could clear it.
+    sums[0].zero_()
+    kernels[0](dt, a, b, c, decays, back, scores, of_heads, *sums[1:])
+    kernels[1](x, decays, b, states)
+    kernels[2](d_y, dt, a, c, b, back, d_last, behind, d_x, first, counts)
+    kernels[3](x, b, c, d_y, decays, scores, states, behind, of_rows, of_heads, *sums[1:])
+    kernels[4](b, c, of_heads, *sums[1:])
+    kernels[5](a, decays, of_rows, d_dt, sums[0])
     return results
 
 

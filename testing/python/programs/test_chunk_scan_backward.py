@@ -51,6 +51,30 @@ def test_time_steps_of_zero(device, example):
     assert_right(example, (x, dt, a, b, c))
 
 
+def test_no_rows(device, example):
+    tensors = example.inputs(0, 2, 64, device=device)
+    d_last = torch.ones(2, 64, example.WIDTH, device=device)
+    for gradient in example.backward(*tensors, torch.empty_like(tensors[0]), d_last):
+        assert not gradient.any()
+
+
+def test_nothing_is_read_before_it_is_written(device, example):
+    # Sums are made by atomic additions: the first kernel clears them.
+    torch.manual_seed(0)
+    tensors = example.inputs(example.PAIR + 5, 2, 64, device=device)
+    d_y, d_last = torch.randn_like(tensors[0]), torch.randn(2, 64, example.WIDTH, device=device)
+
+    def nothing(*shape, device, dtype):
+        return torch.full(shape, torch.nan, device=device, dtype=dtype)
+
+    room = example.room_of(tensors[0], tensors[4], 1, nothing)
+    results = [torch.full_like(t, torch.nan) for t in tensors[:2]]
+    results += [torch.full_like(t, torch.nan, dtype=torch.float32) for t in tensors[2:]]
+    example.run(example.kernels_of(2, 1, 2, 64), tensors, d_y, d_last, room, results)
+    for ours, wanted in zip(results, example.backward(*tensors, d_y, d_last), strict=True):
+        assert (ours - wanted).norm() <= 1e-3 * wanted.norm()
+
+
 def test_heads_that_groups_do_not_divide(example):
     with pytest.raises(ValueError, match="found 6 heads, wanted a multiple of group, 4"):
         example.weights(6, 4)
