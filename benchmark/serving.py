@@ -434,9 +434,9 @@ def windows(backward: bool) -> Program:
     walk = [
         slopes.Walk.of,
         slopes.at_chunk,
-        slopes.masks,
-        slopes.mask_by,
-        slopes.mask,
+        slopes.Walk.first_mask,
+        slopes.put_masks,
+        slopes.leave_out,
         slopes.take,
         slopes.retire,
         slopes.store_last,

@@ -35,12 +35,14 @@ BY_POLYNOMIAL = 1 / 6
 # 4.9e-4. Adding ROUNDER to a smaller float32 rounds it to an integer, in the lowest bits.
 POLYNOMIAL = 0.05517166, 0.24261112, 0.69326099, 0.99992807
 ROUNDER = 1.5 * 2**23
+# Minus its square, -1e9, is added to scores of keys that a row does not see; others get 0, exactly.
+UNSEEN = 2.0**15
 # Registers of a thread that loads, and of one of each role.
 REGISTERS = {"load": 24, "rows": 152, "sums": 184}
 # "queries" has Q and LogSum of a step, "results" dO. The ring of keys is there twice, for scores
 # and for dQ, so that a step's scores need not wait for dQ of the one before.
 DEPTHS = {
-    "queries": 3,
+    "queries": 2,
     "results": 2,
     "score_keys": 1,
     "values": 1,
@@ -75,6 +77,27 @@ class Walk:
     @property
     def keys(self):
         return self.chunks * self.new
+
+    @property
+    def depths(self):
+        """Of the pipelines. Masks of 2 and of 32 heads leave room for one tile of dO."""
+        return DEPTHS | ({"results": 1} if self.packed in (2, 32) else {})
+
+    @property
+    def mask_copies(self):
+        """Of the masks, each a chunk further: products take rows from a multiple of 8 on."""
+        return max(8 // self.new, 1)
+
+    @property
+    def mask_shape(self):
+        """Of the masks: rows of a copy, and positions of a step, at least 16 for a product."""
+        return -(-(2 * self.chunks - 1) * self.new // 8) * 8, max(self.new, 16)
+
+    def first_mask(self, step):
+        """Where the masks of a step's ring begin, so that its newest chunk has the newest one."""
+        chunk = self.chunks - 1 - step % self.chunks
+        copies = self.mask_copies
+        return chunk % copies * self.mask_shape[0] + chunk // copies * (copies * self.new)
 
     @property
     def by_polynomial(self):
@@ -117,45 +140,25 @@ def polynomial_exp2(x):
 
 
 @T.macro
-def masks(walk, dtype):
-    """For chunks of the ring of which some row of the tile misses a key: how many steps ago it was
-    loaded, and infinity where row i sees key j of it, else 0."""
-    kept = []
-    for age in T.unroll(walk.chunks, explicit=True):
-        behind = age * walk.new - walk.window  # the step's first position misses keys up to it
-        if age == 0 or behind + walk.new > 0:
-            wide = T.alloc_fragment((STEP, walk.new), T.float32)
-            bound = T.alloc_fragment((STEP, walk.new), dtype)
-            for i, j in T.Parallel(STEP, walk.new):
-                position = i // walk.packed
-                sees = j > position + behind
-                if age == 0:
-                    sees = sees and j <= position
-                wide[i, j] = T.if_then_else(sees, T.infinity(T.float32), 0)
-            # A conversion of pairs: ptxas would keep each number in a register of its own.
-            T.copy(wide, bound)
-            kept.append((age, bound))
-    return kept
+def put_masks(walk, shared):
+    """Fill the operands of a product that adds -UNSEEN**2 to scores of keys which a row does not
+    see: `positions` says which of a step's positions a row has, `masks` which of them do not see a
+    key. There are keys of twice a ring, from the oldest to the newest and again."""
+    rows, depth = walk.mask_shape
+    for i, j in T.Parallel(STEP, depth):
+        shared.positions[i, j] = T.if_then_else(i // walk.packed == j, UNSEEN, 0)
+    for copy, i, j in T.Parallel(walk.mask_copies, rows, depth):
+        row = i + copy * walk.new
+        age = (2 * walk.chunks - 1 - row // walk.new) % walk.chunks
+        key = row % walk.new - age * walk.new
+        sees = key <= j and key > j - walk.window
+        shared.masks[copy * rows + i, j] = T.if_then_else(sees, 0, -UNSEEN)
 
 
 @T.macro
-def mask_by(walk, weights, kept, newest):
-    """Put 0 where a row does not see a key of the ring, whose newest keys are in that chunk."""
-    for age, bound in kept:
-        column = (newest - age) % walk.chunks * walk.new
-        for i, j in T.Parallel(STEP, walk.new):
-            # Two weights at once; a choice would be of one. Polynomials of scores that a row does
-            # not see may be negative.
-            weights[i, column + j] = T.max(T.min(weights[i, column + j], bound[i, j]), 0)
-
-
-@T.macro
-def mask(walk, weights, kept, step, begin):
-    """Put 0 where a row of the tile does not see a key of the ring."""
-    chunks = list(range(walk.chunks))
-    at_chunk(step % walk.chunks, chunks, partial(mask_by, walk, weights, kept))
+def leave_out(walk, weights, step, begin):
+    """Put 0 where a key of the ring is of a step before the sequence's first one."""
     if begin + (step - walk.chunks + 1) * walk.new < 0:
-        # Steps before the sequence's first one.
         for i, j in T.Parallel(STEP, walk.keys):
             age = (step % walk.chunks - j // walk.new + walk.chunks) % walk.chunks
             weights[i, j] = T.if_then_else(begin + (step - age) * walk.new >= 0, weights[i, j], 0)
@@ -232,8 +235,8 @@ def load(walk, of_step, shared):
 
 
 @T.macro
-def begin_scores(queries, shared, scores):
-    """Begin the product of the next step's tiles with the keys."""
+def begin_scores(walk, queries, shared, scores, step):
+    """Begin the product of a step's tiles with the keys, and the one that masks it."""
     version = T.consumer_wait("queries")
     T.consumer_wait("score_keys")
     T.wgmma_gemm(
@@ -242,6 +245,9 @@ def begin_scores(queries, shared, scores):
         policy=ROWS,
         clear_accum=True,
     )
+    first = walk.first_mask(step)
+    masks = shared.masks[first : first + walk.keys, :]
+    T.wgmma_gemm(shared.positions, masks, scores, transpose_B=True, policy=ROWS)
 
 
 @T.macro
@@ -256,7 +262,7 @@ def hand_over(pipeline, fragment, shared):
 def weigh(walk, shared, tile, step, begin):
     """Weights of the scores that have been begun, and the product dO V^T beside them."""
     dim = shared.K.shape[1]
-    dO = T.reshape(shared.dO, (DEPTHS["results"], STEP, dim))
+    dO = T.reshape(shared.dO, (walk.depths["results"], STEP, dim))
     for i in T.Parallel(STEP):
         row, head = i // walk.packed, i % walk.packed
         tile.log_sum[i] = shared.log_sum[step % DEPTHS["queries"], head, row]
@@ -270,8 +276,8 @@ def weigh(walk, shared, tile, step, begin):
         exponent = tile.scores[i, first + j] * (LOG2_E / dim**0.5) - tile.log_sum[i]
         tile.scores[i, first + j] = polynomial_exp2(exponent)
     T.copy(tile.scores, tile.weights)
-    # Branches beside the product would make ptxas await it at once (C7512).
-    mask(walk, tile.weights, tile.kept, step, begin)
+    # A branch beside the product would make ptxas await it at once (C7512).
+    leave_out(walk, tile.weights, step, begin)
     slot = T.consumer_wait("results")
     T.consumer_wait("values")
     T.wgmma_gemm(
@@ -296,7 +302,8 @@ def multiply(walk, of_step, shared, begin, tile, sinks, sink_sum):
     Q = T.reshape(shared.Q, (DEPTHS["queries"], STEP, dim))
     dQ_rows = T.reshape(shared.dQ, (STEP, dim))
     T.clear(sink_sum)
-    begin_scores(Q, shared, tile.scores)
+    put_masks(walk, shared)
+    begin_scores(walk, Q, shared, tile.scores, 0)
     for step in T.serial(walk.steps):
         weigh(walk, shared, tile, step, begin)
         for i, j in T.Parallel(STEP, keys):
@@ -313,7 +320,7 @@ def multiply(walk, of_step, shared, begin, tile, sinks, sink_sum):
         hand_over("slopes", tile.slopes_cast, shared.slopes)
         T.wait_wgmma(0)
         T.consumer_release("keys")
-        begin_scores(Q, shared, tile.scores)
+        begin_scores(walk, Q, shared, tile.scores, step + 1)
         for i, j in T.Parallel(STEP, dim):
             tile.dQ[i, j] = tile.dQ[i, j] * dim**-0.5
         T.copy(tile.dQ, dQ_rows)
@@ -341,10 +348,10 @@ def add_up(walk, of_step, shared):
         T.consumer_wait("slopes")
         T.wait_wgmma(0)
         T.consumer_release("weights")
+        T.consumer_release("results")
         T.wgmma_gemm(Q[version, :, :], shared.slopes, dK, transpose_A=True, policy=ROWS)
         T.wait_wgmma(0)
         T.consumer_release("slopes")
-        T.consumer_release("results")
         T.consumer_release("queries")
     # Those whose scores the groups begin behind the last step.
     T.consumer_wait("queries")
@@ -356,7 +363,7 @@ def add_up(walk, of_step, shared):
 def shared_tiles(walk, dim, dtype):
     """What a block has in shared memory."""
     step, keys, pairs = (walk.new, walk.packed, dim), (walk.keys, dim), (STEP, walk.keys)
-    queries, results = DEPTHS["queries"], DEPTHS["results"]
+    queries, results = DEPTHS["queries"], walk.depths["results"]
     return SimpleNamespace(
         Q=T.alloc_shared((queries, *step), dtype),
         dO=T.alloc_shared((results, *step), dtype),
@@ -368,6 +375,8 @@ def shared_tiles(walk, dim, dtype):
         dQ=T.alloc_shared(step, dtype),
         weights=T.alloc_shared(pairs, dtype),
         slopes=T.alloc_shared(pairs, dtype),
+        positions=T.alloc_shared((STEP, walk.mask_shape[1]), dtype),
+        masks=T.alloc_shared((walk.mask_copies * walk.mask_shape[0], walk.mask_shape[1]), dtype),
     )
 
 
@@ -383,7 +392,6 @@ def tile_of(walk, dim, dtype):
         slopes=T.alloc_fragment(scores, T.float32),
         slopes_cast=T.alloc_fragment(scores, dtype),
         dQ=T.alloc_fragment((STEP, dim), T.float32),
-        kept=masks(walk, dtype),
     )
 
 
@@ -430,7 +438,7 @@ def gradients(batch, heads, length, dim, window, key_heads, dtype=T.float16, ran
         early_shape = (batch, ranges, walk.before, key_heads, dim)
         early_dK, early_dV = T.empty(early_shape, dtype), T.empty(early_shape, dtype)
         with T.Kernel(ranges, key_heads, batch, threads=512) as (bx, by, bz):
-            T.annotate_ws_schedule(schedule(REGISTERS, DEPTHS, {"rows": 2}))
+            T.annotate_ws_schedule(schedule(REGISTERS, walk.depths, {"rows": 2}))
             shared = shared_tiles(walk, dim, dtype)
             begin, head = bx * walk.steps * walk.new, by * walk.packed
             group = slice(head, head + walk.packed)

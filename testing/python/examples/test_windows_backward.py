@@ -23,6 +23,11 @@ def test_queries_of_the_next_range_add_to_a_range_s_keys(example, device, heads,
     assert example.relative_error(1, heads, 1, length, 64, window, device) < 2e-3
 
 
+@pytest.mark.parametrize(("heads", "window"), [(2, 65), (4, 97), (32, 141)])
+def test_the_longest_windows_and_their_masks_fit(example, device, heads, window):
+    assert example.relative_error(1, heads, 1, 150, 64, window, device) < 2e-3
+
+
 def test_ranges_that_are_shorter_than_what_a_query_sees_are_refused(example):
     with pytest.raises(ValueError, match="found 4 ranges of 16 positions, wanted none, or 80 pos"):
         example.gradients(1, 8, 64, 64, 50, 1, ranges=4)
