@@ -156,10 +156,10 @@ def delta_rule(channels: bool) -> Program:
         program = own.delta_rule_by_roles
         sources = [
             *(own.delta_rule_by_roles, own.schedule, own.Tiles.__init__, own.System.__init__),
-            *(own.arrive, own.load_rows, own.load_values, own.multiply, own.weigh),
+            *(own.arrive, own.load_rows, own.load_values, own.multiply, own.find_system),
             *(own.corrections, own.keep, own.prepare),
             *(own.update, own.begin_output, own.end_output, own.chain),
-            *(rule.invert, rule.invert_blocks, rule.join_below),
+            *(rule.invert_by_warps, rule.solve_rows, rule.join_eights, rule.join_by_warps),
         ]
     return Program(
         "KDA" if channels else "gated delta rule",

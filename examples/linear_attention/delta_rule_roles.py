@@ -12,10 +12,11 @@ import itertools
 from functools import partial
 
 import torch
-from delta_rule import BLOCK, FAST_MATH, LEAST_GATE, LOG2_E, check, invert, join_below
+from delta_rule import FAST_MATH, LEAST_GATE, LOG2_E, check, invert_by_warps
 
 import tilelang
 import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
 
 ROWS = T.GemmWarpPolicy.FullRow
 # Rows of a chunk, four blocks of its system. Values of a block of threads.
@@ -110,25 +111,29 @@ def multiply(left, right, slot, product):
 
 
 @T.macro
-def weigh(gates, product, strictly=0):
-    """Times the decay from row j to row i where j is before i. What is above the diagonal, where a
-    decay may be infinite, is left out at the end, and not behind a branch."""
+def find_system(gates, beta, product, between):
+    """Of the products of keys minus the system, and `between`: the decay from row j to row i, 0
+    where j is behind i. There the system may be infinite: nothing reads it."""
+    decay = T.alloc_fragment((CHUNK, CHUNK), "float32")
     for i, j in T.Parallel(CHUNK, CHUNK):
-        product[i, j] *= T.exp2(gates[0, i] - gates[0, j])
+        decay[i, j] = T.exp2(gates[0, i] - gates[0, j])
     for i, j in T.Parallel(CHUNK, CHUNK):
-        product[i, j] = T.if_then_else(i - j >= strictly, product[i, j], 0)
+        product[i, j] *= decay[i, j] * -beta[i]
+    for i, j in T.Parallel(CHUNK, CHUNK):
+        decay[i, j] = T.if_then_else(i - j >= 0, decay[i, j], 0)
+    T.copy(decay, between)
 
 
 @T.macro
-def corrections(inverse, gates, beta, system, left):
+def corrections(inverse, factors, beta, system, left):
     """What updates follow from: inverse diag(beta), and what W is the product of."""
     whole = T.alloc_fragment((CHUNK, CHUNK), "float16")
-    scaled = T.alloc_fragment((CHUNK, CHUNK), "float32")
+    scaled = T.alloc_fragment((CHUNK, CHUNK), "bfloat16")
     T.copy(inverse, whole)
     for i, j in T.Parallel(CHUNK, CHUNK):
         scaled[i, j] = whole[i, j] * beta[j]
     for i, j in T.Parallel(CHUNK, CHUNK):
-        left[i, j] = -scaled[i, j] * T.exp2(gates[0, j])
+        left[i, j] = whole[i, j] * factors[j]
     T.copy(scaled, system.inverse)
 
 
@@ -148,10 +153,12 @@ def prepare(g, pairs, h, tensors, load_values, tiles, system):
     q, k = tiles.q, tiles.k
     gates, ahead = T.alloc_shared((1, CHUNK), "float32"), T.alloc_shared((2, CHUNK), "float32")
     beta = T.alloc_shared((CHUNK,), "float32")
-    blocks = T.alloc_shared((CHUNK, BLOCK), "float32")
+    factors = T.alloc_shared((CHUNK,), "float32")
     inverse, numbers = [T.alloc_shared((CHUNK, CHUNK), "float16") for _ in range(2)]
     product = T.alloc_fragment((CHUNK, CHUNK), "float32")
-    left = T.alloc_fragment((CHUNK, CHUNK), "bfloat16")
+    left, between, weights = [T.alloc_fragment((CHUNK, CHUNK), "bfloat16") for _ in range(3)]
+    T.annotate_layout({tile: make_swizzled_layout(tile) for tile in (inverse, numbers)})
+    T.clear(inverse)
     if pairs > 0:
         load_rows(tensors, tiles, ahead, h, g)
     for pair in T.serial(pairs):
@@ -165,10 +172,8 @@ def prepare(g, pairs, h, tensors, load_values, tiles, system):
             beta[i] = ahead[1, i]
         T.cumsum(gates, dim=1)
         T.wait_wgmma(0)
-        weigh(gates, product, 1)
-        for i, j in T.Parallel(CHUNK, CHUNK):
-            product[i, j] *= beta[i]
-        invert(product, blocks, numbers, inverse, join=join_below)
+        find_system(gates, beta, product, between)
+        invert_by_warps(product, numbers, inverse, T.get_warp_idx() % 4)
         # Beside what follows.
         multiply(q, k, slot, product)
         # All of this group's last chunk is done.
@@ -177,12 +182,15 @@ def prepare(g, pairs, h, tensors, load_values, tiles, system):
             load_rows(tensors, tiles, ahead, h, n + 2)
         for i in T.Parallel(CHUNK):
             system.decays[g, i] = T.exp2(gates[0, i])
+            factors[i] = -beta[i] * T.exp2(gates[0, i])
         T.wait_wgmma(0)
-        weigh(gates, product)
-        T.copy(product, system.weights[g, :, :])
+        T.copy(product, weights)
+        for i, j in T.Parallel(CHUNK, CHUNK):
+            weights[i, j] *= between[i, j]
+        T.copy(weights, system.weights[g, :, :])
         # The chunk before, of the other group, has its updates.
         T.mbarrier_wait_parity(system.solution_free[1 - g], pair % 2 ^ (1 - g))
-        corrections(inverse, gates, beta, system, left)
+        corrections(inverse, factors, beta, system, left)
         for first in [*range(0, k.shape[2], 64)]:
             columns = slice(first, first + 64)
             T.wgmma_gemm(left, k[slot, :, columns], product, policy=ROWS, clear_accum=True)
