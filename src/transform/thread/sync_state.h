@@ -2,9 +2,12 @@
  * ordered on some path to it. */
 #pragma once
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "shared_conflict.h"
 #include "thread_subset.h"
@@ -30,7 +33,32 @@ struct Earlier {
             p.ordered_for, p.in_groups};
   }
 };
-using PendingSet = std::set<Pending, Earlier>;
+
+/*! Sorted, each once. A vector, since states are copied far more often than they grow. */
+class PendingSet {
+ public:
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+  bool empty() const { return items_.empty(); }
+  void clear() { items_.clear(); }
+  bool Contains(const Pending& p) const {
+    return std::binary_search(items_.begin(), items_.end(), p, Earlier());
+  }
+  void Insert(const Pending& p) {
+    const auto place = std::lower_bound(items_.begin(), items_.end(), p, Earlier());
+    if (place == items_.end() || Earlier()(p, *place)) items_.insert(place, p);
+  }
+  void Insert(const PendingSet& others) {
+    std::vector<Pending> all;
+    all.reserve(items_.size() + others.items_.size());
+    std::set_union(items_.begin(), items_.end(), others.items_.begin(), others.items_.end(),
+                   std::back_inserter(all), Earlier());
+    items_ = std::move(all);
+  }
+
+ private:
+  std::vector<Pending> items_;
+};
 
 /*! What some path to this place has left without order. */
 struct SyncState {
@@ -44,7 +72,7 @@ struct SyncState {
   std::map<const SharedAccess*, std::set<const SyncNode*>, Earlier> unfenced;
 
   void Join(const SyncState& o) {
-    pending.insert(o.pending.begin(), o.pending.end());
+    pending.Insert(o.pending);
     for (const auto& [access, groups] : o.in_flight) {
       const auto [it, added] = in_flight.insert({access, groups});
       if (!added) it->second = std::min(it->second, groups);

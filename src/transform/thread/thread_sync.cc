@@ -192,9 +192,9 @@ class SyncPlanner {
   /*! Adds an access, unless a like one is pending: what orders that one orders this one. */
   void AddPending(const SharedAccess& access, SyncState* state) {
     const SharedAccess*& latest = latest_[access.like];
-    if (latest && state->pending.count({latest, {}})) return;
+    if (latest && state->pending.Contains({latest, {}})) return;
     latest = &access;
-    state->pending.insert({&access, {}});
+    state->pending.Insert({&access, {}});
   }
 
   /*! Visits a statement outside of loops, and marks a barrier for each conflict in it. False if the
@@ -244,7 +244,7 @@ class SyncPlanner {
   static void OrderTensors(SyncState* state) {
     PendingSet left;
     for (const Pending& p : state->pending) {
-      if (!p.access->tensor) left.insert(p);
+      if (!p.access->tensor) left.Insert(p);
     }
     state->pending = std::move(left);
   }
@@ -256,7 +256,7 @@ class SyncPlanner {
       if (subsets_.Contains(set, subsets_.At(p.access->node))) {
         p.ordered_for = subsets_.Union(p.ordered_for, set);
       }
-      ordered.insert(p);
+      ordered.Insert(p);
     }
     state->pending = std::move(ordered);
   }
@@ -266,7 +266,7 @@ class SyncPlanner {
     PendingSet ordered;
     for (Pending p : state->pending) {
       p.in_groups |= subsets_.Contains(set, subsets_.At(p.access->node));
-      ordered.insert(p);
+      ordered.Insert(p);
     }
     state->pending = std::move(ordered);
   }
@@ -301,7 +301,7 @@ class SyncPlanner {
         end = std::make_unique<SharedAccess>(EndOf(*copy, &node));
         end->order = tree_.accesses + static_cast<int>(completed_.size());
       }
-      state->pending.insert({end.get(), {}});
+      state->pending.Insert({end.get(), {}});
     }
     state->in_flight = std::move(left);
   }
@@ -336,7 +336,7 @@ class SyncPlanner {
     state->pending.clear();
     for (Pending p : all.pending) {
       if (p.distance.loop == &loop) p.distance = {};
-      state->pending.insert(p);
+      state->pending.Insert(p);
     }
     return true;
   }
@@ -357,7 +357,7 @@ class SyncPlanner {
       const bool outer = p.distance.loop && p.distance.loop->depth < loop.depth;
       const bool inside = p.access->node != &loop && p.access->node->IsInside(&loop);
       if (inside && !outer) p.distance = {&loop, true};
-      out.insert(p);
+      out.Insert(p);
     }
     return out;
   }
@@ -368,7 +368,7 @@ class SyncPlanner {
     for (Pending p : pending) {
       if (p.distance.loop != &loop) continue;
       p.distance.next = false;
-      out.insert(p);
+      out.Insert(p);
     }
     return out;
   }
