@@ -19,7 +19,7 @@ import tilelang.language as T
 from tilelang.layout import make_swizzled_layout
 
 ROWS = T.GemmWarpPolicy.FullRow
-# Rows of a chunk, four blocks of its system. Values of a block of threads.
+# Rows of a chunk, as many as invert_by_warps takes. Values of a block of threads.
 CHUNK, COLUMNS = 64, 128
 # Warps of each role, and registers of a thread. What is prepared last comes first: the addresses
 # of its tiles are then those of the others, or a constant off, which saves registers.

@@ -44,7 +44,10 @@ def index_scores(heads, dim, dtype=T.float8_e4m3fn, positions=4, block_N=128, nu
     """Scores (queries, length) in float32: the sum over the heads of Weights (queries, heads) times
     relu(Q[query, head] . K[row]) of Q (queries, heads, dim) and K (length, dim), times the row's
     scale, (length,); queries' scales belong to the weights. Query i sees the rows up to i + length
-    - queries; the scores of others are not written. A block has some `positions`."""
+    - queries; the scores of others are not written. A block has some `positions`. Heads are a
+    multiple of 8."""
+    if heads < 8 or heads % 8:
+        raise ValueError(f"found {heads} heads, wanted a multiple of 8; add heads of weight 0")
     queries, length = T.dynamic("queries, length")
 
     @T.prim_func

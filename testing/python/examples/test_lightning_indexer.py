@@ -58,3 +58,10 @@ def test_a_sample_that_misleads_is_not_used(kernel, device, form):
     rows = kernel(scores.to(device)).long().cpu()
     wanted = scores.topk(CHOSEN).values
     assert scores.gather(1, rows).sort(1, descending=True).values.equal(wanted)
+
+
+@pytest.mark.parametrize("heads", [4, 20])
+def test_other_heads_are_refused(example, heads):
+    """Sums go by 8 heads: what is left of them would be left out."""
+    with pytest.raises(ValueError, match=f"found {heads} heads, wanted a multiple of 8"):
+        example.index_scores(heads, 64)
