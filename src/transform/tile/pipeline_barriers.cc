@@ -108,19 +108,6 @@ bool IsBlockSync(const Stmt& s) {
   return scope && std::string(scope->value).rfind("shared", 0) == 0;
 }
 
-bool HasWaitForKernel(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const CallNode* op) final {
-      found |= IsCallTo(GetRef<Expr>(op), kPdlSync);
-      Default(op);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
-}
-
 const TensorLoadNode* BarrierOf(const CallNode* call) {
   if (!FindIntrinsic(call)) return nullptr;
   for (const PointerAccess& p : PointerAccesses(call)) {

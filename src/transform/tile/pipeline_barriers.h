@@ -21,8 +21,6 @@ namespace tl {
 bool CopiesByTma(const Stmt& s);
 /*! A barrier of all threads of the block. */
 bool IsBlockSync(const Stmt& s);
-/*! A wait for the kernel before this one (T.pdl_sync), or a statement around one. */
-bool HasWaitForKernel(const Stmt& s);
 /*! The mbarrier of a call that is about one, undefined for others. */
 const TensorLoadNode* BarrierOf(const CallNode* call);
 

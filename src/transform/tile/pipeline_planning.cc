@@ -485,7 +485,8 @@ class StagePlanner : public StmtExprMutator {
       if (const std::string why = barriers.WhyNotAhead(index); !why.empty()) return why;
     }
     if (own.writes.empty()) return "it writes no buffer";
-    if (std::any_of(body.begin(), body.begin() + index, HasWaitForKernel)) {
+    if (std::any_of(body.begin(), body.begin() + index,
+                    [](const Stmt& s) { return HasCall(s, {kPdlSync}); })) {
       return "what it loads may be there behind T.pdl_sync only";
     }
     const std::vector<Var> at = barriers.Of(index);
