@@ -37,7 +37,7 @@ def _without_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_disco() -> Iterator[None]:
-    sys.modules[_DISCO] = None  # type: ignore[assignment]  # how Python notes: not to be found
+    sys.modules[_DISCO] = None  # type: ignore[assignment]  # "not found" to the import system
     try:
         yield
     finally:

@@ -89,7 +89,7 @@ class BoundsChecker : public StmtExprVisitor {
   void Visit_(const TensorLoadNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
     Check(buffer, op->indices);
-    WarnOfTensor(buffer, op->indices, "it reads as 0");
+    WarnOfTensor(buffer, op->indices, "it reads as 0, or as its safe value");
     Default(op);
   }
   void Visit_(const TensorRegionNode* op) final {
