@@ -14,7 +14,7 @@ from tvm import ir, tirx
 
 from tilelang.language.arithmetic import binary, compare, unary
 from tilelang.language.dtypes import dtype
-from tilelang.language.effects import has_effect
+from tilelang.language.effects import has_effect, reads_memory
 from tilelang.language.python_functions import PythonFunction, in_program
 from tilelang.language.tracer import Tracer
 
@@ -23,6 +23,21 @@ from tilelang.language.tracer import Tracer
 _SCALAR_MODULES = frozenset(
     f"tilelang.language.{name}" for name in ("bits", "elementwise", "math_ops", "precise_math")
 )
+
+
+def _reads_nothing(operand: Callable[[], Any]) -> bool:
+    """Whether an operand is the same whatever one to its left does."""
+    return isinstance(operand, _Known) and not reads_memory(operand.value)
+
+
+class _Known:
+    """An operand that has been evaluated: its value is the same at its turn."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __call__(self) -> Any:
+        return self.value
 
 
 class OrderHooks:
@@ -44,10 +59,12 @@ class OrderHooks:
                 value = operand()
                 if has_effect(value):
                     self.tracer.evaluate_pending()
-                    if i + 1 < len(operands):
+                    if not all(map(_reads_nothing, operands[i + 1 :])):
                         value = self._now(value, is_place(value))
                 (places if is_place(value) else values)[i] = value
         return [places.get(i, values.get(i)) for i in range(len(operands))]
+
+    known = staticmethod(_Known)
 
     def _now(self, value: Any, is_place: bool) -> Any:
         """Return an operand that has been evaluated; of a place, such as ``A[T.shfl_xor(i, 1)]``,

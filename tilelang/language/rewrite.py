@@ -163,6 +163,12 @@ class _Rewriter(ast.NodeTransformer):
             self.refuse_bindings(body)
         return _thunk(body)
 
+    def operand(self, body: ast.expr) -> ast.expr:
+        """Return the same of an operand whose turn comes between others. Names and arithmetic of
+        them are expressions whenever they are evaluated: the hook is given their values, and sees
+        whether they read what an operand to the left may change."""
+        return self.hook("known", body) if _is_of_names(body) else self.thunk(body)
+
     def refuse_bindings(self, body: ast.expr) -> None:
         for node in ast.walk(body):
             if isinstance(node, ast.NamedExpr):
@@ -474,10 +480,10 @@ class _Rewriter(ast.NodeTransformer):
         if not _calls_after_another(operands):
             return list(operands)
         if not any(isinstance(operand, ast.Starred) for operand in operands):
-            return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), _LOAD)]
+            return [ast.Starred(self.hook("in_order", *map(self.operand, operands)), _LOAD)]
         stars = ast.Tuple([ast.Constant(isinstance(o, ast.Starred)) for o in operands], _LOAD)
         values = [o.value if isinstance(o, ast.Starred) else o for o in operands]
-        return [ast.Starred(self.hook("members", stars, *map(self.thunk, values)), _LOAD)]
+        return [ast.Starred(self.hook("members", stars, *map(self.operand, values)), _LOAD)]
 
     def before(self, value: ast.expr, place: list[ast.expr]) -> list[ast.expr]:
         """Return a value and the place that it is assigned to, which is not read."""
@@ -503,7 +509,7 @@ class _Rewriter(ast.NodeTransformer):
             for name, value in (*arguments, *keywords)
         ]
         names = ast.Tuple([ast.Constant(name) for name, _ in named], _LOAD)
-        return self.hook("call", node.func, names, *(self.thunk(value) for _, value in named))
+        return self.hook("call", node.func, names, *(self.operand(value) for _, value in named))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
@@ -512,7 +518,7 @@ class _Rewriter(ast.NodeTransformer):
         operator = ast.Constant(type(node.op).__name__)
         if not _calls_after_another([left, right]):
             return self.hook("binary", operator, left, right)
-        return self.hook("operate", operator, self.thunk(left), self.thunk(right))
+        return self.hook("operate", operator, self.operand(left), self.operand(right))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         return self.hook("value", self.raw(node))
@@ -549,7 +555,7 @@ class _Rewriter(ast.NodeTransformer):
                 return ast.Compare(left, node.ops, others)
             return self.hook("compare", compared[0], left, *others)
         names = ast.Tuple(list(compared), _LOAD)
-        return self.hook("chain", left, names, *(self.thunk(v) for v in others))
+        return self.hook("chain", left, names, *map(self.operand, others))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
         if self.shadowed:  # in a lambda or a comprehension, which Python runs as a function
@@ -699,6 +705,22 @@ def _is_silent_hook(function: ast.Attribute) -> bool:
     """Whether a call is a hook's that does not call a function; attributes may be properties."""
     is_hook = isinstance(function.value, ast.Name) and function.value.id == HOOKS
     return is_hook and function.attr not in ("call", "attribute")
+
+
+def _is_of_names(node: ast.expr) -> bool:
+    """Whether a rewritten expression is a name, a constant, or arithmetic and elements of such."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Constant | ast.Name)
+    function = node.func
+    return (
+        isinstance(function, ast.Attribute)
+        and _is_silent_hook(function)
+        and function.attr in _OF_NAMES
+        and all(map(_is_of_names, node.args))
+    )
+
+
+_OF_NAMES = frozenset(("read", "value", "name", "item", "binary", "unary", "compare"))
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:
