@@ -358,13 +358,12 @@ void ExprPrinter::Visit_(const CastNode* op) {
 }
 
 void ExprPrinter::Visit_(const SelectNode* op) {
-  if (op->condition->dtype().lanes != 1) {
-    return Done(op, Function("tl::select", {op->condition, op->true_value, op->false_value}),
-                kPrimary);
-  }
-  const std::string condition = Print(op->condition, kLogicalOr);
-  const std::string yes = Print(op->true_value, kLogicalOr);
-  Done(op, condition + " ? " + yes + " : " + Print(op->false_value, kTernary), kTernary);
+  // Both operands are computed, which C++'s own choice does not do. The type of literals is not
+  // always that of what stands beside them.
+  const bool scalar = op->condition->dtype().lanes == 1;
+  const std::string type = scalar ? "<" + TypeName(op->dtype()) + ">" : "";
+  Done(op, Function("tl::select" + type, {op->condition, op->true_value, op->false_value}),
+       kPrimary);
 }
 
 void ExprPrinter::Visit_(const LetNode* op) {

@@ -94,6 +94,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.HoistWarpUniformValues,
         transform.RenewThreadNumber,
         transform.SpreadInstances,
+        transform.IfConversion,
         transform.SeparateProducts,
         transform.BoundUnrolling,
     ]

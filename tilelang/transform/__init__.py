@@ -212,6 +212,11 @@ def SeparateProducts() -> Pass:
     return get_function("transform.SeparateProducts")()
 
 
+def IfConversion() -> Pass:
+    """Choices between computed values compute both, without a branch."""
+    return get_function("transform.IfConversion")()
+
+
 def BoundUnrolling() -> Pass:
     """Long loops that need no copy of their body for each iteration get a few."""
     return get_function("transform.BoundUnrolling")()
@@ -313,6 +318,7 @@ __all__ = [
     "HoistTableReads",
     "HoistViews",
     "HoistWarpUniformValues",
+    "IfConversion",
     "IfStmtBinding",
     "InjectSoftwarePipeline",
     "LayoutInference",
