@@ -34,7 +34,8 @@
  * later. A state is the set of accesses since the last barrier on some path, each with the threads
  * for which a barrier has ordered it. At the first conflict a barrier is marked, and the walk goes
  * on in front of the statement, or of the outermost loop around it. Iterations of a parallel nest
- * are independent: one is walked. Statements that neither access memory that threads share nor wait
+ * are independent: one is walked, and where its threads meet nowhere, no barrier is between its own
+ * accesses (kIndependentNest). Statements that neither access memory that threads share nor wait
  * are not walked.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
@@ -58,6 +59,7 @@
  */
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -221,7 +223,11 @@ class SyncPlanner {
           continue;
         }
         if (later.signalled && later.buffer.same_as(earlier.access->buffer)) continue;
-        if (left_.count({earlier.access, &later})) continue;
+        if (left_.count({earlier.access, &later, earlier.distance.loop})) continue;
+        if (AreOfNest(earlier, later) &&
+            (IsProved(later) || promised_.count({earlier.access, &later}))) {
+          continue;
+        }
         using Between = SharedConflict::Between;
         const Between between = earlier.in_groups ? Between::kWarpGroups : Between::kThreads;
         if (!conflict_.MayConflict(*earlier.access, later, earlier.distance, between)) continue;
@@ -230,6 +236,30 @@ class SyncPlanner {
       }
     }
     return true;
+  }
+
+  /*! The innermost nest of independent iterations around a node, nullptr where there is none. */
+  static const SyncNode* NestAround(const SyncNode* node) {
+    const auto is_nest = [](const SyncNode* n) {
+      const auto* attr = n->stmt.as<AttrStmtNode>();
+      return attr && attr->attr_key == kIndependentNest;
+    };
+    while (node && !is_nest(node)) node = node->parent;
+    return node;
+  }
+  static bool IsProved(const SharedAccess& access) {
+    return IsConst(NestAround(access.node)->stmt.as<AttrStmtNode>()->value, kProvedNest);
+  }
+
+  /*! Whether threads make both accesses in one run of a nest of independent iterations. */
+  static bool AreOfNest(const Pending& earlier, const SharedAccess& later) {
+    const auto is_threads = [](const SharedAccess& a) {
+      return a.queue == AsyncQueue::kNone && !a.by_warp && !a.async_proxy;
+    };
+    if (!is_threads(*earlier.access) || !is_threads(later)) return false;
+    const SyncNode* nest = NestAround(later.node);
+    const SyncNode* carrier = earlier.distance.loop;
+    return nest && earlier.access->node->IsInside(nest) && (!carrier || carrier->IsInside(nest));
   }
 
   /*! Whether all threads of the block meet at a call: a barrier of the cluster, or a vote. */
@@ -429,6 +459,10 @@ class SyncPlanner {
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
     if (!regions.empty() && !(has_subset_barriers_ && subsets_.Meeting(place))) {
+      if (AreOfNest(c.earlier, *c.later)) {
+        promised_.insert({c.earlier.access, c.later});
+        return c.later->node;
+      }
       if (!c.later->tensor) RefuseDivergentConflict(c, *regions[0]);
       LeaveToProgram(c, *regions[0]);
       return c.later->node;
@@ -470,7 +504,7 @@ class SyncPlanner {
    * The program may order it by flags or by lanes of a warp, which is not seen here. */
   void LeaveToProgram(const Conflict& c, const SyncNode& region) {
     const SharedAccess& a = *c.earlier.access;
-    left_.insert({&a, c.later});
+    left_.insert({&a, c.later, c.earlier.distance.loop});
     const Span& span = c.later->node->stmt->span;
     if (!warned_.insert(Where(span)).second) return;
     LogAt(LogLevel::kWarning, span,
@@ -527,19 +561,32 @@ class SyncPlanner {
   std::unordered_map<const SharedAccess*, const SharedAccess*> latest_;
   /*! What the present walk does: it marks barriers, or it places fences. */
   bool marks_ = false, places_fences_ = false;
-  /*! Conflicts that are left to the program, and the places that a warning has named. */
-  std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
+  /*! Conflicts that are left to the program, each with the loop that carries it, and the places
+   * that a warning has named. */
+  std::set<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*>> left_;
+  /*! Conflicts within a nest whose threads meet nowhere: the program promises that its iterations
+   * are independent. Where threads meet, they have a barrier all the same. */
+  std::set<std::pair<const SharedAccess*, const SharedAccess*>> promised_;
   std::set<std::string> warned_;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
       completed_;
 };
 
+class WithoutNests : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    return op->attr_key == kIndependentNest ? Mutate(op->body) : Default<Stmt>(op);
+  }
+};
+
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
   return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Stmt kernel = WithAllInstances(GetRef<Stmt>(op), target);
-    return WithOneInstance(SyncPlanner(kernel, target).Plan(places_barriers));
+    const Stmt planned = SyncPlanner(kernel, target).Plan(places_barriers);
+    return WithOneInstance(WithoutNests().Mutate(planned));
   });
 }
 

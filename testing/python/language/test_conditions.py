@@ -98,3 +98,28 @@ def test_a_chain_of_named_selections_compiles_in_time(device):
     for k in links:
         a = torch.where(a > 5 * k, a - 3 * k, a + k)
     assert torch.equal(c, a)
+
+
+@pytest.mark.parametrize("n", [16, 64, 256])
+def test_pairs_at_a_distance_of_the_run_are_exchanged_under_a_condition(n, device):
+    """A bitonic sort: no thread could wait for another one under the condition of one pair."""
+
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=128):
+            key = T.alloc_shared((n,), "float32")
+            T.copy(X, key)
+            for a in T.serial(1, n.bit_length()):
+                for b in T.serial(a):
+                    distance = 1 << (a - 1 - b)
+                    for p in T.Parallel(n // 2):
+                        low = p // distance * distance * 2 + p % distance
+                        high = low + distance
+                        x, y = key[low], key[high]
+                        if (x < y) == ((low >> a) % 2 == 0):
+                            key[low] = y
+                            key[high] = x
+            T.copy(key, Y)
+
+    x = torch.randn(n, device=device)
+    assert torch.equal(tilelang.compile(main, out_idx=-1)(x), x.sort(descending=True).values)
