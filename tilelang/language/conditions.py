@@ -11,7 +11,7 @@ from tvm import ir, tirx
 
 from tilelang.language.arithmetic import compare
 from tilelang.language.effects import has_effect
-from tilelang.language.math_ops import if_then_else
+from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
 from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import Scope, Tracer
@@ -130,5 +130,5 @@ class ConditionHooks(OrderHooks):
         condition = self.condition(test)
         if isinstance(condition, ir.Expr):
             sides = (self.conditional(side, "`if`") for side in (body, orelse))
-            return if_then_else(condition, *sides)
+            return choose(condition, *sides)
         return body() if condition else orelse()

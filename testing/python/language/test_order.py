@@ -82,6 +82,14 @@ def test_what_reads_nothing_may_stand_right_of_an_atomic_operation(traced, bound
     assert text.startswith("while T.")
 
 
+@pytest.mark.parametrize("sides", ["{}, 0", "0, {}"])
+def test_a_choice_evaluates_a_shuffle_in_any_case(traced, sides):
+    """All lanes have to come to it."""
+    choice = sides.format("T.shfl_xor(n, 1)")
+    text = traced(f"A[0, 0] = T.if_then_else(T.get_lane_idx() > 0, {choice})")
+    assert text.startswith("value: T.let[T.int32] = T.tl.shfl_xor_sync(")
+
+
 def test_what_reads_memory_stands_behind_an_atomic_operation(traced):
     add = "T.atomic_add(n_at[0], 1, return_prev=True)"
     head = "n_at = T.alloc_shared((1,), T.int32)\nv = T.alloc_var(T.int32, 0)\n"
