@@ -16,6 +16,7 @@ from tilelang.language.arithmetic import binary, compare, unary
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import has_effect, reads_memory
 from tilelang.language.python_functions import PythonFunction, in_program
+from tilelang.language.scalars import unwrap
 from tilelang.language.tracer import Tracer
 
 # The functions of these modules take numbers, so that an element of a buffer is its value; to
@@ -23,11 +24,6 @@ from tilelang.language.tracer import Tracer
 _SCALAR_MODULES = frozenset(
     f"tilelang.language.{name}" for name in ("bits", "elementwise", "math_ops", "precise_math")
 )
-
-
-def _reads_nothing(operand: Callable[[], Any]) -> bool:
-    """Whether an operand is the same whatever one to its left does."""
-    return isinstance(operand, _Known) and not reads_memory(operand.value)
 
 
 class _Known:
@@ -50,6 +46,13 @@ class OrderHooks:
         """Return the values that the operands have when Python evaluates them."""
         return self._in_order(operands, lambda value: False)
 
+    def compared(self, left: Any, right: Callable[[], Any]) -> list[Any]:
+        """Return the same of two sides of a comparison. Where the right one reads no memory, what
+        the left one does stays an expression, which a ``while`` evaluates in each iteration."""
+        if isinstance(right, _Known) and not reads_memory(right.value):
+            return [unwrap(left), right.value]
+        return self.in_order(lambda: unwrap(left), right)
+
     def _in_order(
         self, operands: Sequence[Callable[[], Any]], is_place: Callable[[Any], bool]
     ) -> list[Any]:
@@ -59,7 +62,7 @@ class OrderHooks:
                 value = operand()
                 if has_effect(value):
                     self.tracer.evaluate_pending()
-                    if not all(map(_reads_nothing, operands[i + 1 :])):
+                    if i + 1 < len(operands):
                         value = self._now(value, is_place(value))
                 (places if is_place(value) else values)[i] = value
         return [places.get(i, values.get(i)) for i in range(len(operands))]

@@ -163,10 +163,10 @@ class _Rewriter(ast.NodeTransformer):
             self.refuse_bindings(body)
         return _thunk(body)
 
-    def operand(self, body: ast.expr) -> ast.expr:
-        """Return the same of an operand whose turn comes between others. Names and arithmetic of
-        them are expressions whenever they are evaluated: the hook is given their values, and sees
-        whether they read what an operand to the left may change."""
+    def side(self, body: ast.expr) -> ast.expr:
+        """Return the same of the right side of a comparison. Names and arithmetic of them are
+        expressions whenever they are evaluated: the hook is given their value, and sees whether it
+        reads what the left side may change."""
         return self.hook("known", body) if _is_of_names(body) else self.thunk(body)
 
     def refuse_bindings(self, body: ast.expr) -> None:
@@ -480,10 +480,10 @@ class _Rewriter(ast.NodeTransformer):
         if not _calls_after_another(operands):
             return list(operands)
         if not any(isinstance(operand, ast.Starred) for operand in operands):
-            return [ast.Starred(self.hook("in_order", *map(self.operand, operands)), _LOAD)]
+            return [ast.Starred(self.hook("in_order", *map(self.thunk, operands)), _LOAD)]
         stars = ast.Tuple([ast.Constant(isinstance(o, ast.Starred)) for o in operands], _LOAD)
         values = [o.value if isinstance(o, ast.Starred) else o for o in operands]
-        return [ast.Starred(self.hook("members", stars, *map(self.operand, values)), _LOAD)]
+        return [ast.Starred(self.hook("members", stars, *map(self.thunk, values)), _LOAD)]
 
     def before(self, value: ast.expr, place: list[ast.expr]) -> list[ast.expr]:
         """Return a value and the place that it is assigned to, which is not read."""
@@ -509,7 +509,7 @@ class _Rewriter(ast.NodeTransformer):
             for name, value in (*arguments, *keywords)
         ]
         names = ast.Tuple([ast.Constant(name) for name, _ in named], _LOAD)
-        return self.hook("call", node.func, names, *(self.operand(value) for _, value in named))
+        return self.hook("call", node.func, names, *(self.thunk(value) for _, value in named))
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
@@ -518,7 +518,7 @@ class _Rewriter(ast.NodeTransformer):
         operator = ast.Constant(type(node.op).__name__)
         if not _calls_after_another([left, right]):
             return self.hook("binary", operator, left, right)
-        return self.hook("operate", operator, self.operand(left), self.operand(right))
+        return self.hook("operate", operator, self.thunk(left), self.thunk(right))
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         return self.hook("value", self.raw(node))
@@ -555,7 +555,8 @@ class _Rewriter(ast.NodeTransformer):
                 return ast.Compare(left, node.ops, others)
             return self.hook("compare", compared[0], left, *others)
         names = ast.Tuple(list(compared), _LOAD)
-        return self.hook("chain", left, names, *map(self.operand, others))
+        side = self.side if is_plain else self.thunk
+        return self.hook("chain", left, names, *map(side, others))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
         if self.shadowed:  # in a lambda or a comprehension, which Python runs as a function

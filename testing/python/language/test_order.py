@@ -94,7 +94,7 @@ def test_what_reads_memory_stands_behind_an_atomic_operation(traced):
     add = "T.atomic_add(n_at[0], 1, return_prev=True)"
     head = "n_at = T.alloc_shared((1,), T.int32)\nv = T.alloc_var(T.int32, 0)\n"
     for right in ("v", "v * n", "n_at[v]", "(n + v)"):
-        text = traced(f"{head}A[0, 0] = {add} * {right}")
+        text = traced(f"{head}A[0, 0] = {add} < {right}")
         assert "value: T.let[T.int32] = T.tl.fetch_add(" in text, right
 
 
