@@ -222,9 +222,9 @@ class _Finder:
         if isinstance(value, type):
             owner = _owner(value, name)
             self.key.append(_Same(value))
-            return (
-                self._of_metaclass(value, name) if owner is None else self._slot(vars(owner), name)
-            )
+            if owner is None:
+                return self._of_metaclass(value, name)
+            return self._bound(self._slot(vars(owner), name), value)
         if isinstance(value, torch.Tensor) and name in _OF_NO_CONTENT:
             self.key.append(_Same(value))
             return ABSENT
@@ -235,6 +235,14 @@ class _Finder:
             self._whole(value)
             return ABSENT
         return self._attribute_of_object(value, name)
+
+    def _bound(self, found: Any, kind: type) -> Any:
+        """Return what a class has, to follow; a method of the class is followed here."""
+        if not isinstance(found, classmethod):
+            return found
+        self.key.append(_Same(found))
+        self._called(found.__func__, kind)
+        return ABSENT
 
     def _of_metaclass(self, value: type, name: str) -> Any:
         kind = type(value)
@@ -259,7 +267,7 @@ class _Finder:
         self._slot(held, name)
         self._slot(vars(owner), name)
         if isinstance(found, staticmethod | classmethod) or not hasattr(type(found), "__get__"):
-            return found
+            return self._bound(found, kind)
         return self._described(found, value, name)
 
     def _described(self, found: Any, value: Any, name: str) -> Any:

@@ -57,6 +57,12 @@ class Plain:
     def half(self):
         return self.k / 2
 
+    @classmethod
+    def limit(cls):
+        return cls.LIMIT
+
+    LIMIT = 5.0
+
 
 config, plain = Config(3.0), Plain(4.0)
 Sizes = collections.namedtuple("Sizes", "k")
@@ -248,6 +254,8 @@ CHANGES = [
     ("Class.k", "m.SCALE = 4.0", 2, 4),
     ("scaled.times", "m.SCALE = 4.0", 3, 6),
     ("scaled.times", "m.scaled.base = 4.0", 3, 8),
+    ("plain.limit()", "m.Plain.LIMIT = 4.0", 5, 4),
+    ("Plain.limit()", "m.Plain.LIMIT = 4.0", 5, 4),
     ("counted()", "m.counted.k = 4.0", 3, 4),
     ("deeper()", "m.deeper.__code__ = (lambda: 9.0).__code__", 2, 9),
 ]
