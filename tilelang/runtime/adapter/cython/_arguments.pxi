@@ -162,7 +162,8 @@ cdef class ArgumentReader(EncodedPlan):
         dtype = self.plan.params[index].dtype
         try:
             if kind == SIGNED or kind == UNSIGNED:
-                integer = operator.index(arg)
+                # NumPy's bool, as a comparison gives it, has no __index__.
+                integer = operator.index(bool(arg) if type(arg) is numpy_bool else arg)
             else:
                 number = arg
         except TypeError as error:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -110,6 +111,7 @@ def test_scalars_of_eight_bytes(kernels, dtype, value, code):
     [
         ("int8", -1, 0xFF),
         ("bool", True, 1),
+        ("bool", np.float64(2.0) > 1, 1),
         ("float16", 1.0, 0x3C00),
         ("bfloat16", 1.0, 0x3F80),
         ("float32", 1, 0x3F800000),
