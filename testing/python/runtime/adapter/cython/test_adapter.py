@@ -21,7 +21,7 @@ from tilelang.engine.launch_plan import (
 from tilelang.runtime.adapter import emulated_adapter
 from tilelang.runtime.adapter.cython import _adapter
 
-M = ("var", "m")
+M, S = ("var", "m"), ("var", "s")
 N = ("var", "n")
 
 
@@ -141,6 +141,23 @@ def test_bad_scalars(kernels, dtype, value, error, text):
     with pytest.raises(error, match=rf"Kernel `main` \(gemm.py:7\): parameter `s`: {text}"):
         record(kernels, value, param=dtype)
     assert kernels.calls() == before
+
+
+@pytest.mark.parametrize("extent", [1, 4])
+@pytest.mark.parametrize("written", [False, True])
+def test_tensors_that_are_negated_lazily(kernels, extent, written):
+    """Their memory has other values; torch.conj makes them of a complex tensor's parts."""
+    params = (TensorParam("A", "float32", (M,), (S,)), TensorParam("C", "float32", (M,), (S,)))
+    args = (("param", "A"), ("param", "C"), ("value", M, "int32"))
+    add = kernels.launcher(params, [("add", (1, 1, 1), args)])
+    parts = torch.conj(torch.ones(extent, dtype=torch.complex64)).imag
+    plain = torch.ones(extent, dtype=torch.complex64).real
+    name, before = "C" if written else "A", kernels.calls()
+    with pytest.raises(ValueError, match=rf"`{name}`: found .* negatives .*{name}.resolve_neg"):
+        add(*((plain, parts) if written else (parts, plain)))
+    assert kernels.calls() == before
+    add(plain, plain)
+    assert kernels.calls() == before + 1
 
 
 def test_a_pointer_is_an_address_or_a_tensor(kernels):
