@@ -204,13 +204,16 @@ def delta_rule_backward(channels: bool) -> Program:
         *(own.chain, own.update, own.load_values, own.store_turned, own.gradients),
     ]
     if channels:
-        one, rows, gates = example("kda_backward"), example("kda_roles"), example("kda")
+        one, rows = example("kda_backward"), example("kda_roles")
         sources += [
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
             *(forward.schedule, behind.store),
-            *(rows.load_rows, rows.decay_rows, rows.decay_half, one.load_gradients),
+            *(rows.load_rows, rows.decay_rows, rows.decay_half),
             *(one.decay_keys_and_queries, one.find_updates, one.find_slopes, one.of_queries),
-            *(one.of_keys, one.sum_gates, one.end_states, gates.decay_rows),
+            *(one.of_keys, one.store_slopes, one.enter_chunk, one.multiply_halves, one.end_states),
+            *(one.accumulators, one.begin),
+            *(own.reverse_barriers, own.Loaded.__init__, own.Given.__init__, own.load_tile),
+            *(own.load_tiles, own.sum_gates, own.move, own.wait_for, own.reverse),
         ]
     else:
         sources += [
@@ -222,10 +225,8 @@ def delta_rule_backward(channels: bool) -> Program:
             own.gate_sums,
         ]
     programs = [compiled(own.states, heads, size, size)]
-    if channels:
-        programs.append(compiled(own.gradients, heads, chunk, size, size))
-    else:
-        programs.append(compiled(own.gradients, heads, size, size))
+    programs.append(compiled(own.gradients, heads, size, size))
+    if not channels:
         programs.append(compiled(own.gate_sums, heads, chunk, size))
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",
