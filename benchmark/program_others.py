@@ -196,7 +196,7 @@ def delta_rule_backward(channels: bool) -> Program:
         moved = 7.0 * HALF + 2.0 * FLOAT * channels
         return heads * length * per_row, moved * length * heads * size
 
-    behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
+    forward = example("delta_rule_roles")
     sources = [
         *(rule.off_zero, rule.invert_by_warps, rule.solve_rows),
         *(rule.join_eights, rule.join_by_warps),
@@ -204,13 +204,15 @@ def delta_rule_backward(channels: bool) -> Program:
         *(own.chain, own.update, own.load_values, own.store_turned, own.gradients),
     ]
     if channels:
-        one, rows, gates = example("kda_backward"), example("kda_roles"), example("kda")
+        rows, plain = example("kda_roles"), example("delta_rule_backward_roles")
         sources += [
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
-            *(forward.schedule, behind.store),
-            *(rows.load_rows, rows.decay_rows, rows.decay_half, one.load_gradients),
-            *(one.decay_keys_and_queries, one.find_updates, one.find_slopes, one.of_queries),
-            *(one.of_keys, one.sum_gates, one.end_states, gates.decay_rows),
+            *(forward.schedule, rows.load_rows, rows.decay_rows, rows.decay_half),
+            *(own.barriers, own.Inputs.__init__, own.Passed.__init__, plain.load_tile),
+            *(own.load_decay, own.load_input, own.wait_for, own.load_gates, own.sum_gates),
+            *(own.enter_chunk, own.end_chunk, own.find_dv, own.go_back),
+            *(own.decay_keys_and_queries, own.of_queries, own.find_slopes, own.of_keys),
+            own.find_rows,
         ]
     else:
         sources += [
@@ -222,10 +224,8 @@ def delta_rule_backward(channels: bool) -> Program:
             own.gate_sums,
         ]
     programs = [compiled(own.states, heads, size, size)]
-    if channels:
-        programs.append(compiled(own.gradients, heads, chunk, size, size))
-    else:
-        programs.append(compiled(own.gradients, heads, size, size))
+    programs.append(compiled(own.gradients, heads, size, size))
+    if not channels:
         programs.append(compiled(own.gate_sums, heads, chunk, size))
     return Program(
         "gradients of KDA" if channels else "gradients of the gated delta rule",

@@ -30,13 +30,13 @@ REGISTERS = {"prepare1": 96, "prepare0": 96, "chain": 160}
 SLOTS = 4
 
 
-def schedule():
-    ends = list(itertools.accumulate(WARPS.values()))
+def schedule(warps=WARPS, registers=REGISTERS):
+    ends = list(itertools.accumulate(warps.values()))
     return T.WSSchedule(
         num_warps=ends[-1],
         roles={
-            name: T.WSRole(warps_lo=end - WARPS[name], warps_hi=end, max_nreg=REGISTERS[name])
-            for name, end in zip(WARPS, ends, strict=True)
+            name: T.WSRole(warps_lo=end - warps[name], warps_hi=end, max_nreg=registers[name])
+            for name, end in zip(warps, ends, strict=True)
         },
         pipelines={},
     )

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from delta_rule import CHUNK, FAST_MATH, KEY, VALUE, chunk_tensors, sharing, walk
 from delta_rule_backward import check, store, store_chunk
-from kda import GatesOfChannels, decay_rows, load_chunk, parts_for_gradients, parts_of, widen
+from kda import GatesOfChannels, load_chunk, parts_for_gradients, parts_of, widen
 
 import tilelang
 import tilelang.language as T
@@ -22,31 +22,41 @@ import tilelang.language as T
 
 
 @T.macro
-def sum_gates(d_gates, behind, target, first, h):
+def sum_gates(d_gates, sums, target, first, h):
     # A gate is in all G behind it: in `target`, from row `first` on, each row and those after it,
-    # and what is behind the chunk. A thread has a channel of half a chunk.
-    (chunk, channels), length = d_gates.shape, target.shape[0]
+    # and what is behind the chunk, in two parts in front of `sums`. A thread has a channel of half
+    # a chunk. It reads both parts in front of a barrier, so that the next ones may be written
+    # without another one.
+    chunk, channels = d_gates.shape
     half = chunk // 2
     gates = T.alloc_shared((chunk, channels), "float32")
     loaded = T.alloc_fragment((2, channels, half), "float32")
-    total = T.alloc_fragment((2, channels), "float32")
-    totals = T.alloc_shared((2, channels), "float32")
+    behind, total = [T.alloc_fragment((2, channels), "float32") for _ in range(2)]
     # Rows of a fragment and channels of a sum both reach all banks.
     T.annotate_layout({gates: tilelang.layout.make_swizzled_layout(gates)})
     T.copy(d_gates, gates)
     for side, d in T.Parallel(2, channels):
+        behind[side, d] = sums[0, d] + sums[1, d]
         total[side, d] = 0
         for i in T.unroll(half):
             loaded[side, d, i] = gates[(side + 1) * half - 1 - i, d]
             total[side, d] += loaded[side, d, i]
-    T.copy(total, totals)
+    T.copy(total, sums[2:, :])
     for side, d in T.Parallel(2, channels):
-        total[side, d] = behind[d] + (1 - side) * totals[1, d]
+        total[side, d] = behind[side, d] + (1 - side) * sums[3, d]
         for i in T.unroll(half):
-            row = first + (side + 1) * half - 1 - i
             total[side, d] += loaded[side, d, i]
-            if row < length:
-                target[row, h, d] = total[side, d]
+            target[first + (side + 1) * half - 1 - i, h, d] = total[side, d]
+
+
+@T.macro
+def multiply_halves(a, b, sums, clear=True):
+    # Sums of a * b by rows, for each half of the columns, which are those of other warps.
+    half = a.shape[1] // 2
+    product = T.alloc_fragment((a.shape[0], 2, half), "float32")
+    for i, side, d in T.Parallel(*product.shape):
+        product[i, side, d] = a[i, side * half + d] * b[i, side * half + d]
+    T.reduce_sum(product, sums, dim=2, clear=clear)
 
 
 def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128, ahead=2):
@@ -84,83 +94,89 @@ def states(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, columns=64, threads=128
 
 
 @T.macro
-def find_updates(loaded, d_state_shared, weights, tile, right, column):
-    # dv, by P in `weights`, and of `column` what comes from the state behind the chunk.
+def find_updates(loaded, d_state_shared, weights, tile, right, column, d_weights):
+    # dv, by P in `weights`, of `column` what comes from the state behind the chunk, and dP.
     q, k_column, d_out, inverse, updates = loaded
-    chunk = q.shape[0]
-    scores = T.alloc_fragment((chunk, chunk), "float32")
+    scores = T.alloc_fragment(d_weights.shape, "float32")
     T.gemm(q, k_column, scores, transpose_B=True, clear_accum=True)
     T.gemm(k_column, d_state_shared, right, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
+    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
+    for i, j in T.Parallel(*scores.shape):
         scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
     T.copy(scores, weights)
     T.gemm(weights, d_out, right, transpose_A=True)
-    T.gemm(updates, d_state_shared, column, transpose_B=True, clear_accum=True)
     T.copy(right, tile)
     T.gemm(inverse, tile, right, transpose_A=True, clear_accum=True)
+    # Beside what is made of dv.
+    T.gemm(d_out, updates, d_weights, transpose_B=True, clear_accum=True)
 
 
 @T.macro
-def find_slopes(loaded, tiles, right, d_beta, target):
-    # Of dv in `right`: dP in `weights`, -beta dA = dv U^T in `slopes`, and what dv . v is. `slopes`
-    # keeps the minus: `of_keys` multiplies it by -k E, which has one, too, and subtracts -row.
-    d_out, updates, v = loaded
-    weights, slopes, right_shared = tiles
-    chunk = d_out.shape[0]
-    scores, d_system = [T.alloc_fragment((chunk, chunk), "float32") for _ in range(2)]
-    product = T.alloc_fragment(right.shape, "float32")
+def find_slopes(updates, tiles, right, d_weights, d_system, target):
+    # Of dv in `right` and of dP: dP in `weights`, and dv U^T.
+    weights, right_shared = tiles
     store(right, right_shared, target)
     T.gemm(right_shared, updates, d_system, transpose_B=True, clear_accum=True)
-    for i, d in T.Parallel(*right.shape):
-        product[i, d] = right[i, d] * v[i, d]
-    T.reduce_sum(product, d_beta, dim=1)
-    for i, j in T.Parallel(chunk, chunk):
+    for i, j in T.Parallel(*d_weights.shape):
+        d_weights[i, j] = T.if_then_else(i >= j, d_weights[i, j], 0)
+    T.copy(d_weights, weights)
+
+
+@T.macro
+def store_slopes(d_system, slopes):
+    # -beta dA = dv U^T. `slopes` keeps the minus: `of_keys` multiplies it by -k E, which has one,
+    # too, and subtracts -row.
+    for i, j in T.Parallel(*slopes.shape):
         d_system[i, j] = T.if_then_else(i > j, d_system[i, j], 0)
     T.copy(d_system, slopes)
-    T.gemm(d_out, updates, scores, transpose_B=True, clear_accum=True)
-    for i, j in T.Parallel(chunk, chunk):
-        scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
-    T.copy(scores, weights)
 
 
 @T.macro
 def of_queries(loaded, weights, query, column, d_state, d_gates):
     # dq, its parts of dG, of `column` and of the state's gradient.
     q, k_column, factor, d_out, state = loaded
+    rows, factors = [T.alloc_fragment(q.shape, "bfloat16") for _ in range(2)]
     T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k_column, query)
     T.gemm(weights, q, column, transpose_A=True)
     T.gemm(q, d_out, d_state, transpose_A=True)
+    T.copy(q, rows)
+    T.copy(factor, factors)
     for i, d in T.Parallel(*q.shape):
-        d_gates[i, d] = q[i, d] * query[i, d]
-        query[i, d] *= widen(factor[i, d])
+        d_gates[i, d] = rows[i, d] * query[i, d]
+        query[i, d] *= widen(factors[i, d])
 
 
 @T.macro
-def of_keys(loaded, right_shared, slopes, row, column, d_state, d_gates, d_beta):
-    # -row, dk in `column`, dbeta, and the parts of dG and of the state's gradient.
-    k_row, k_column, factor, beta, state = loaded
+def of_keys(loaded, tiles, row, column, d_state, d_gates):
+    # -row, dk in `column`, and the parts of dG and of the state's gradient.
+    k_row, k_column, factor, state = loaded
+    right_shared, slopes = tiles
+    # By ldmatrix, but not the factors: three tiles would take too many registers.
+    rows, columns = [T.alloc_fragment(k_row.shape, "bfloat16") for _ in range(2)]
     T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes, k_column, row)
     T.gemm(slopes, k_row, column, transpose_A=True)
     T.gemm(k_row, right_shared, d_state, transpose_A=True)
+    T.copy(k_row, rows)
+    T.copy(k_column, columns)
     for i, d in T.Parallel(*row.shape):
-        d_gates[i, d] += k_row[i, d] * row[i, d] - k_column[i, d] * column[i, d]
+        d_gates[i, d] += rows[i, d] * row[i, d] - columns[i, d] * column[i, d]
         decay = widen(factor[i, d])
         column[i, d] = column[i, d] / decay - row[i, d] * decay
-        row[i, d] *= k_row[i, d]
-    T.reduce_sum(row, d_beta, dim=1, clear=False)
-    for i in T.Parallel(row.shape[0]):
-        d_beta[i] /= beta[i]
 
 
 @T.macro
 def decay_keys_and_queries(q, k, factor, k_column):
-    # Of q and k as they come: q E and -k E in their place, and k / E.
-    for i, d in T.Parallel(*k.shape):
-        k_column[i, d] = k[i, d] / widen(factor[i, d])
-        k[i, d] = -(k[i, d] * widen(factor[i, d]))
-        q[i, d] = q[i, d] * widen(factor[i, d])
+    # Of q and k as they come: q E and -k E in their place, and k / E. A loop, since the code of a
+    # chunk is more than the first instruction cache has.
+    half = k.shape[0] // 2
+    for side in T.serial(2):
+        for row, d in T.Parallel(half, k.shape[1]):
+            i = side * half + row
+            k_column[i, d] = k[i, d] / widen(factor[i, d])
+            k[i, d] = -(k[i, d] * widen(factor[i, d]))
+            q[i, d] = q[i, d] * widen(factor[i, d])
 
 
 @T.macro
@@ -183,20 +199,50 @@ def load_gradients(tensors, tiles, h, n):
 
 
 @T.macro
-def end_states(state, d_state, decay, d_last):
-    # This state and its gradient are S' and dS' of the chunk before.
-    d_channel = T.alloc_fragment(d_last.shape, "float32")
-    of_states = T.alloc_fragment(state.shape, "float32")
-    for i, d in T.Parallel(*state.shape):
-        of_states[i, d] = state[i, d] * d_state[i, d]
-    decay_rows(d_state, decay, 0)
-    T.reduce_sum(of_states, d_channel, dim=1)
-    T.copy(d_channel, d_last)
+def enter_chunk(d_state, decay, left):
+    # dS' by the decay of the chunk behind, `left`, and by the one of this chunk: one behind the
+    # other, as both may be exp(-60), whose product float32 does not have. Between them is dS.
+    entered = T.alloc_fragment(left.shape, "float32")
+    for i in T.Parallel(*left.shape):
+        entered[i] = decay[1, i]
+    for i, d in T.Parallel(*d_state.shape):
+        d_state[i, d] = d_state[i, d] * left[i] * entered[i]
+
+
+@T.macro
+def end_states(state, d_state, decay, left, sums):
+    # This state and its gradient, but for a decay, are S' and dS' of the chunk before.
+    d_key = state.shape[0]
+    rows = T.alloc_fragment(state.shape, "bfloat16")
+    d_channel = T.alloc_fragment((d_key, 2), "float32")
+    T.copy(state, rows)
+    multiply_halves(rows, d_state, d_channel)
+    for i in T.Parallel(d_key):
+        left[i] = decay[0, i]
+    for i, side in T.Parallel(d_key, 2):
+        sums[side, i] = d_channel[i, side]
+
+
+def accumulators(chunk, d_key, d_value):
+    """In registers, of the reverse order: the state's gradient and a decay that it lacks; dv, dq,
+    -row and column; what dG has; dP and beta dA."""
+    of_keys = [T.alloc_fragment((chunk, d_key), "float32") for _ in range(4)]
+    squares = [T.alloc_fragment((chunk, chunk), "float32") for _ in range(2)]
+    d_state, right = [T.alloc_fragment((n, d_value), "float32") for n in (d_key, chunk)]
+    return d_state, T.alloc_fragment((d_key,), "float32"), right, *of_keys, *squares
+
+
+@T.macro
+def begin(d_state, left, behind):
+    # Behind the last chunk is nothing.
+    T.clear(d_state)
+    T.fill(left, 1)
+    T.clear(behind)
 
 
 def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
     """dQ, dK, dV, the gates' gradients and beta's: a block has a head, from its last chunk on, and
-    the state's gradient in registers."""
+    the state's gradient in registers. The gates' and beta's have all rows of the last chunk."""
     length, chunks = T.dynamic("length, chunks")
     width = max(d_key, d_value)
     keys, values = slice(0, d_key), slice(0, d_value)
@@ -216,19 +262,17 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
         dQ: T.Tensor((length, heads, d_key), "bfloat16"),
         dK: T.Tensor((length, heads, d_key), "bfloat16"),
         dV: T.Tensor((length, heads, d_value), "bfloat16"),
-        dGate: T.Tensor((length, heads, d_key), "float32"),
-        dBeta: T.Tensor((length, heads), "float32"),
+        dGate: T.Tensor((chunks * chunk, heads, d_key), "float32"),
+        dBeta: T.Tensor((chunks * chunk, heads), "float32"),
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=threads) as h:
             T.annotate_producer_reg_dealloc(24)
             T.annotate_consumer_reg_alloc(240)
             tensors = Q, K, V, dOut, Factor, Inverse, Decay, BetaRows, State, Updates
-            rows_of_keys, rows_of_values = (chunk, d_key), (chunk, d_value)
-            q, k_row, k_column, factor = [
-                T.alloc_shared(rows_of_keys, "bfloat16") for _ in range(4)
-            ]
-            v, d_out, updates = [T.alloc_shared(rows_of_values, "bfloat16") for _ in range(3)]
+            of_key, of_value = (chunk, d_key), (chunk, d_value)
+            q, k_row, k_column, factor = [T.alloc_shared(of_key, "bfloat16") for _ in range(4)]
+            v, d_out, updates = [T.alloc_shared(of_value, "bfloat16") for _ in range(3)]
             inverse = T.alloc_shared((chunk, chunk), "bfloat16")
             decay = T.alloc_shared((2, d_key), "float32")
             beta = T.alloc_shared((chunk,), "float32")
@@ -239,39 +283,40 @@ def gradients(heads, chunk=CHUNK, d_key=KEY, d_value=VALUE, threads=256):
             weights, slopes = [T.alloc_shared((chunk, chunk), "bfloat16") for _ in range(2)]
             # Operands of products and, on the way to memory, results.
             tile = T.alloc_shared((chunk, width), "bfloat16")
-            right_shared = T.alloc_shared(rows_of_values, "bfloat16")
-            d_state = T.alloc_fragment((d_key, d_value), "float32")
-            right = T.alloc_fragment(rows_of_values, "float32")
-            query, row, column, d_gates = [
-                T.alloc_fragment(rows_of_keys, "float32") for _ in range(4)
-            ]
-            d_beta = T.alloc_fragment((chunk,), "float32")
-            d_last = T.alloc_shared((d_key,), "float32")
-            T.clear(d_state)
-            T.clear(d_last)
+            right_shared = T.alloc_shared(of_value, "bfloat16")
+            fragments = accumulators(chunk, d_key, d_value)
+            d_state, left, right, query, row, column, d_gates, d_weights, d_system = fragments
+            d_beta = T.alloc_fragment((chunk, 2), "float32")
+            of_beta = T.alloc_shared((chunk, 2), "float32")
+            # What is behind a chunk, by halves of the values, and sums of halves of the chunk.
+            sums = T.alloc_shared((4, d_key), "float32")
+            begin(d_state, left, sums)
             for step in T.Pipelined(chunks, num_stages=1):
                 n = chunks - 1 - step
                 rows = slice(n * chunk, (n + 1) * chunk)
                 loaded = q, k_row, factor, v, d_out, inverse, decay, beta, state, updates
                 load_gradients(tensors, loaded, h, n)
                 decay_keys_and_queries(q, k_row, factor, k_column)
-                decay_rows(d_state, decay, 1)
+                enter_chunk(d_state, decay, left)
                 T.copy(d_state, d_state_shared)
-                loaded = q, k_column, d_out, inverse, updates
-                find_updates(loaded, d_state_shared, weights, tile[:, values], right, column)
-                tiles = weights, slopes, right_shared
-                loaded = d_out, updates, v
-                find_slopes(loaded, tiles, right, d_beta, dV[rows, h, :])
+                loaded, on_the_way = (q, k_column, d_out, inverse, updates), tile[:, values]
+                find_updates(loaded, d_state_shared, weights, on_the_way, right, column, d_weights)
+                tiles = weights, right_shared
+                find_slopes(updates, tiles, right, d_weights, d_system, dV[rows, h, :])
+                multiply_halves(right, v, d_beta)
+                store_slopes(d_system, slopes)
                 loaded = q, k_column, factor, d_out, state
                 of_queries(loaded, weights, query, column, d_state, d_gates)
                 store(query, tile[:, keys], dQ[rows, h, :])
-                loaded = k_row, k_column, factor, beta, state
-                tiles = right_shared, slopes
-                of_keys(loaded, *tiles, row, column, d_state, d_gates, d_beta)
+                loaded, tiles = (k_row, k_column, factor, state), (right_shared, slopes)
+                of_keys(loaded, tiles, row, column, d_state, d_gates)
+                multiply_halves(row, k_row, d_beta, clear=False)
+                T.copy(d_beta, of_beta)
                 store(column, tile[:, keys], dK[rows, h, :])
-                T.copy(d_beta, dBeta[rows, h])
-                sum_gates(d_gates, d_last, dGate, n * chunk, h)
-                end_states(state, d_state, decay, d_last)
+                for i in T.Parallel(chunk):
+                    dBeta[n * chunk + i, h] = (of_beta[i, 0] + of_beta[i, 1]) / beta[i]
+                sum_gates(d_gates, sums, dGate, n * chunk, h)
+                end_states(state, d_state, decay, left, sums)
 
     return main
 
@@ -297,14 +342,20 @@ def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     state, updates = chunk_tensors(k, chunk, (key, value), (chunk, value))
     kernels[0](k, gate, beta, tiles, *parts)
     kernels[1](v, tiles, *parts[:2], state, updates)
-    return backward_of((q, k, v, gate, beta), d_out, (tiles[0], *parts, state, updates), kernels[2])
+    inputs, found = (q, k, v, gate, beta), (tiles[0], *parts, state, updates)
+    return backward_of(inputs[:3], inputs, d_out, found, kernels[2])
 
 
-def backward_of(inputs, d_out, chunks, kernel):
-    """The gradients of the inputs, by what has been found of the chunks, by `gradients`."""
-    found = [torch.empty_like(x) for x in inputs]
-    kernel(*inputs[:3], d_out, *chunks, *found)
-    return found
+def backward_of(read, inputs, d_out, chunks, kernel):
+    """The gradients of the inputs, by what has been found of the chunks, by `gradients`, which
+    reads some of the inputs."""
+    found = [torch.empty_like(x) for x in inputs[:3]]
+    # Threads that store single rows need no bound to look at.
+    count, _, chunk, _ = chunks[1].shape
+    for x in inputs[3:]:
+        found.append(x.new_empty(count * chunk, *x.shape[1:]))
+    kernel(*read, d_out, *chunks, *found)
+    return [x[: len(d_out)] for x in found]
 
 
 if __name__ == "__main__":

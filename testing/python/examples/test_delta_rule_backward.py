@@ -100,6 +100,15 @@ def test_betas_of_zero_and_decays_at_their_limit(examples, device):
     assert max(found) < 1e-2, found
 
 
+def test_decays_at_their_limit_in_each_half(examples, device):
+    """From a chunk's middle to the next one's it is exp(-120), which float32 does not have."""
+    length, (chunk, key, width) = 71, (32, 32, 64)
+    *tensors, beta = examples["delta_rule"]["inputs"](1, length, key, width, device)
+    gate = torch.full((length, 1, key), -60 / 16, device=device)
+    found = errors_of(examples, True, chunk, tensors, gate, beta)
+    assert max(found) < 1e-2, found
+
+
 @pytest.mark.parametrize("chunk", [24, 128])
 def test_chunks_that_are_not_inverted(examples, device, chunk):
     rule = examples["delta_rule"]

@@ -54,10 +54,11 @@ def test_other_chunks_are_refused(example):
         example.kernels_of(1, 32)
 
 
-def test_registers(example, monkeypatch):
-    """Of the benchmark's sizes: no product serialised, none spilled."""
+@pytest.mark.parametrize(("program", "spilled"), [("states", 0), ("gradients", 128)])
+def test_registers(example, monkeypatch, program, spilled):
+    """Of the benchmark's sizes: no product serialised, few addresses spilled."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    program = example.states(256)
-    (usage,) = tilelang.compile(program, execution_backend="emulate").resource_usage.values()
+    made = getattr(example, program)(256)
+    (usage,) = tilelang.compile(made, execution_backend="emulate").resource_usage.values()
     assert usage.advisories == ()
-    assert usage.spill_stores == 0
+    assert usage.spill_stores <= spilled
