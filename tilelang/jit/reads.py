@@ -33,7 +33,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from tilelang.jit.cache_key import hashable
+from tilelang.jit.cache_key import LIBRARIES, hashable
 from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.source import definition_tree
 from tilelang.language.syntax_trees import parse_expression
@@ -43,7 +43,6 @@ from tilelang.runtime.adapter.cython._adapter import ABSENT, Snapshot, Snapshots
 Chain = tuple[str, ...]
 """A name and the attributes that are read of it."""
 
-_LIBRARIES = frozenset({"tilelang", "tvm", "tvm_ffi", "torch", "numpy", "ml_dtypes"})
 _STANDARD = sysconfig.get_path("stdlib")
 _VALUES = (
     *(int, float, complex, str, bytes, type(None), type(...), range, enum.Enum, np.generic),
@@ -449,7 +448,7 @@ def _is_library(variables: Mapping[str, Any]) -> bool:
     """Whether a module, given by its variables, is none of the user's."""
     root = str(variables.get("__name__", "")).partition(".")[0]
     if root not in sys.stdlib_module_names:
-        return root in _LIBRARIES
+        return root in LIBRARIES
     # A user's module may have the name of one of Python's.
     file = variables.get("__file__")
     return file is None or str(file).startswith(_STANDARD)

@@ -107,11 +107,15 @@ def _discrete(value: Any, dtype: str) -> Any:
 
 
 def _check_float(value: Any, dtype: str) -> None:
-    """Refuse a finite number that is none of the finite values of a type of floats."""
+    """Refuse a finite number whose nearest value in a type of floats is none of the finite ones."""
     scalar = re.sub(r"x\d+$", "", dtype)
     high = largest(scalar) if "float" in scalar else math.inf
     low = 0.0 if scalar.endswith(("uz", "nu")) else -high  # TVM has no sign in constants of these
-    if math.isfinite(value) and not low <= value <= high:
+    bits, _ = _FORMATS.get(scalar, (0, 0))
+    # 3.4028235e38 is how the largest float32 is often written.
+    beyond = math.ldexp(1.0, math.frexp(high)[1] - bits - 1) if bits else 0.0
+    fits = low <= value <= high or 0.0 < abs(value) - high < beyond
+    if math.isfinite(value) and not fits:
         raise ValueError(
             f"found {value} for a value of type {dtype}, wanted {low:g} to {high:g}; use a wider "
             "type"

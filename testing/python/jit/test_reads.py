@@ -16,6 +16,7 @@ from tilelang.jit.reads import Reads
 PROGRAM = """
 import collections
 import contextvars
+import dataclasses
 import functools
 import types
 
@@ -73,6 +74,38 @@ context = contextvars.ContextVar("context", default=3.0)
 
 class Options(dict):
     pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Sized:
+    k: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    k: float = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass
+class Hidden:
+    k: float = dataclasses.field(repr=False)
+
+
+class Equal:
+    def __init__(self, k):
+        self.k = k
+
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
+class Texts(str):
+    def __new__(cls, k):
+        made = str.__new__(cls, "text")
+        made.k = k
+        return made
 
 
 class Known(type):
@@ -307,6 +340,22 @@ def test_a_configuration_object_is_an_argument(loaded, style):
     assert [m.run(64, first), m.run(64, second)] == [9, 6]
     m.Plain.half = lambda self: 0.0
     assert m.run(64, first) == 6
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("kind", ["Frozen", "Hidden", "Equal", "Texts"])
+def test_arguments_that_their_class_takes_for_equal(loaded, style, kind):
+    """They differ in what a trace reads, and other calls keep the objects of before."""
+    m = loaded(program(style, "option.k * 1.0"))
+    make = getattr(m, kind)
+    kept = [make(3.0), make(4.0), make(5.0)]
+    assert [m.run(64, option) for option in (*kept, make(4.0), kept[0])] == [3, 4, 5, 4, 3]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_numbers_in_a_frozen_object_count_by_their_type(loaded, style):
+    m = loaded(program(style, "{int: 1.0, float: 2.0, bool: 3.0}[type(option.k)]"))
+    assert [m.run(64, m.Sized(k)) for k in (1, 1.0, True, 1)] == [1, 2, 3, 1]
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -30,3 +30,21 @@ def test_as_dtype():
     assert as_dtype(X, "int32").same_as(X)
     with pytest.raises(TypeError, match="found None of type NoneType"):
         as_dtype(None, "int32")
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "nearest"),
+    [
+        (3.4028235e38, "float32", float(np.finfo(np.float32).max)),
+        (-65519.0, "float16", -65504.0),
+        (65520.0, "float16", None),
+        (3.41e38, "float32", None),
+        (-1.0, "float8_e8m0fnu", None),
+    ],
+)
+def test_a_number_counts_by_its_nearest_value(value, dtype, nearest):
+    if nearest is None:
+        with pytest.raises(ValueError, match=f"for a value of type {dtype}, wanted .* wider type"):
+            as_dtype(value, dtype)
+    else:
+        assert as_dtype(value, dtype).value == nearest
