@@ -380,10 +380,11 @@ def sampling() -> Program:
         "top-k and top-p sampling",
         [
             *(own.ordered, own.number_of, own.weight_of, own.threshold, own.shift_of),
-            *(own.load, own.find_lowest, own.list_tile, own.take, own.bin_of, own.trim),
-            *(own.by_comparison, own.sort_by_value, own.sum_of, own.keep_likely, own.draw_listed),
+            *(own.load, own.find_lowest, own.append, own.list_tile, own.take, own.scale_of),
+            *(own.bin_of, own.by_steps, own.bins_of, own.scan),
+            *(own.sums_in_front, own.by_comparison),
             *(own.by_passes, own.measure, own.add_to, own.units_from, own.weigh, own.weigh_tile),
-            *(own.sum_up, own.draw),
+            *(own.sum_up, own.key_of, own.place_of, own.draw),
             own.top_k_top_p,
         ],
         [

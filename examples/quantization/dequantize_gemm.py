@@ -40,7 +40,7 @@ def place_in_pack(j, size=PACKED):
 def part_of_pack(first, size, j):
     """Where the j-th of `size` elements of a part lies in the row's bytes; the part begins at
     element `first`, and what a thread has of it lies together."""
-    each, whole = size // 4, PACKED // 4
+    each, whole = min(size, PACKED) // 4, PACKED // 4
     return first // PACKED * PACKED + j // each * whole + first % PACKED // 4 + j % each
 
 
@@ -107,14 +107,13 @@ def e2m1_pair(word, i):
 def words_of_threads(rows, width):
     """Which thread has which words of a packed part of a tile: those of the first operand of wgmma
     that it unpacks them to."""
-    each = width // 32
-    return Fragment(
-        (rows, width // 8),
-        forward_fn=lambda n, w: (
-            n // 16 * 32 + n % 8 * 4 + w // each,
-            n % 16 // 8 * each + w % each,
-        ),
-    )
+    each = min(width, PACKED) // 32  # of a pack, or of a part of one
+
+    def place(n, w):
+        lane, word = w % (4 * each) // each, w // (4 * each) * each + w % each
+        return n // 16 * 32 + n % 8 * 4 + lane, n % 16 // 8 * (width // 32) + word
+
+    return Fragment((rows, width // 8), forward_fn=place)
 
 
 @T.macro
@@ -215,10 +214,11 @@ class Step(NamedTuple):
             raise ValueError(
                 f"found {self.parts} parts, wanted a divisor of block_K {self.block_K}"
             )
-        if self.packed and (self.block_K % PACKED or self.width < 32):
+        whole = self.width % PACKED == 0 or (PACKED % self.width == 0 and self.width >= 32)
+        if self.packed and (self.block_K % PACKED or not whole):
             raise ValueError(
                 f"found block_K {self.block_K} in parts of {self.width}, wanted a multiple of "
-                f"{PACKED} for packed weights, and 32 or more a part"
+                f"{PACKED} for packed weights, and parts of 32, 64 or such a multiple"
             )
         if self.by_words and threads != 2 * self.block_N:
             wanted = f"twice block_N, {2 * self.block_N}, for packed mxfp4"
@@ -408,11 +408,11 @@ def matmul(
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
     zeros, which are 0 again behind the kernel; the last one adds up, or with `apart` a second
     kernel. `blocks`, where K is not shared, take the tiles in turn. `packed` weights come from
-    `pack`; block_K is then a multiple of `PACKED`, and each of `parts` of a step has at least 32 of
-    it: a part is multiplied while the next one is unpacked. With packed MXFP4, `threads` are
-    twice block_N. With `padded`, rows of A are copied to longer ones first, which TMA takes.
-    `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a part take the scale
-    of their group, not its weights: fewer instructions where A has few rows."""
+    `pack`; block_K is then a multiple of `PACKED`, and each of `parts` of a step has 32 or 64 of it
+    or a multiple of `PACKED`: a part is multiplied while the next one is unpacked. With packed
+    MXFP4, `threads` are twice block_N. With `padded`, rows of A are copied to longer ones first,
+    which TMA takes. `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a
+    part take the scale of their group, not its weights: fewer instructions where A has few rows."""
     _, dtype, scale_type, usual = kind = FORMS[form]
     tile = block_M, block_N, block_K
     step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked(threads)

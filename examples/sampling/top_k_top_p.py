@@ -1,10 +1,10 @@
 """Sampling of the next token from the k most likely ones, and of these from the fewest that have a
 probability of p together. A sample of the row tells a number that at least k logits reach, as good
 as certainly, and few more. One pass, through a ring of bulk copies, lists those that do, some
-hundred. Bins of these leave little more than k, which are sorted by comparison with each other. If
-the list has fewer than k, no room (a large k, many equals), or, where k is all tokens, less than p
-of the row's weight, thresholds are found from the logits' bits, eleven at a time, each time with a
-pass over the row. Check it against float64.
+hundred. Sums over bins of these, of their logits and then of their places, tell what is in front of
+each: no list is sorted. If the list has fewer than k, no room (a large k, many equals), or, where k
+is all tokens, less than p of the row's weight, thresholds are found from the logits' bits, eleven
+at a time, each time with a pass over the row. Check it against float64.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -23,7 +23,6 @@ UNITS = 256  # of a weight of 1, each of 32 binary digits
 LANES = 32
 VECTOR = 4
 LINE = VECTOR * LANES  # the part of a row that a warp loads at once
-PARTS = 4  # threads that share what a logit is compared with
 BINS = 512  # of a list
 GROUP = 2  # threads that share a part of the sample
 SMALL = {"threads": 32, "loads": 1, "ranked": 64}  # for a few hundred tokens
@@ -190,9 +189,7 @@ def sum_up(of_lines, top, until):
     group up to it; `until` becomes that of the groups."""
     tops, weights, own = of_lines
     groups = until.shape[0]
-    largest = T.alloc_fragment((groups,), T.float32)
-    T.reduce_max(tops, largest, dim=1)
-    T.reduce_max(largest, top, dim=0)
+    T.reduce_max(T.reshape(tops, (groups * LANES,)), top, dim=0)
     for g, i in T.Parallel(groups, LANES):
         weights[g, i] = weights[g, i] * weight_of(tops[g, i], top[0])
         own[g, i] = weights[g, i]
@@ -203,49 +200,55 @@ def sum_up(of_lines, top, until):
 
 
 @T.macro
+def key_of(at, adds, exceeds):
+    """Of the keys of many, the least one is that of the first that exceeds a target, or where none
+    does, of the last that adds to the sum."""
+    none = T.max_value(T.int32)
+    return T.if_then_else(adds, T.if_then_else(exceeds, at, none - 1 - at), none)
+
+
+@T.macro
+def place_of(key):
+    """The place whose key this is; the first one, if none adds anything."""
+    none = T.max_value(T.int32)
+    return T.if_then_else(key < 2**30, key, T.max(none - 1 - key, 0))
+
+
+@T.macro
 def draw(Logits, row, low, uniform, of_lines, top, until, Token):
     """The token, of sums of weights from `low` on."""
     _, weights, own = of_lines
     groups, vocabulary = until.shape[0], Logits.shape[1]
-    first = T.alloc_shared((1,), T.int32)
-    last = T.alloc_shared((1,), T.int32)
+    key_of_line = T.alloc_fragment((groups, LANES), T.int32)
+    key = T.alloc_fragment((LINE,), T.int32)
+    first = T.alloc_fragment((1,), T.int32)
+    of_tokens = T.alloc_fragment((LINE,), T.float32)
     line_weights = T.alloc_shared((1, LINE), T.float32)
-    of_tokens = T.alloc_shared((LINE,), T.float32)
     target = uniform * until[groups - 1]
-    for i in T.Parallel(1):
-        first[i] = 2147483647
-        last[i] = 0
     # The first line at which the sum exceeds the target, or the last one that adds to it.
     for g, i in T.Parallel(groups, LANES):
         before = T.if_then_else(g > 0, until[T.max(g - 1, 0)], 0)
-        if own[g, i] > 0:
-            T.atomic_max(last[0], g * LANES + i)
-            if before + weights[g, i] > target:
-                T.atomic_min(first[0], g * LANES + i)
-    line = T.alloc_var(T.int32, init=T.min(first[0], last[0]))
+        exceeds = before + weights[g, i] > target
+        key_of_line[g, i] = key_of(g * LANES + i, own[g, i] > 0, exceeds)
+    T.reduce_min(T.reshape(key_of_line, (groups * LANES,)), first, dim=0)
+    line = T.alloc_var(T.int32, init=place_of(first[0]))
     before = T.alloc_var(T.float32, init=0.0)
     if line >= LANES:
         before = until[line // LANES - 1]
     if line % LANES > 0:
         before += weights[line // LANES, line % LANES - 1]
-    for i in T.Parallel(1):
-        first[i] = 2147483647
-        last[i] = 0
     for i in T.Parallel(LINE):
-        at = line * LINE + i
-        line_weights[0, i] = 0
-        if at < vocabulary and Logits[row, at] >= low:
-            line_weights[0, i] = weight_of(Logits[row, at], top[0])
-    for i in T.Parallel(LINE):
-        of_tokens[i] = line_weights[0, i]
-        if line_weights[0, i] > 0:
-            T.atomic_max(last[0], line * LINE + i)
+        of_tokens[i] = 0
+        if line * LINE + i < vocabulary:
+            logit = Logits[row, line * LINE + i]
+            of_tokens[i] = T.if_then_else(logit >= low, weight_of(logit, top[0]), 0)
+        line_weights[0, i] = of_tokens[i]
     T.cumsum(line_weights, dim=1)
     for i in T.Parallel(LINE):
-        adds = of_tokens[i] > 0
-        if adds and before + line_weights[0, i] > target:
-            T.atomic_min(first[0], line * LINE + i)
-    Token[row] = T.min(first[0], last[0])
+        exceeds = before + line_weights[0, i] > target
+        key[i] = key_of(line * LINE + i, of_tokens[i] > 0, exceeds)
+    T.reduce_min(key, first, dim=0)
+    Token[row] = place_of(first[0])
 
 
 @T.macro
@@ -304,20 +307,25 @@ def find_lowest(sample, wanted, lowest: T.Ref):
 
 
 @T.macro
-def list_tile(logits, first, apart, lowest, found, listed):
-    """Append the logits of a tile from `lowest` on, and their places. What the list has no room for
-    is counted alone."""
+def append(value, place, found, listed):
+    """Add a logit to a list. What the list has no room for is counted alone."""
     values, places, extremes = listed
+    at = T.atomic_add(found[0], 1, return_prev=True)
+    T.atomic_max(extremes[0], ordered(value))
+    T.atomic_max(extremes[1], ~ordered(value))
+    if at < values.shape[0]:
+        # Places in the list differ, so that stores need no order: no barriers.
+        T.atomic_store(values[at], value, memory_order="relaxed")
+        T.atomic_store(places[at], place, memory_order="relaxed")
+
+
+@T.macro
+def list_tile(logits, first, apart, lowest, found, listed):
+    """Append the logits of a tile from `lowest` on, and their places."""
     loads, block = logits.shape
     for u, j in T.Parallel(loads, block):
         if logits[u, j] >= lowest:
-            at = T.atomic_add(found[0], 1, return_prev=True)
-            T.atomic_max(extremes[0], ordered(logits[u, j]))
-            T.atomic_max(extremes[1], ~ordered(logits[u, j]))
-            if at < values.shape[0]:
-                # Places in the list differ, so that stores need no order: no barriers.
-                T.atomic_store(values[at], logits[u, j], memory_order="relaxed")
-                T.atomic_store(places[at], first + u * apart + j, memory_order="relaxed")
+            append(logits[u, j], first + u * apart + j, found, listed)
 
 
 @T.macro
@@ -331,186 +339,156 @@ def take(logits, first, apart, vocabulary, ways, lowest, found, listed, of_lines
 
 
 @T.macro
+def scale_of(top, least):
+    """What `bin_of` multiplies distances by."""
+    return T.if_then_else(top > least, T.min((BINS - 1) / (top - least), 1e30), T.float32(0))
+
+
+@T.macro
 def bin_of(value, top, scale):
     """Of larger numbers a smaller one; those that are far away are in the last one."""
     distance = (top - value) * scale
     return T.cast(T.if_then_else(distance < BINS - 1, distance, T.float32(BINS - 1)), T.int32)
 
 
-@T.macro
-def trim(listed, size, k, counts, trimmed, ends):
-    """Of a list the `k` largest logits, and those that have the bin of the last of them. Each warp
-    finds that bin for itself. `ends[0]`: how many they are."""
-    values, places, extremes = listed
-    value, place = trimmed
-    (threads,) = counts[1].shape
-    number, own, until = counts
-    each = BINS // LANES  # bins of a lane
-    last = T.alloc_fragment((threads,), T.int32)
-    top, least = number_of(extremes[0]), number_of(~extremes[1])
-    scale = T.if_then_else(top > least, T.min((BINS - 1) / (top - least), 1e30), T.float32(0))
-    for j in T.Parallel(values.shape[0], coalesced_width=1):
-        if j < size:
-            bin = bin_of(values[j], top, scale)
-            T.atomic_add(number[bin % each, bin // each], 1)
-    T.clear(own)
-    for b in T.unroll(each, explicit=True):
-        for i in T.Parallel(threads):
-            own[i] += number[b, i % LANES]
-    T.copy(own, until)
-    for distance in (1, 2, 4, 8, 16):
-        for i in T.Parallel(threads):
-            before = T.shfl_up(until[i], distance)
-            until[i] += T.if_then_else(i % LANES >= distance, before, 0)
-    for i in T.Parallel(threads):
-        last[i] = 0
-        if until[i] - own[i] < k and k <= until[i]:
-            before = T.alloc_var(T.int32, init=until[i] - own[i])
-            bin = T.alloc_var(T.int32, init=0)
-            while before + number[bin, i % LANES] < k:
-                before += number[bin, i % LANES]
-                bin += 1
-            last[i] = i % LANES * each + bin
-    for i in T.Parallel(threads):
-        last[i] = T.warp_reduce_max(last[i])
-    for step in T.unroll(values.shape[0] // threads, explicit=True):
-        for i in T.Parallel(threads):
-            j = step * threads + i
-            if j < size:
-                own_bin = bin_of(values[j], top, scale)
-                if own_bin <= last[i]:
-                    at = T.atomic_add(ends[0], 1, return_prev=True)
-                    if at < value.shape[0]:
-                        # Places in the list differ: no barriers.
-                        T.atomic_store(value[at], values[j], memory_order="relaxed")
-                        T.atomic_store(place[at], places[j], memory_order="relaxed")
+def by_steps(*tiles):
+    """What a thread has of each step is in its registers."""
+    shape = tuple(int(extent) for extent in tiles[0].shape)
+    layout = tilelang.layout.Fragment(shape, lambda step, i: (i, step))
+    T.annotate_layout(dict.fromkeys(tiles, layout))
+
+
+def bins_of(listed):
+    """What `sums_in_front` has of bins. A list that is in registers leaves its memory to their
+    order."""
+    shape = (BINS // LANES, LANES)
+    return SimpleNamespace(
+        number=T.alloc_shared(shape, T.int32),
+        weight=T.alloc_shared(shape, T.uint32),
+        number_until=T.alloc_shared(shape, T.int32),
+        weight_until=T.alloc_shared(shape, T.uint32),
+        numbers=T.alloc_shared((shape[0],), T.int32),
+        weights=T.alloc_shared((shape[0],), T.uint32),
+        most=T.alloc_shared(shape, T.uint32),
+        least=T.alloc_shared(shape, T.uint32),
+        keys=T.view(listed[0], listed[0].shape, T.uint32),
+        units=T.view(listed[1], listed[1].shape, T.uint32),
+    )
 
 
 @T.macro
-def sort_by_value(trimmed, size, ordered_list, larger, equal, number, rank):
-    """Put a list in the order of its logits, the largest first. `larger`: how many are larger.
-    Equal ones are in any order. All threads compare some logits at a time, each with a part of the
-    list."""
-    values, places = trimmed
-    value, place = ordered_list
-    apiece = rank.shape[0]
-    for step in T.serial(T.ceildiv(size, apiece)):
-        T.clear(number)
-        for n in T.serial(T.ceildiv(size, PARTS * VECTOR)):
-            for v in T.unroll(VECTOR, explicit=True):
-                for i, part in T.Parallel(apiece, PARTS):
-                    other = (n * PARTS + part) * VECTOR + v
-                    # 0 or 1, which one instruction gives, and another one adds.
-                    is_larger = values[other] > values[step * apiece + i]
-                    number[i, part] += T.cast(is_larger, T.float32)
-        T.reduce_sum(number, rank, dim=1)
-        for i in T.Parallel(apiece):
-            if step * apiece + i < size:
-                first = T.cast(rank[i], T.int32)
-                at = first + T.atomic_add(equal[first], 1, return_prev=True)
-                value[at] = values[step * apiece + i]
-                place[at] = places[step * apiece + i]
-                larger[at] = first
+def scan(bins):
+    """The numbers and weights of bins become sums: of each up to it in its group, and of groups."""
+    T.cumsum(bins.number, bins.number_until, dim=1)
+    T.cumsum(bins.weight, bins.weight_until, dim=1)
+    for g in T.Parallel(BINS // LANES):
+        bins.numbers[g] = bins.number_until[g, LANES - 1]
+        bins.weights[g] = bins.weight_until[g, LANES - 1]
+    T.cumsum(bins.numbers, dim=0)
+    T.cumsum(bins.weights, dim=0)
 
 
 @T.macro
-def sum_of(sums, n):
-    """The first `n` weights together."""
-    within, of_lines = sums
-    last = T.max(n - 1, 0)
-    before = T.if_then_else(last < LANES, 0, of_lines[T.max(last // LANES - 1, 0)])
-    return T.if_then_else(n > 0, before + within[last // LANES, last % LANES], 0)
+def sums_in_front(bin, key, unit, bins, number, weight):
+    """The number and weight, in integers, of those in front of each of a list, which have a larger
+    key. Keys of a bin in front of another one are larger than its keys. What has no weight is left
+    out. A thread has some, by steps: their time is that of the bin with the most different keys."""
+    steps, threads = bin.shape
+    slot = T.alloc_fragment((steps, threads), T.int32)
+    first = T.alloc_fragment((steps, threads), T.int32)
+    by_steps(slot, first)
+    for numbers in (bins.number, bins.weight, bins.most, bins.least):
+        T.clear(numbers)
+    for step, i in T.Parallel(steps, threads):
+        slot[step, i] = 0
+        if unit[step, i] > T.uint32(0):
+            g, lane = bin[step, i] // LANES, bin[step, i] % LANES
+            slot[step, i] = T.atomic_add(bins.number[g, lane], 1, return_prev=True)
+            T.atomic_add(bins.weight[g, lane], unit[step, i])
+            T.atomic_max(bins.most[g, lane], key[step, i])
+            T.atomic_max(bins.least[g, lane], ~key[step, i])
+    scan(bins)
+    for step, i in T.Parallel(steps, threads):
+        g, lane = bin[step, i] // LANES, bin[step, i] % LANES
+        number[step, i] = bins.number_until[g, lane] - bins.number[g, lane]
+        weight[step, i] = bins.weight_until[g, lane] - bins.weight[g, lane]
+        if g > 0:
+            number[step, i] += bins.numbers[g - 1]
+            weight[step, i] += bins.weights[g - 1]
+        first[step, i] = number[step, i]
+        if unit[step, i] > T.uint32(0):
+            # Places differ: no barriers.
+            at = first[step, i] + slot[step, i]
+            T.atomic_store(bins.keys[at], key[step, i], memory_order="relaxed")
+            T.atomic_store(bins.units[at], unit[step, i], memory_order="relaxed")
+    for step, i in T.Parallel(steps, threads):
+        g, lane = bin[step, i] // LANES, bin[step, i] % LANES
+        if unit[step, i] > T.uint32(0) and bins.most[g, lane] != ~bins.least[g, lane]:
+            for j in T.serial(bins.number[g, lane]):
+                other = first[step, i] + j
+                if bins.keys[other] > key[step, i]:
+                    number[step, i] += 1
+                    weight[step, i] += bins.units[other]
 
 
 @T.macro
-def keep_likely(value, larger, size, k, p, weight, sums, ends, total):
-    """`weight` of the logits that may be drawn, which are the first `ends[2]`, and 0 of others. If
-    there is a `total` of weights, p of it is wanted. Returns whether the list has as much."""
-    ranked = value.shape[0]
-    for j in T.Parallel(ranked, coalesced_width=1):
-        weight[j] = 0
-        if j < size:
-            weight[j] = weight_of(value[j], value[0])
-            if larger[j] < k and (j + 1 == size or larger[T.min(j + 1, size - 1)] >= k):
-                ends[1] = j + 1
-        sums[0][j // LANES, j % LANES] = weight[j]
-    T.cumsum(sums[0], dim=1)
-    for i in T.Parallel(ranked // LANES):
-        sums[1][i] = sums[0][i, LANES - 1]
-    T.cumsum(sums[1], dim=0)
-    listed = sum_of(sums, ends[1])
-    some = T.max(p * T.if_then_else(total > 0, total, listed), 1e-30)
-    suffices = T.alloc_var(T.bool, init=listed >= some)
-    # All weights together are all of them, however sums are rounded.
-    enough = T.if_then_else(p < 1, some, T.max_value(T.float32))
-    for j in T.Parallel(ranked, coalesced_width=1):
-        kept = T.alloc_var(T.bool, init=False)
-        if j < ends[1]:
-            kept = sum_of(sums, larger[j]) < enough
-        if kept:
-            behind = T.min(j + 1, ends[1] - 1)
-            if behind == j or not sum_of(sums, larger[behind]) < enough:
-                T.atomic_max(ends[2], j + 1)
-        else:
-            weight[j] = 0
-    return suffices
-
-
-@T.macro
-def draw_listed(place, weight, size, target, threads, Token, row):
-    """The token: the first one, in the order of the vocabulary, at which the sum of weights exceeds
-    the target, or the last one that adds to it. A sum is a thread's, in the order of the list, in
-    which equal ones are next to each other: their order does not change it."""
-    total = T.alloc_fragment((threads,), T.float32)
-    exceeds = T.alloc_fragment((threads,), T.int32)
-    adds = T.alloc_fragment((threads,), T.int32)
-    first = T.alloc_shared((1,), T.int32)
-    last = T.alloc_shared((1,), T.int32)
-    T.fill(exceeds, T.max_value(T.int32))
-    T.clear(adds)
-    for step in T.serial(T.ceildiv(size, threads)):
-        T.clear(total)
-        for n in T.serial(T.ceildiv(size, VECTOR)):
-            for v in T.unroll(VECTOR, explicit=True):
-                for i in T.Parallel(threads):
-                    other = n * VECTOR + v
-                    before = place[other] <= place[step * threads + i]
-                    total[i] += T.if_then_else(before, weight[other], 0)
-        for i in T.Parallel(threads):
-            j = step * threads + i
-            if j < size and weight[j] > 0:
-                adds[i] = T.max(adds[i], place[j])
-                if total[i] > target:
-                    exceeds[i] = T.min(exceeds[i], place[j])
-    T.reduce_min(exceeds, first, dim=0)
-    T.reduce_max(adds, last, dim=0)
-    Token[row] = T.min(first[0], last[0])
-
-
-@T.macro
-def by_comparison(trimmed, size, k, p, total, uniform, threads, ends, row, Token):
+def by_comparison(listed, size, k, p, total, uniform, vocabulary, steps, threads, row, Token):
     """Of a list of logits that has the `k` largest and those equal to the last of them. If there is
     a `total` of weights, these have to be p of it. Returns whether they are, else there is no
-    token."""
-    (ranked,) = trimmed[0].shape
-    apiece = threads // PARTS
-    value = T.alloc_shared((ranked,), T.float32)
-    place = T.alloc_shared((ranked,), T.int32)
-    weight = T.alloc_shared((ranked,), T.float32)
-    larger = T.alloc_shared((ranked,), T.int32)
-    equal = T.alloc_shared((ranked,), T.int32)
-    sums = tuple(
-        T.alloc_shared(n, T.float32) for n in ((ranked // LANES, LANES), (ranked // LANES,))
-    )
-    number = T.alloc_fragment((apiece, PARTS), T.float32)
-    rank = T.alloc_fragment((apiece,), T.float32)
-    T.clear(equal)
-    T.fill(place, T.max_value(T.int32))  # where the list has ended, behind all others
-    sort_by_value(trimmed, size, (value, place), larger, equal, number, rank)
-    suffices = keep_likely(value, larger, size, k, p, weight, sums, ends, total)
+    token. Weights are integers, of which all together have 32 bits: sums of integers do not depend
+    on their order."""
+    values, places, extremes = listed
+    bins = bins_of(listed)
+    bin, place, number = (T.alloc_fragment((steps, threads), T.int32) for _ in range(3))
+    key, unit, weight = (T.alloc_fragment((steps, threads), T.uint32) for _ in range(3))
+    by_steps(bin, place, number, key, unit, weight)
+    together = T.alloc_shared((1,), T.uint32)
+    token = T.alloc_fragment((1,), T.int32)
+    top, least = number_of(extremes[0]), number_of(~extremes[1])
+    scale = T.float32(2.0**32 - 2.0**12) / size
+    bin_scale = scale_of(top, least)
+    for step, i in T.Parallel(steps, threads):
+        bin[step, i] = 0
+        key[step, i] = 0
+        unit[step, i] = 0
+        place[step, i] = 0
+        if step * threads + i < size:
+            value = values[step * threads + i]
+            place[step, i] = places[step * threads + i]
+            bin[step, i] = bin_of(value, top, bin_scale)
+            # Zeros of both signs are equal.
+            key[step, i] = ordered(T.if_then_else(value == 0, T.float32(0), value))
+            # To the nearest: of many the errors make up for each other.
+            unit[step, i] = T.cast(weight_of(value, top) * scale + 0.5, T.uint32)
+    sums_in_front(bin, key, unit, bins, number, weight)
+    for step, i in T.Parallel(steps, threads):
+        if number[step, i] >= k:
+            unit[step, i] = 0
+    T.reduce_sum(T.reshape(unit, (steps * threads,)), together, dim=0)
+    have = T.cast(together[0], T.float32)
+    wanted = T.max(p * T.if_then_else(total > 0, total * scale, have), 1)
+    suffices = T.alloc_var(T.bool, init=have >= wanted)
     if suffices:
-        target = uniform * sum_of(sums, ends[2])
-        draw_listed(place, weight, ends[2], target, threads, Token, row)
+        # All weights together are all of them, however sums are rounded.
+        enough = T.alloc_var(T.uint32, init=T.uint32(0xFFFFFFFF))
+        if p < 1:
+            enough = T.cast(T.ceil(wanted), T.uint32)
+        for step, i in T.Parallel(steps, threads):
+            if weight[step, i] >= enough:
+                unit[step, i] = 0
+            # The first ones of the vocabulary in front.
+            key[step, i] = ~T.cast(place[step, i], T.uint32)
+            share = T.cast(place[step, i], T.float32) * T.float32((BINS - 1) / vocabulary)
+            bin[step, i] = T.cast(share, T.int32)
+        sums_in_front(bin, key, unit, bins, number, weight)
+        kept = bins.weights[BINS // LANES - 1]
+        # Below all of it, so that a sum exceeds it.
+        target = T.min(T.cast(uniform * T.cast(kept, T.float32), T.uint32), kept - T.uint32(1))
+        for step, i in T.Parallel(steps, threads):
+            if unit[step, i] == T.uint32(0) or weight[step, i] + unit[step, i] <= target:
+                place[step, i] = T.max_value(T.int32)
+        T.reduce_min(T.reshape(place, (steps * threads,)), token, dim=0)
+        Token[row] = token[0]
     return suffices
 
 
@@ -535,12 +513,11 @@ def split_of(vocabulary, block, pieces, wide):
 
 
 @T.macro
-def begin(found, listed, trimmed, counts, ends, of_lines):
-    """Nothing is listed, counted or weighed."""
-    for numbers in (found, listed[2], counts[0], ends):
-        T.clear(numbers)
-    for logits in (trimmed[0], of_lines[0]):
-        T.fill(logits, -T.infinity(T.float32))
+def begin(found, listed, of_lines):
+    """Nothing is listed or weighed."""
+    T.clear(found)
+    T.clear(listed[2])
+    T.fill(of_lines[0], -T.infinity(T.float32))
     for weights in of_lines[1:]:
         T.clear(weights)
 
@@ -548,7 +525,7 @@ def begin(found, listed, trimmed, counts, ends, of_lines):
 @T.macro
 def read_row(Logits, row, few, ways, split, stages, found, listed, of_lines):
     """List the largest logits, some more than `few`, or weigh lines, or both. Each logit is loaded
-    once."""
+    once. Near the end the list is tightened, while the copies of what is left are under way."""
     block, vocabulary, apart, wide = split.block, Logits.shape[1], split.apart, split.wide
     sample = T.alloc_fragment((max(split.pieces, 1), block), T.float32)
     rest = T.alloc_fragment((split.left + 1, block), T.float32)
@@ -565,23 +542,23 @@ def read_row(Logits, row, few, ways, split, stages, found, listed, of_lines):
         wanted = share + 4 * T.sqrt(share) + 1
         if ways[0] and wanted <= block // VECTOR // GROUP:
             find_lowest(sample, wanted, lowest)
-    way = (vocabulary, ways, lowest, found, listed, of_lines)
-    take(rest, (split.whole - split.left) * block, block, *way)
+    lists = (found, listed, of_lines)
+    take(rest, (split.whole - split.left) * block, block, vocabulary, ways, lowest, *lists)
     if split.pieces:
-        take(sample, 0, apart * block, *way)
+        take(sample, 0, apart * block, vocabulary, ways, lowest, *lists)
     if split.steps:
         for n in T.Pipelined(split.steps, num_stages=stages):
             steps_apart = max((apart - 1) // wide, 1)
             first = (n * wide + T.min(n // steps_apart + 1, split.pieces)) * block
             T.copy(Logits[row, first], ring)
             T.copy(T.reshape(ring, (wide, block)), tile)
-            take(tile, first, block, *way)
+            take(tile, first, block, vocabulary, ways, lowest, *lists)
 
 
 def stages_for(stage_bytes, ranked, lines):
     """As many stages as shared memory has room for beside a block's lists and its sums of lines:
     up to 4, which keep the memory busy, and at least 1."""
-    words = 3 * 2 * ranked + BINS + 3 * lines  # of both lists, the bins and the lines
+    words = 2 * 2 * ranked + 7 * BINS + 3 * lines  # of the list, the bins and the lines
     room = auto_infer_current_arch().smem_cap - 4 * words - OTHER_BYTES
     return max(1, min(4, room // stage_bytes))
 
@@ -595,13 +572,13 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
     Uniform[row], 0 to 1, times all of it. K[row] below 1 is 1, and P[row] below 0, or NaN, is 0:
     the largest logit, with equals. A tile is a vector of each thread; `pieces` of a row's tiles are
     the sample, `stages` times `wide` of the others are in flight, by default as many as shared
-    memory has room for. Up to `ranked` logits are compared. Where a row is read by passes, a thread
-    has `loads` vectors in flight."""
+    memory has room for. A list has room for twice `ranked` logits, half of `ranked` are wanted of
+    one at most. Where a row is read by passes, a thread has `loads` vectors in flight."""
     if ranked % threads:
         raise ValueError(f"ranked is {ranked}, wanted a multiple of {threads} threads")
     batch = T.dynamic("batch")
     block = VECTOR * threads
-    room = 2 * ranked  # of the first list
+    room = 2 * ranked
     # Of a warp's vectors each, those of the last tile too, which may have no logits.
     tiles = max(-(-vocabulary // (loads * block)) * loads, vocabulary // block + 1)
     groups = -(-tiles * (block // LINE) // LANES)
@@ -644,23 +621,15 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
             top = T.alloc_shared((1,), T.float32)
             until = T.alloc_shared((groups,), T.float32)
             total = T.alloc_var(T.float32, init=0.0)
-            trimmed = (T.alloc_shared((ranked,), T.float32), T.alloc_shared((ranked,), T.int32))
-            counts = (
-                T.alloc_shared((BINS // LANES, LANES), T.int32),
-                *(T.alloc_fragment((threads,), T.int32) for _ in range(2)),
-            )
-            ends = T.alloc_shared((3,), T.int32)
-            begin(found, listed, trimmed, counts, ends, of_lines)
+            begin(found, listed, of_lines)
             read_row(Logits, row, few, ways, split, stages, found, listed, of_lines)
             if weighs:
                 sum_up(of_lines, top, until)
                 total = until[groups - 1]
             done = T.alloc_var(T.bool, init=False)
             if ways[0] and found[0] >= few and found[0] <= room:
-                trim(listed, found[0], few, counts, trimmed, ends)
-                if ends[0] <= ranked:
-                    own = (trimmed, ends[0], few, p, total, uniform, threads, ends, row, Token)
-                    done = by_comparison(*own)
+                own = (listed, found[0], few, p, total, uniform, vocabulary)
+                done = by_comparison(*own, room // threads, threads, row, Token)
             if not done:
                 weighed = (weighs, k, p, uniform, Token, logits, of_lines, top, until)
                 by_passes(Logits, row, *weighed, state)

@@ -110,21 +110,28 @@ bool IndexBox::Require(const Expr& condition, bool value) {
 }
 
 bool IndexBox::ForEach(const std::function<bool(const std::vector<int64_t>& point)>& visit) const {
-  return ForEach({}, [&](const std::vector<int64_t>& point, const auto&) { return visit(point); });
+  std::vector<int64_t> point(axes_.size());
+  return ForEachBatch({}, [&](const Batch& batch) {
+    for (int64_t k = 0; k < batch.count; ++k) {
+      if (!batch.inside[k]) continue;
+      for (size_t i = 0; i < point.size(); ++i) point[i] = batch.Slot(i, k);
+      if (!visit(point)) return false;
+    }
+    return true;
+  });
 }
 
-bool IndexBox::ForEach(const std::vector<IntProgram>& programs,
-                       const std::function<bool(const std::vector<int64_t>& point,
-                                                const std::vector<int64_t>& values)>& visit) const {
+bool IndexBox::ForEachBatch(const std::vector<IntProgram>& programs,
+                            const std::function<bool(const Batch&)>& visit) const {
   constexpr int64_t kMost = IntProgram::kMostPoints;
-  std::vector<int64_t> point, here(axes_.size()), slots(axes_.size() * kMost),
-      found(programs.size() * kMost), condition(kMost), values(programs.size());
+  std::vector<int64_t> slots(axes_.size() * kMost), values(programs.size() * kMost),
+      condition(kMost);
   std::vector<int64_t> begin, end;
   for (const Axis& a : axes_) {
     begin.push_back(a.min);
     end.push_back(a.min + a.extent);
   }
-  point = begin;
+  std::vector<int64_t> point = begin;
   for (int64_t left = Points(); left > 0; left -= kMost) {
     const int64_t count = std::min(left, kMost);
     FillSlots(begin, end, count, &point, slots.data());
@@ -135,16 +142,21 @@ bool IndexBox::ForEach(const std::vector<IntProgram>& programs,
       for (int64_t k = 0; k < count; ++k) inside[k] &= (condition[k] != 0) == wanted;
     }
     for (size_t p = 0; p < programs.size(); ++p) {
-      programs[p].Evaluate(slots.data(), count, found.data() + p * kMost);
+      programs[p].Evaluate(slots.data(), count, values.data() + p * kMost);
     }
-    for (int64_t k = 0; k < count; ++k) {
-      if (!inside[k]) continue;
-      for (size_t i = 0; i < here.size(); ++i) here[i] = slots[i * kMost + k];
-      for (size_t p = 0; p < values.size(); ++p) values[p] = found[p * kMost + k];
-      if (!visit(here, values)) return false;
-    }
+    if (!visit({count, slots.data(), values.data(), inside.data()})) return false;
   }
   return true;
+}
+
+void IndexBox::AppendKey(std::vector<int64_t>* key) const {
+  key->push_back(static_cast<int64_t>(axes_.size()));
+  for (const Axis& a : axes_) key->insert(key->end(), {a.min, a.extent});
+  key->push_back(static_cast<int64_t>(required_.size()));
+  for (const auto& [program, wanted] : required_) {
+    program.AppendKey(key);
+    key->push_back(wanted);
+  }
 }
 
 }  // namespace tl

@@ -38,10 +38,23 @@ class IndexBox {
   bool Require(const Expr& condition, bool value);
   /*! Visits the points, the last axis fastest, until `visit` returns false; false if it did. */
   bool ForEach(const std::function<bool(const std::vector<int64_t>& point)>& visit) const;
-  /*! The same with the value of each program at the point; many points are evaluated at a time. */
-  bool ForEach(const std::vector<IntProgram>& programs,
-               const std::function<bool(const std::vector<int64_t>& point,
-                                        const std::vector<int64_t>& values)>& visit) const;
+  /*! Points that are evaluated together, and the value of each program at them. */
+  struct Batch {
+    int64_t count;
+    const int64_t* slots;
+    const int64_t* values;
+    /*! Whether the conditions hold. */
+    const bool* inside;
+    int64_t Slot(size_t axis, int64_t k) const { return slots[axis * IntProgram::kMostPoints + k]; }
+    int64_t Value(size_t program, int64_t k) const {
+      return values[program * IntProgram::kMostPoints + k];
+    }
+  };
+  /*! The same by batches, which also have points where a condition does not hold. */
+  bool ForEachBatch(const std::vector<IntProgram>& programs,
+                    const std::function<bool(const Batch&)>& visit) const;
+  /*! Equal for boxes that have the same points; appended to `key`. */
+  void AppendKey(std::vector<int64_t>* key) const;
 
  private:
   std::vector<Axis> axes_;

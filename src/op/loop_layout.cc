@@ -1,6 +1,9 @@
 #include "loop_layout.h"
 
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <numeric>
+#include <unordered_map>
 
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
@@ -102,6 +105,39 @@ class RegisterRewriter : public StmtExprMutator {
   Expr reg_;
   const Array<Expr>& coords_;
   const NestLowering& ctx_;
+};
+
+/*! Whether a nest writes one element of memory and touches another one by the same name, so that
+ * only its promise tells threads apart where indices do not. */
+class TouchesSeveral : public StmtExprVisitor {
+ public:
+  bool found = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BufferStoreNode* op) final {
+    Note(op->buffer, op->indices, true);
+    Default(op);
+  }
+  void Visit_(const TensorLoadNode* op) final {
+    Note(op->source.as_or_throw<Var>(), op->indices, false);
+    Default(op);
+  }
+
+ private:
+  struct Touched {
+    Array<Expr> first;
+    bool several = false, written = false;
+  };
+  void Note(const Var& buffer, const Array<Expr>& indices, bool writes) {
+    if (IsFragment(buffer) || IsLocal(buffer)) return;
+    const auto [it, is_new] = touched_.try_emplace(buffer.get(), Touched{indices});
+    it->second.several |= !is_new && !ffi::StructuralEqual()(it->second.first, indices);
+    it->second.written |= writes;
+    found |= it->second.several && it->second.written;
+  }
+
+  std::unordered_map<const VarNode*, Touched> touched_;
 };
 
 bool IsOfThread(const Var& buffer) { return IsFragment(buffer) || IsLocal(buffer); }
@@ -372,7 +408,14 @@ bool CanTellIterations(const ParallelNest& nest, const Fragment& layout,
 Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
   const auto is_zero = [](const Expr& extent) { return IsConst(extent, 0); };
   if (std::any_of(nest.extents.begin(), nest.extents.end(), is_zero)) return MakeSeq({});
-  return layout.defined() ? LowerRegisters(nest, layout, ctx) : LowerPartition(nest, ctx);
+  const Stmt lowered =
+      layout.defined() ? LowerRegisters(nest, layout, ctx) : LowerPartition(nest, ctx);
+  // Of replicas, one writes what the others read.
+  if (layout.defined() && layout->replicate > 1) return lowered;
+  TouchesSeveral several;
+  several(nest.body);
+  if (!several.found) return lowered;
+  return MakeAttr(MakeInt(0), kIndependentNest, MakeInt(1), lowered);
 }
 
 }  // namespace tl

@@ -11,6 +11,12 @@ namespace tl {
  * waits in it for an iteration of another one. */
 inline constexpr const char* kIndependentIterations = "tl.independent_iterations";
 
+/*! Attribute around what a thread does of independent iterations, each of which is one thread's: no
+ * thread waits in it for another one. Its value is kProvedNest where the compiler has made them so,
+ * 1 where the program says so (T.Parallel). */
+inline constexpr const char* kIndependentNest = "tl.independent_nest";
+inline constexpr int64_t kProvedNest = 2;
+
 /*! Layout of a placed fragment; undefined where it is not placed yet. */
 using FragmentLookup = std::function<Fragment(const Var&)>;
 

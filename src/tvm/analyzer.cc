@@ -113,6 +113,22 @@ Expr OperandOfSomeLane(const Expr& e) {
   return Expr();
 }
 
+/*! What is known of a signed variable that has a value of these bounds. */
+void BindBound(Analyzer* analyzer, const ObjectRef& self, const Var& v,
+               const Analyzer::Bound& bound) {
+  const DLDataType type = v->dtype();
+  const int64_t most = type.bits < 32 ? MostOf(type) : INT32_MAX;
+  const bool bounded = bound.min >= -most - 1 && bound.max <= most;
+  if (type.code != kDLInt || !bounded || bound.max - bound.min >= most) return;
+  if (bound.max == most) {
+    // The end of a range, 2^31 for int32, would wrap, and from a range without values TVM proves
+    // everything. As for shapes there is no upper bound.
+    BindAtLeast(self, v, bound.min);
+    return;
+  }
+  analyzer->Bind(v, MakeInt(type, bound.min), MakeInt(type, bound.max - bound.min + 1));
+}
+
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
@@ -141,22 +157,23 @@ void Analyzer::BindValue(const BindNode* bind) {
   // the operand's form says, such as that of x % 8, holds in all.
   const Expr given = OperandOfSomeLane(bind->value);
   const Bound bound = given.defined() ? Analyzer().ConstBound(given) : ConstBound(bind->value);
-  const int64_t most = type->dtype.bits < 32 ? MostOf(type->dtype) : INT32_MAX;
-  const bool bounded = bound.min >= -most - 1 && bound.max <= most;
-  if (!bounded || bound.max - bound.min >= most) return;
-  if (bound.max == most) {
-    // The end of a range, 2^31 for int32, would wrap, and from a range without values TVM proves
-    // everything. As for shapes there is no upper bound.
-    BindAtLeast(self_, bind->var, bound.min);
-    return;
-  }
-  Bind(bind->var, MakeInt(type->dtype, bound.min), MakeInt(type->dtype, bound.max - bound.min + 1));
+  BindBound(this, self_, bind->var, bound);
 }
 
 void Analyzer::BindExpr(const Var& v, const Expr& value) {
   const Expr hidden = Hidden(self_, value);
-  TL_GLOBAL("sym.AnalyzerBind")(self_, v, hidden, true);
-  if (hidden.same_as(value)) return;
+  // TVM puts the value in the place of its name, also of the names in it.
+  const auto written_out = [&] {
+    return Asked([&] { return TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 1).cast<Expr>(); },
+                 hidden);
+  };
+  const bool is_deep = WeightIn(hidden) > 0 && WeightIn(written_out()) > kMostWeight;
+  if (is_deep) {
+    BindBound(this, self_, v, BoundOfHidden(self_, hidden));
+  } else {
+    TL_GLOBAL("sym.AnalyzerBind")(self_, v, hidden, true);
+    if (hidden.same_as(value)) return;
+  }
   const Modular m = ModularSet(value);
   const ObjectRef set = TL_GLOBAL("sym.ModularSet")(m.coeff, m.base).cast<ObjectRef>();
   TL_GLOBAL("sym.AnalyzerModularSetUpdate")(self_, v, set, true);

@@ -153,33 +153,99 @@ bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
 }
 
 constexpr const char* kIfThenElseOp = "prim.if_then_else";
+constexpr const char* kHiddenCast = "tl.hidden.Cast";
 /*! A value that is not put in the place of its name. */
 constexpr const char* kHiddenValue = "tl.hidden.Value";
 
-/*! The names whose values have more than `kMost` names in them once each name in them is its value,
- * as TVM writes it: a chain of selections of what the one before gives has three times as many with
- * each link. */
+/*! How much more often TVM simplifies the operands of an operation than the operation itself, as a
+ * power of two. Those of floats are out of its sight. */
+int WeightOf(const Expr& e) {
+#define X(N, WEIGHT) \
+  if (const auto* op = e.as<N##Node>()) return IsFloat(op->a) ? 0 : WEIGHT;
+  X(Div, 1)
+  X(Mod, 1)
+  X(FloorDiv, 1)
+  X(FloorMod, 1)
+  // It looks at the sides in many forms.
+  X(EQ, 3)
+  X(NE, 3)
+  X(LT, 3)
+  X(LE, 3)
+  X(GT, 3)
+  X(GE, 3)
+#undef X
+  if (const auto* op = e.as<CastNode>()) return IsFloat(op->value) || IsFloat(e) ? 0 : 1;
+  return IsCallTo(e, kHiddenCast) ? 1 : 0;
+}
+
+/*! The most weight of operations within each other, of names as much as they are given. */
+class WeightFinder : public StmtExprVisitor {
+ public:
+  using Weights = std::unordered_map<const Object*, int>;
+  explicit WeightFinder(const Weights& names) : names_(names) {}
+  int Of(const Expr& e) {
+    around_ = most_ = 0;
+    Visit(e);
+    return most_;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+#define X(N) \
+  void Visit_(const N##Node* op) override { Within(op); }
+  TL_FOR_EACH_HIDDEN_PAIR(X)
+  X(Cast)
+  X(Call)
+#undef X
+  void Visit_(const VarNode* op) override {
+    const auto it = names_.find(op);
+    if (it != names_.end()) most_ = std::max(most_, around_ + it->second);
+  }
+
+ private:
+  template <typename Node>
+  void Within(const Node* op) {
+    const int weight = WeightOf(GetRef<Expr>(op));
+    around_ += weight;
+    most_ = std::max(most_, around_);
+    Default(op);
+    around_ -= weight;
+  }
+
+  const Weights& names_;
+  int around_ = 0, most_ = 0;
+};
+
+/*! The names whose values, once each name in them is its value, as TVM writes it, have more than
+ * `kMost` names, or operations of more weight within each other: a chain of selections of what the
+ * one before gives has three times as many with each link, one of quotients two more in each other.
+ */
 std::unordered_set<const Object*> WideNames(const Stmt& s) {
   constexpr int64_t kMost = 300;
   std::unordered_set<const Object*> found;
   std::unordered_map<const Object*, int64_t> count_of;
+  WeightFinder::Weights weight_of;
+  WeightFinder weight_in(weight_of);
   ForEachIn<BindNode>(s, [&](const BindNode* op) {
     int64_t count = 0;
     for (const Var& v : VarsOf(op->value)) {
       const auto it = count_of.find(v.get());
       count += it == count_of.end() ? 1 : it->second;
     }
-    if (count > kMost) found.insert(op->var.get());
-    count_of[op->var.get()] = count > kMost ? 1 : count;
+    const int weight = weight_in.Of(op->value);
+    const bool is_wide = count > kMost || weight > kMostWeight;
+    if (is_wide) found.insert(op->var.get());
+    count_of[op->var.get()] = is_wide ? 1 : count;
+    weight_of[op->var.get()] = is_wide ? 0 : weight;
   });
   return found;
 }
 
-/*! A selection as a call of what it is made of, variables, loads and calls, which holds the rest
- * where TVM does not look: in attributes. */
+/*! A selection, quotient or comparison as a call of what it is made of, variables, loads and calls,
+ * which holds the rest where TVM does not look: in attributes. */
 constexpr const char* kHiddenPart = "tl.hidden.Part";
 
-/*! Takes a selection out of an expression: what it is made of, and variables for that. */
+/*! Takes an operation out of an expression: what it is made of, and variables for that. */
 class PartTaker : public StmtExprMutator {
  public:
   Array<Var> vars;
@@ -218,7 +284,8 @@ class Hider : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
 #define X(N)                                                          \
   Expr Mutate_(const N##Node* op) override {                          \
-    const Expr e = Default<Expr>(op);                                 \
+    if (IsTooDeep(GetRef<Expr>(op))) return Part(GetRef<Expr>(op));   \
+    const Expr e = Within(op);                                        \
     if (!IsFloat(op->a) && !misleads_(GetRef<Expr>(op), e)) return e; \
     const auto* n = e.as<N##Node>();                                  \
     return Hidden("tl.hidden." #N, {n->a, n->b}, n->ty, n->span);     \
@@ -227,10 +294,11 @@ class Hider : public StmtExprMutator {
 #undef X
 
   Expr Mutate_(const CastNode* op) override {
-    const Expr e = Default<Expr>(op);
+    if (IsTooDeep(GetRef<Expr>(op))) return Part(GetRef<Expr>(op));
+    const Expr e = Within(op);
     if (!misleads_(GetRef<Expr>(op), e)) return e;
     const auto* n = e.as<CastNode>();
-    return Hidden("tl.hidden.Cast", {n->value}, n->ty, n->span);
+    return Hidden(kHiddenCast, {n->value}, n->ty, n->span);
   }
 
   Stmt Mutate_(const BindNode* op) override {
@@ -241,7 +309,7 @@ class Hider : public StmtExprMutator {
   }
   Expr Mutate_(const CallNode* op) override {
     if (!IsCallTo(GetRef<Expr>(op), kIfThenElseOp)) return Default<Expr>(op);
-    if (conditions_ == kMostConditions) return Part(op);
+    if (conditions_ == kMostConditions) return Part(GetRef<Expr>(op));
     ++conditions_;
     const Expr condition = Mutate(op->args[0]);
     --conditions_;
@@ -253,13 +321,25 @@ class Hider : public StmtExprMutator {
   /*! TVM simplifies a comparison's sides several times, with all that they are made of. */
   static constexpr int kMostConditions = 2;
 
-  Expr Part(const CallNode* selection) {
+  bool IsTooDeep(const Expr& e) const {
+    const int weight = WeightOf(e);
+    return weight > 0 && weight_ + weight > kMostWeight;
+  }
+  template <typename Node>
+  Expr Within(const Node* op) {
+    const int weight = WeightOf(GetRef<Expr>(op));
+    weight_ += weight;
+    const Expr e = Default<Expr>(op);
+    weight_ -= weight;
+    return e;
+  }
+  Expr Part(const Expr& operation) {
     PartTaker taken;
-    const Expr value = taken.Mutate(GetRef<Expr>(selection));
+    const Expr value = taken.Mutate(operation);
     // Its number tells it from others of the same values: TVM may compare operands alone.
     Array<Expr> args = {MakeInt(++parts_)};
     for (const Expr& e : taken.values) args.push_back(Mutate(e));
-    Call call = Hidden(kHiddenPart, args, selection->ty, selection->span);
+    Call call = Hidden(kHiddenPart, args, operation->ty, operation->span);
     auto held = make_object<DictAttrsNode>();
     held->__dict__ = {{"vars", taken.vars}, {"value", value}};
     call.CopyOnWrite()->attrs = DictAttrs(held);
@@ -275,6 +355,8 @@ class Hider : public StmtExprMutator {
   std::unordered_set<const Object*> wide_;
   /*! How many conditions are around. */
   int conditions_ = 0;
+  /*! Of the operations around. */
+  int weight_ = 0;
   int64_t parts_ = 0;
 };
 
@@ -299,7 +381,7 @@ class Shower : public StmtExprMutator {
     const OpNode* callee = OpOf(call);
     if (!callee) return e;
     const std::string name = callee->name;
-    if (name == "tl.hidden.Cast") return Cast_(call);
+    if (name == kHiddenCast) return Cast_(call);
     if (name == kHiddenValue) return call->args[0];
     if (name == kHiddenPart) return Part_(call);
     if (name == "tl.hidden.IfThenElse") {
@@ -379,6 +461,11 @@ bool IsIntegral(const DLDataType& type) {
 
 bool IsModulo(const DLDataType& type) {
   return type.code == kDLUInt || (type.code == kDLInt && type.bits < 32);
+}
+
+int WeightIn(const Expr& e) {
+  const WeightFinder::Weights none;
+  return WeightFinder(none).Of(e);
 }
 
 bool HoldsAll(const DLDataType& type, const DLDataType& of) {

@@ -16,8 +16,10 @@
  * * Selections in the condition of another one. It simplifies a condition several times, as a fact
  *   of each side, too: a chain of eight took longer than a minute. From the third on they are out
  *   of its sight: a chain of twelve took 13 s.
- * * Values of names that are large once each name in them is its value, as TVM writes it: a chain
- * of eight selections, each named and of the one before, took minutes.
+ * * Quotients, comparisons and casts deep in others: it simplifies operands several times. A chain
+ * of eight comparisons, each of what the one before gives, took hours.
+ * * Values of names that are large or deep once each name in them is its value, as TVM writes it: a
+ *   chain of eight selections, each named and of the one before, took minutes.
  */
 #pragma once
 #include <functional>
@@ -34,6 +36,11 @@ bool IsModulo(const DLDataType& type);
 
 /*! Whether a type of integers or bool holds all values of another one. */
 bool HoldsAll(const DLDataType& type, const DLDataType& of);
+
+/*! How deep quotients, comparisons and casts are in others. What is deeper than `kMostWeight` is
+ * out of TVM's sight. */
+constexpr int kMostWeight = 8;
+int WeightIn(const Expr& e);
 
 using BoundOf = std::function<Analyzer::Bound(const Expr&)>;
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import drawn_cubes
 import drawn_products
 import drawn_roles
 import drawn_tiles
 from drawn import CLASSES, Program, Writer
 
-MODULES = (drawn_tiles, drawn_roles, drawn_products)
+MODULES = (drawn_tiles, drawn_cubes, drawn_roles, drawn_products)
 """They register their classes."""
 
 

@@ -63,9 +63,9 @@ def part(w: Writer, scope: Scope, name: str, extents: Sequence[int]) -> str:
     return f"{name}[{', '.join(ranges)}]"
 
 
-def number(w: Writer, name: str, index: str) -> str:
-    """An element as int32 or float32."""
-    dtype = w.tiles[name][2]
+def number(w: Writer, name: str, index: str, dtype: str = "") -> str:
+    """An element as int32 or float32; of a tensor with its dtype."""
+    dtype = dtype or w.tiles[name][2]
     if dtype in ("int32", "float32"):
         return f"{name}[{index}]"
     return f'T.cast({name}[{index}], "{"float32" if "float" in dtype else "int32"}")'
@@ -114,7 +114,7 @@ def elementwise(w: Writer, scope: Scope) -> list[Step]:
     """Each element of a tile from those at the same place, of rows and columns, of conditions."""
     target = w.pick(list(w.tiles))
     _, shape, dtype = w.tiles[target]
-    names = ["i", "j"][: len(shape)]
+    names = list("ijk"[: len(shape)])
     index = ", ".join(names)
     same = tiles(w, shape=shape)
     values = [number(w, w.pick(same), index) for _ in range(2)] + [number(w, target, index)]
@@ -148,7 +148,7 @@ def shifted(w: Writer, scope: Scope) -> list[Step]:
     if not sources:
         return []
     source = w.pick(sources)
-    names = ["i", "j"][: len(shape)]
+    names = list("ijk"[: len(shape)])
     turned = names if w.tiles[source][1] == shape and w.chance(0.5) else names[::-1]
     sizes = w.tiles[source][1]
     if [dict(zip(names, shape, strict=True))[v] for v in turned] != list(sizes):
@@ -221,7 +221,7 @@ def gather(w: Writer, scope: Scope) -> list[Step]:
     target = w.pick(list(w.tiles))
     _, shape, dtype = w.tiles[target]
     table = w.input((shape[0],), w.pick(("int32", "int64")), -2, 9)
-    names = ["i", "j"][: len(shape)]
+    names = list("ijk"[: len(shape)])
     source = w.input((7, *shape[1:]), dtype)
     index = ", ".join([f"{table}[i]", *names[1:]])
     guarded = f"{table}[i] >= 0 and {table}[i] < 7"
@@ -240,7 +240,7 @@ def scatter(w: Writer, scope: Scope) -> list[Step]:
     _, shape, dtype = w.tiles[source]
     table = w.input((shape[0],), w.pick(("int32", "int64")), 0, 5)
     target = w.input((6, *shape[1:]), dtype)
-    names = ["i", "j"][: len(shape)]
+    names = list("ijk"[: len(shape)])
     kind = w.pick(("add", "max", "min"))
     index = ", ".join([f"{table}[i]", *names[1:]])
     step = Step(f"T.atomic_{kind}({target}[{index}], {source}[{', '.join(names)}])")
@@ -342,7 +342,7 @@ PARTS: tuple[Maker, ...] = (*COMMON, copy_part, reduce, scan, transpose, shifted
 FLOW: tuple[Maker, ...] = (*COMMON, loop, loop, branch, repeat, shifted, reduce)
 TABLES: tuple[Maker, ...] = (*COMMON, gather, scatter, loop, branch, shifted)
 ALL: tuple[Maker, ...] = (*COMMON, *PARTS, *FLOW, *TABLES, product, product)
-_OF = {
+_OF: dict[str, tuple[Maker, ...]] = {
     "views": PARTS,
     "parts": PARTS,
     "flow": FLOW,
@@ -350,6 +350,11 @@ _OF = {
     "types": COMMON,
     "mixed": ALL,
 }
+
+
+def register(kind: str, makers: tuple[Maker, ...]) -> None:
+    """The statements of a class of another module."""
+    _OF[kind] = makers
 
 
 def some(w: Writer, scope: Scope, most: int) -> tuple[Step, ...]:

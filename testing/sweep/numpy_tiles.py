@@ -102,8 +102,11 @@ class _AsNumpy(ast.NodeTransformer):
             part.slice.elts[0] = slot.left
         return part
 
-    def visit_Call(self, call: ast.Call) -> ast.Call:
+    def visit_Call(self, call: ast.Call) -> ast.expr:
         self.generic_visit(call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "if_then_else":
+            # What is not taken may be outside of a tensor.
+            return ast.IfExp(*call.args)
         if isinstance(call.func, ast.Attribute) and call.func.attr in self._OF:
             arguments = call.args if call.func.attr.endswith("copy") else call.args[:1]
             for k, argument in enumerate(arguments):
@@ -238,10 +241,6 @@ class NumpyTiles:
             c.dtype
         )
 
-    @staticmethod
-    def if_then_else(condition: Any, then: Any, otherwise: Any) -> Any:
-        return then if condition else otherwise
-
     max = staticmethod(max)
     min = staticmethod(min)
 
@@ -281,7 +280,9 @@ def _scan(
 
 def _atomic(operation: str, place: _Place | Array, value: Any) -> None:
     function = _NAMES[{"add": "sum"}.get(operation, operation)]
-    if isinstance(place, _Place):
+    if isinstance(place, _Place) and isinstance(value, np.ndarray):
+        place.write(function(place.read(value.shape), value.reshape(place.shape(value.shape))))
+    elif isinstance(place, _Place):
         if any(not 0 <= i < n for i, n in zip(place.index, place.array.shape, strict=True)):
             return
         place.array[place.index] = function(place.array[place.index], value)

@@ -42,7 +42,9 @@ _FLAGS = (
     *("-fno-strict-aliasing", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"),
 )
 # Dynamic shared memory needs no initialisation; g++ does not see that in templates, clang++ does.
-_GNU_FLAGS = ("-fno-extern-tls-init",)
+# A frame larger than a stack touches its pages in order, so that it meets the page that guards the
+# stack, and not the memory in front of it.
+_GNU_FLAGS = ("-fno-extern-tls-init", "-fstack-clash-protection")
 # The compiler calls a function in front of each access; lines are looked up for a report. Stores of
 # several lines must not become one, nor loops a call of memset.
 _CHECKED_FLAGS = ("-fsanitize=thread", "-g1")

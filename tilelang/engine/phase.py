@@ -37,6 +37,7 @@ def LowerAndLegalize(
         transform.PackFloat6,
         transform.HoistViews,
         transform.MaterializeKernelLaunch,
+        transform.LegalizeNegativeIndex,
         transform.AssumeGuards,
         transform.Simplify,
         transform.CheckTensorLayouts,

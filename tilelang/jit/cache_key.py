@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import enum
 from collections.abc import Hashable
@@ -37,6 +38,8 @@ def hashable(value: Any) -> Hashable:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         # Its repr leaves out the middle of a large one.
         return (kind, str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, bytearray | memoryview | array.array):
+        return (kind, bytes(value))
     try:
         hash(value)
     except TypeError:

@@ -4,10 +4,10 @@ attributes, and the same of each function that it may call.
 It is found in bytecode, before the trace: each chain of names ``config.tile.m`` that begins with a
 global, a variable of an enclosing function or a parameter. A chain is followed through modules,
 classes and objects of the user's; what it ends at counts as a whole: a number by its value, a list
-by its elements, an object by its attributes, a function, macro or class by its identity, and
-besides by what it reads itself. What libraries hold (Python's, torch's, TVM's, tilelang's own) and
-what changes behind a name that no bytecode has (`getattr(config, name)` of a module, an environment
-variable, a file) is not seen.
+by its elements, a tensor by how often it was written, an object by its attributes, a function,
+macro or class by its identity, and besides by what it reads itself. What libraries hold (Python's,
+torch's, TVM's, tilelang's own) and what changes behind a name that no bytecode has
+(`getattr(config, name)` of a module, `globals()`, an environment variable, a file) is not seen.
 
 What a function only writes, as a counter of its traces, is none of its reads. `Reads.unchanged` is
 what each call asks: a few comparisons of identity.
@@ -15,8 +15,11 @@ what each call asks: a few comparisons of identity.
 
 from __future__ import annotations
 
+import array
 import ast
 import builtins
+import collections
+import contextvars
 import dis
 import enum
 import functools
@@ -46,8 +49,25 @@ _VALUES = (
     *(int, float, complex, str, bytes, type(None), type(...), range, enum.Enum, np.generic),
     *(torch.dtype, torch.device, torch.Size, np.dtype, data_type),
 )
-_PLAIN_OBJECTS = ("SimpleNamespace", "Namespace")
+_PLAIN_OBJECTS = (
+    *("types.SimpleNamespace", "argparse.Namespace"),
+    *(f"collections.{name}" for name in ("ChainMap", "UserDict", "UserList", "UserString")),
+)
 """Classes of Python's library that only hold attributes."""
+_BYTES = (np.ndarray, bytearray, memoryview, array.array)
+_METHODS = (
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+    types.BuiltinMethodType,
+)
+"""Functions of built-in classes, which may read all of a value."""
+_OF_NO_CONTENT = frozenset(
+    (
+        *("shape", "dtype", "device", "ndim", "layout", "is_cuda", "itemsize", "size", "stride"),
+        *("numel", "dim", "element_size"),
+    )
+)
+"""Attributes of a tensor that writing to it leaves as they are."""
+_CONTAINERS = (tuple, list, set, frozenset, dict, collections.deque, *_BYTES)
 _WRITERS = frozenset({"append", "extend", "insert", "add", "update", "clear", "discard", "remove"})
 """Methods of containers that tell nothing of the content."""
 _MOST = 20_000
@@ -169,6 +189,8 @@ class _Finder:
             bound[function.__code__.co_varnames[0]] = instance
         if not self._is_new("function", function.__code__, function, *bound.values()):
             return
+        # A reloaded module may put new code into the functions that others hold.
+        self.key.append(_Same(self._by_getattr(function, "__code__")))
         self._whole(function.__defaults__)
         self._whole(function.__kwdefaults__)
         self._function(function, bound)
@@ -200,22 +222,43 @@ class _Finder:
         if isinstance(value, type):
             owner = _owner(value, name)
             self.key.append(_Same(value))
-            return ABSENT if owner is None else self._slot(vars(owner), name)
+            if owner is None:
+                return self._of_metaclass(value, name)
+            return self._bound(self._slot(vars(owner), name), value)
+        if isinstance(value, torch.Tensor) and name in _OF_NO_CONTENT:
+            self.key.append(_Same(value))
+            return ABSENT
+        if isinstance(value, types.FunctionType) and name in vars(value):
+            self.key.append(_Same(value))
+            return self._slot(vars(value), name)
         if not _is_users(value):
             self._whole(value)
             return ABSENT
         return self._attribute_of_object(value, name)
+
+    def _bound(self, found: Any, kind: type) -> Any:
+        """Return what a class has, to follow; a method of the class is followed here."""
+        if not isinstance(found, classmethod):
+            return found
+        self.key.append(_Same(found))
+        self._called(found.__func__, kind)
+        return ABSENT
+
+    def _of_metaclass(self, value: type, name: str) -> Any:
+        kind = type(value)
+        owner = _owner(kind, name)
+        if owner is None or _is_of_library(owner):
+            return ABSENT
+        found = self._slot(vars(owner), name)
+        return self._described(found, value, name) if hasattr(type(found), "__get__") else found
 
     def _attribute_of_object(self, value: Any, name: str) -> Any:
         kind, held = type(value), vars(value) if hasattr(value, "__dict__") else {}
         self.key.append(_Same(kind))
         owner = _owner(kind, name)
         found = vars(owner)[name] if owner is not None else None
-        if isinstance(found, property):
-            self._called(found.fget, value)
-            return ABSENT
-        if isinstance(found, types.MemberDescriptorType):
-            return self._by_getattr(value, name)
+        if hasattr(type(found), "__set__"):
+            return self._described(found, value, name)
         if name in held:
             return self._slot(held, name)
         if owner is None:
@@ -224,9 +267,25 @@ class _Finder:
         self._slot(held, name)
         self._slot(vars(owner), name)
         if isinstance(found, staticmethod | classmethod) or not hasattr(type(found), "__get__"):
-            return found
+            return self._bound(found, kind)
+        return self._described(found, value, name)
+
+    def _described(self, found: Any, value: Any, name: str) -> Any:
+        """Return what a descriptor of its class gives for an attribute of `value`, to follow."""
         self.key.append(_Same(found))
-        self._called(found, value)
+        get = type(found).__get__
+        if isinstance(found, property | functools.cached_property):
+            self._called(found.fget if isinstance(found, property) else found.func, value)
+        elif isinstance(found, _METHODS):
+            self._whole(value)
+        elif isinstance(_unwrapped(found), types.FunctionType):
+            self._called(found, value)
+        elif not isinstance(get, types.FunctionType):  # of C: a slot, a field of a named tuple
+            return self._by_getattr(value, name)
+        elif not _is_library(get.__globals__):
+            self._called(get, found)
+            self._whole(found)
+            self._whole(value)
         return ABSENT
 
     def _by_getattr(self, value: Any, name: str) -> Any:
@@ -252,8 +311,20 @@ class _Finder:
             key.append(hashable(value))
         elif value is ABSENT:
             key.append(ABSENT)
-        elif isinstance(value, tuple | list | set | frozenset | dict | np.ndarray):
+        elif isinstance(value, _CONTAINERS):
             self._container(value)
+            if _is_users(value):
+                self._object(value)
+        elif isinstance(value, torch.Tensor):
+            self._tensor(value)
+        elif isinstance(value, contextvars.ContextVar):
+            key.append(_Same(value))
+            content = value.get(ABSENT)
+            self.snapshot.call(lambda: value.get(ABSENT) is content, (), True)
+            self._whole(content)
+        elif isinstance(value, types.BuiltinMethodType):
+            key.append(value.__name__)
+            self._whole(value.__self__)
         elif isinstance(value, types.ModuleType):
             key.append(_Same(value))
         elif isinstance(value, types.MethodType):
@@ -279,7 +350,7 @@ class _Finder:
         self.key.append(_Same(type(value)))
         if not self._is_new("container", value):
             return
-        if isinstance(value, np.ndarray):
+        if isinstance(value, _BYTES):
             content = hashable(value)
             self.key.append(content)
             self.snapshot.call(lambda: hashable(value) == content, (), True)
@@ -296,6 +367,8 @@ class _Finder:
         elements = tuple(value)
         if isinstance(value, list):
             self.snapshot.elements(value, elements)
+        elif isinstance(value, collections.deque):
+            self.snapshot.call(tuple, (value,), elements)
         elif isinstance(value, set):
             self.snapshot.call(
                 lambda: len(value) == len(elements) and value.issuperset(elements), (), True
@@ -304,6 +377,14 @@ class _Finder:
             return
         for element in elements:
             self._whole(element)
+
+    def _tensor(self, value: torch.Tensor) -> None:
+        """Count how often the tensor was written, as torch does but in its mode of inference."""
+        self.key.append(_Same(value))
+        if not value.is_inference():
+            version = value._version
+            self.key.append(version)
+            self.snapshot.call(lambda: value._version == version, (), True)
 
     def _object(self, value: Any) -> None:
         """Follow all attributes of an object of the user's."""
@@ -382,7 +463,7 @@ def _is_of_library(kind: type) -> bool:
 def _is_users(value: Any) -> bool:
     """Whether a value is an object with attributes of the user's class."""
     kind = type(value)
-    if kind.__name__ in _PLAIN_OBJECTS and kind.__module__ in ("types", "argparse"):
+    if f"{kind.__module__}.{kind.__name__}" in _PLAIN_OBJECTS:
         return True
     is_other = isinstance(value, types.FunctionType | types.ModuleType | type | torch.Tensor)
     return not is_other and not _is_of_library(kind)

@@ -11,7 +11,7 @@ from tvm import ir, tirx
 
 from tilelang.language.arithmetic import compare
 from tilelang.language.effects import has_effect
-from tilelang.language.math_ops import if_then_else
+from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
 from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import Scope, Tracer
@@ -115,7 +115,7 @@ class ConditionHooks(OrderHooks):
         for i, (name, other) in enumerate(zip(names, others, strict=True)):
             if isinstance(unwrap(result), ir.Expr):
                 other = partial(self.conditional, other, "the comparison before")
-            left, right = self.in_order(partial(unwrap, left), other)
+            left, right = self.compared(left, other)
             if i + 1 < len(names) and has_effect(right):
                 right = self.tracer.evaluated(right)
             test = partial(_COMPARISONS[name], left, right)
@@ -130,5 +130,5 @@ class ConditionHooks(OrderHooks):
         condition = self.condition(test)
         if isinstance(condition, ir.Expr):
             sides = (self.conditional(side, "`if`") for side in (body, orelse))
-            return if_then_else(condition, *sides)
+            return choose(condition, *sides)
         return body() if condition else orelse()

@@ -23,7 +23,8 @@ def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) 
     ----------
     src, dst
         Buffers or regions of shapes (.., M, N) and (.., N, M), in any memory; shared memory is what
-        lets threads exchange elements.
+        lets threads exchange elements. Dimensions of one element in front of the matrix, such as
+        the version of a tile, do not count.
     annotations
         Notes on the operator in the program.
 
@@ -40,9 +41,14 @@ def transpose(src: Any, dst: Any, annotations: Mapping[str, Any] | None = None) 
     source = region_of(src, "the source of T.transpose")
     target = region_of(dst, "the destination of T.transpose")
     shapes = [[simplify(r.extent) for r in side.region] for side in (source, target)]
-    fits = len(shapes[0]) == len(shapes[1]) >= 2 and all(
-        simplify(a - b) == 0
-        for a, b in zip(shapes[0], [*shapes[1][:-2], *shapes[1][:-3:-1]], strict=True)
+    # In front of the matrix one element may be chosen, such as a version of a tile.
+    (*batch, m, n), (*batch_to, n_to, m_to) = [
+        [None] * (2 - len(s)) + [e for e in s[:-2] if e != 1] + s[-2:] for s in shapes
+    ]
+    sizes = [*batch, m, n], [*batch_to, m_to, n_to]
+    fits = len(sizes[0]) == len(sizes[1]) and all(
+        a is not None and b is not None and simplify(a - b) == 0
+        for a, b in zip(*sizes, strict=True)
     )
     if not fits:
         raise ValueError(

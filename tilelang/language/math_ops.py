@@ -12,6 +12,7 @@ from tvm import ir, tirx
 from tilelang.compat.keywords import also_called
 from tilelang.language import floats
 from tilelang.language.dtypes import dtype as data_type
+from tilelang.language.effects import has_effect
 from tilelang.language.ops import intrinsic_call
 from tilelang.language.promotion import counted, is_float, matched
 from tilelang.language.scalars import (
@@ -25,6 +26,7 @@ from tilelang.language.scalars import (
     largest,
     unwrap,
 )
+from tilelang.language.tracer import current_tracer
 
 
 def _integer_op(
@@ -211,12 +213,24 @@ def min(a: Any, b: Any) -> Any:
 
 
 def if_then_else(condition: Any, true_value: Any, false_value: Any) -> Any:
-    """Return one of two scalars; the other one is not evaluated, so that it may be out of bounds.
+    """Return one of two scalars; the other one is not loaded, so that it may be out of bounds.
+
+    What does more than load is evaluated in any case, as Python evaluates arguments: an atomic
+    operation, and a shuffle, for which all lanes have to come.
 
     Example
     -------
     ``T.if_then_else(i < n, A[i], 0)``
     """
+    values = [
+        current_tracer("T.if_then_else").evaluated(value) if has_effect(value) else value
+        for value in (true_value, false_value)
+    ]
+    return choose(condition, *values)
+
+
+def choose(condition: Any, true_value: Any, false_value: Any) -> Any:
+    """Return one of two scalars; the other one is not evaluated."""
     condition = unwrap(condition)
     if is_number(condition):
         return true_value if condition else false_value

@@ -14,8 +14,9 @@ from tvm import ir, tirx
 
 from tilelang.language.arithmetic import binary, compare, unary
 from tilelang.language.dtypes import dtype
-from tilelang.language.effects import has_effect
+from tilelang.language.effects import has_effect, reads_memory
 from tilelang.language.python_functions import PythonFunction, in_program
+from tilelang.language.scalars import unwrap
 from tilelang.language.tracer import Tracer
 
 # The functions of these modules take numbers, so that an element of a buffer is its value; to
@@ -23,6 +24,16 @@ from tilelang.language.tracer import Tracer
 _SCALAR_MODULES = frozenset(
     f"tilelang.language.{name}" for name in ("bits", "elementwise", "math_ops", "precise_math")
 )
+
+
+class _Known:
+    """An operand that has been evaluated: its value is the same at its turn."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __call__(self) -> Any:
+        return self.value
 
 
 class OrderHooks:
@@ -34,6 +45,13 @@ class OrderHooks:
     def in_order(self, *operands: Callable[[], Any]) -> list[Any]:
         """Return the values that the operands have when Python evaluates them."""
         return self._in_order(operands, lambda value: False)
+
+    def compared(self, left: Any, right: Callable[[], Any]) -> list[Any]:
+        """Return the same of two sides of a comparison. Where the right one reads no memory, what
+        the left one does stays an expression, which a ``while`` evaluates in each iteration."""
+        if isinstance(right, _Known) and not reads_memory(right.value):
+            return [unwrap(left), right.value]
+        return self.in_order(lambda: unwrap(left), right)
 
     def _in_order(
         self, operands: Sequence[Callable[[], Any]], is_place: Callable[[Any], bool]
@@ -48,6 +66,8 @@ class OrderHooks:
                         value = self._now(value, is_place(value))
                 (places if is_place(value) else values)[i] = value
         return [places.get(i, values.get(i)) for i in range(len(operands))]
+
+    known = staticmethod(_Known)
 
     def _now(self, value: Any, is_place: bool) -> Any:
         """Return an operand that has been evaluated; of a place, such as ``A[T.shfl_xor(i, 1)]``,

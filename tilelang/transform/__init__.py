@@ -56,6 +56,11 @@ def MaterializeKernelLaunch() -> Pass:
     return get_function("transform.MaterializeKernelLaunch")()
 
 
+def LegalizeNegativeIndex() -> Pass:
+    """Indices of elements that are negative whenever they happen count from the end."""
+    return get_function("transform.LegalizeNegativeIndex")()
+
+
 def AssumeGuards() -> Pass:
     """Each kernel begins with what the call of this variant has checked (`tilelang_guards`)."""
     return get_function("transform.AssumeGuards")()
@@ -317,6 +322,7 @@ __all__ = [
     "IfStmtBinding",
     "InjectSoftwarePipeline",
     "LayoutInference",
+    "LegalizeNegativeIndex",
     "LegalizeSafeMemoryAccess",
     "LowerAsyncCopy",
     "LowerBufferLoads",

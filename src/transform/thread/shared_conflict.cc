@@ -182,8 +182,31 @@ class Owners {
     decided_ = ChooseKeys() && ChooseSize();
   }
 
-  bool EachElementHasOneOwner() {
+  /*! `known` has what the same enumerations found before. */
+  bool EachElementHasOneOwner(std::map<std::vector<int64_t>, bool>* known) const {
     if (!decided_) return false;
+    const std::optional<Points> a = PointsOf(pair_.a, pair_.a_free);
+    const std::optional<Points> b = PointsOf(pair_.b, pair_.b_free);
+    if (!a || !b) return false;
+    const auto [it, is_new] = known->try_emplace(KeyOf(*a, *b));
+    if (is_new) it->second = Enumerate(*a, *b);
+    return it->second;
+  }
+
+ private:
+  /*! Where an access happens: of its axes the first are threads, then come the loops that name
+   * elements, then all others. */
+  struct Points {
+    IndexBox box;
+    std::vector<IntProgram> indices;
+    size_t threads;
+    int64_t lanes;
+    /*! Its threads are others than those of the other access. */
+    bool by_others;
+    bool is_later;
+  };
+
+  bool Enumerate(const Points& a, const Points& b) const {
     OwnerTable owners(size_);
     SettledRanges noted, compared;
     const auto note = [&](int64_t first, int64_t count, int by) {
@@ -209,12 +232,27 @@ class Owners {
       compared.Add(first, count, nobody ? SettledRanges::kAnybody : by);
       return true;
     };
-    return Enumerate(pair_.a, pair_.a_free, note) && Enumerate(pair_.b, pair_.b_free, compare);
+    return ForEachRange(a, note) && ForEachRange(b, compare);
   }
 
- private:
-  /*! Told of elements that follow each other and who touches them; false ends the enumeration. */
-  using Visit = std::function<bool(int64_t first, int64_t count, int by)>;
+  /*! All that decides what an enumeration finds. It finds the same for `b` and `a`. */
+  std::vector<int64_t> KeyOf(const Points& a, const Points& b) const {
+    const auto key_of = [](const Points& points) {
+      std::vector<int64_t> key = {static_cast<int64_t>(points.threads), points.lanes,
+                                  points.by_others};
+      points.box.AppendKey(&key);
+      for (const IntProgram& index : points.indices) index.AppendKey(&key);
+      return key;
+    };
+    std::vector<int64_t> key = {static_cast<int64_t>(between_), static_cast<int64_t>(keys_.size()),
+                                static_cast<int64_t>(extents_.size())};
+    key.insert(key.end(), extents_.begin(), extents_.end());
+    std::vector<int64_t> first = key_of(a), second = key_of(b);
+    if (second < first) std::swap(first, second);
+    key.insert(key.end(), first.begin(), first.end());
+    key.insert(key.end(), second.begin(), second.end());
+    return key;
+  }
 
   const Array<Expr>& IndicesOf(const SharedAccess& access) const {
     return &access == &pair_.b ? b_indices_ : a_indices_;
@@ -337,63 +375,73 @@ class Owners {
     return size_ <= kMaxNames;
   }
 
-  /*! Calls `visit` for the elements that threads touch; false if those cannot be told, or it says
-   * so. */
-  bool Enumerate(const SharedAccess& access, const std::vector<const SyncNode*>& free,
-                 const Visit& visit) const {
+  /*! nullopt if the elements that threads touch cannot be told. */
+  std::optional<Points> PointsOf(const SharedAccess& access,
+                                 const std::vector<const SyncNode*>& free) const {
     std::optional<std::vector<Axis>> axes = ThreadAxes(access.node);
-    if (!axes) return false;
+    if (!axes) return std::nullopt;
     const size_t threads = axes->size();
     axes->insert(axes->end(), keys_.begin(), keys_.end());
     Conditions conditions = conditions_;
     for (const SyncNode* loop : free) {
-      if (IsUsed(access, loop) && !AddAxis(loop, &*axes, &conditions)) return false;
+      if (IsUsed(access, loop) && !AddAxis(loop, &*axes, &conditions)) return std::nullopt;
     }
     axes->insert(axes->end(), access.inner.begin(), access.inner.end());
-    IndexBox box(*axes);
-    if (box.Points() > kMaxConflictPoints) return false;
-    std::vector<IntProgram> programs;
+    const bool has_last = !indices_.empty() && indices_.back() + 1 == access.indices.size();
+    // Lanes of one warp keep its order, but the lane that gives a row's address is not the one
+    // that acts on each element: against a thread's own access it is somebody else.
+    const bool by_others = access.by_warp && pair_.a.by_warp != pair_.b.by_warp;
+    Points points{IndexBox(*axes),    {}, threads, has_last ? access.lanes : 1, by_others,
+                  &access == &pair_.b};
+    if (points.box.Points() > kMaxConflictPoints) return std::nullopt;
     for (size_t i : indices_) {
-      if (!box.CanEvaluate(IndicesOf(access)[i])) return false;
-      programs.push_back(box.Compile(IndicesOf(access)[i]));
+      if (!points.box.CanEvaluate(IndicesOf(access)[i])) return std::nullopt;
+      points.indices.push_back(points.box.Compile(IndicesOf(access)[i]));
     }
-    for (const auto& [condition, value] : conditions) box.Require(condition, value);
-    for (const auto& [condition, value] : access.guards) box.Require(condition, value);
-    return box.ForEach(programs,
-                       [&](const std::vector<int64_t>& point, const std::vector<int64_t>& indices) {
-                         int64_t thread = 0, key = 0;
-                         for (size_t i = threads; i-- > 0;)
-                           thread = thread * box.axes()[i].extent + point[i];
-                         for (size_t i = threads; i < threads + keys_.size(); ++i) {
-                           const Axis& axis = box.axes()[i];
-                           key = key * axis.extent + point[i] - axis.min;
-                         }
-                         return VisitElements(access, indices, key, Owner(access, thread), visit);
-                       });
+    for (const auto& [condition, value] : conditions) points.box.Require(condition, value);
+    for (const auto& [condition, value] : access.guards) points.box.Require(condition, value);
+    return points;
   }
 
-  int Owner(const SharedAccess& access, int64_t thread) const {
-    if (between_ == SharedConflict::Between::kAccesses) return &access == &pair_.b;
+  /*! Calls `visit` for elements that follow each other and their owner, which may end the
+   * enumeration by false. False then, and if elements are outside of the buffer. */
+  template <typename Visit>
+  bool ForEachRange(const Points& points, const Visit& visit) const {
+    return points.box.ForEachBatch(points.indices, [&](const IndexBox::Batch& batch) {
+      for (int64_t k = 0; k < batch.count; ++k) {
+        if (!batch.inside[k]) continue;
+        const int64_t element = ElementAt(points, batch, k);
+        if (element < 0 || !visit(element, points.lanes, OwnerAt(points, batch, k))) return false;
+      }
+      return true;
+    });
+  }
+
+  /*! The number of the first element at a point; negative if it is outside. */
+  int64_t ElementAt(const Points& points, const IndexBox::Batch& batch, int64_t k) const {
+    int64_t element = 0;
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      element = element * keys_[i].extent + batch.Slot(points.threads + i, k) - keys_[i].min;
+    }
+    for (size_t i = 0; i < extents_.size(); ++i) {
+      const int64_t index = batch.Value(i, k);
+      const int64_t width = i + 1 == extents_.size() ? points.lanes : 1;
+      if (index < 0 || index + width > extents_[i]) return -1;
+      element = element * extents_[i] + index;
+    }
+    return element;
+  }
+
+  int OwnerAt(const Points& points, const IndexBox::Batch& batch, int64_t k) const {
+    if (between_ == SharedConflict::Between::kAccesses) return points.is_later;
+    int64_t thread = 0;
+    for (size_t i = points.threads; i-- > 0;) {
+      thread = thread * points.box.axes()[i].extent + batch.Slot(i, k);
+    }
     if (between_ == SharedConflict::Between::kWarpGroups) {
       return static_cast<int>(thread / kWarpGroupThreads);
     }
-    // Lanes of one warp keep its order, but the lane that gives a row's address is not the one
-    // that acts on each element: against a thread's own access it is somebody else.
-    const bool other = access.by_warp && pair_.a.by_warp != pair_.b.by_warp;
-    return static_cast<int>(thread + (other ? kNoThread : 0));
-  }
-
-  bool VisitElements(const SharedAccess& access, const std::vector<int64_t>& indices,
-                     int64_t element, int owner, const Visit& visit) const {
-    int64_t lanes = 1;
-    for (size_t i = 0; i < indices.size(); ++i) {
-      const int64_t index = indices[i];
-      if (indices_[i] + 1 == access.indices.size()) lanes = access.lanes;
-      const int64_t width = i + 1 == indices.size() ? lanes : 1;
-      if (index < 0 || index + width > extents_[i]) return false;
-      element = element * extents_[i] + index;
-    }
-    return visit(element, lanes, owner);
+    return static_cast<int>(thread + (points.by_others ? kNoThread : 0));
   }
 
   const AccessPair& pair_;
@@ -612,7 +660,7 @@ bool SharedConflict::Decide(const SharedAccess& a, const SharedAccess& b, Distan
            !EachTensorElementHasOneOwner(pair, opaque, between, &analyzer_);
   }
   if (DifferInSomeIndex(pair, opaque, &analyzer_)) return false;
-  return !Owners(pair, opaque, between, &analyzer_).EachElementHasOneOwner();
+  return !Owners(pair, opaque, between, &analyzer_).EachElementHasOneOwner(&enumerated_);
 }
 
 }  // namespace tl

@@ -68,6 +68,9 @@ class SharedConflict {
   static Question QuestionOf(const SharedAccess& a, const SharedAccess& b, Distance distance,
                              Between between);
   std::map<Question, bool> known_;
+  /*! What enumerations found, by all that decides it: the accesses of statements that are alike are
+   * the same to them, whatever stands between. */
+  std::map<std::vector<int64_t>, bool> enumerated_;
 };
 
 }  // namespace tl

@@ -20,6 +20,14 @@ struct Pending {
   SharedConflict::Distance distance;
   int ordered_for = ThreadSubsets::kNone;  // threads that have met at a barrier since the access
   bool in_groups = false;                  // each warp group has had its own barrier since
+  /*! The number of a marked barrier behind the access without which the rest is so; 0 if the rest
+   * is so as barriers are marked. */
+  int without = 0;
+
+  /*! No barrier and no other iteration has come. */
+  bool IsAsNew() const {
+    return !distance.loop && ordered_for == ThreadSubsets::kNone && !in_groups && without == 0;
+  }
 };
 
 // Orders accesses by their place in the program, so that equal programs get equal plans.
@@ -28,9 +36,10 @@ struct Earlier {
     return a->order < b->order;
   }
   bool operator()(const Pending& a, const Pending& b) const { return Key(a) < Key(b); }
-  static std::tuple<int, int, bool, int, bool> Key(const Pending& p) {
-    return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1, p.distance.next,
-            p.ordered_for, p.in_groups};
+  static std::tuple<int, int, bool, int, bool, int> Key(const Pending& p) {
+    return {p.access->order, p.distance.loop ? p.distance.loop->depth : -1,
+            p.distance.next, p.ordered_for,
+            p.in_groups,     p.without};
   }
 };
 
@@ -41,9 +50,6 @@ class PendingSet {
   auto end() const { return items_.end(); }
   bool empty() const { return items_.empty(); }
   void clear() { items_.clear(); }
-  bool Contains(const Pending& p) const {
-    return std::binary_search(items_.begin(), items_.end(), p, Earlier());
-  }
   void Insert(const Pending& p) {
     const auto place = std::lower_bound(items_.begin(), items_.end(), p, Earlier());
     if (place == items_.end() || Earlier()(p, *place)) items_.insert(place, p);

@@ -114,6 +114,7 @@ struct SyncNode {
   };
   struct Plan {
     Mark mark = Mark::kNone;
+    int number = 0;  // of a mark that may be superfluous
     Planned barrier{};
     /*! A fence between proxies goes in front of the node, and of its barrier: for shared memory, or
      * for all memory. */

@@ -33,9 +33,11 @@
  * The plan. The walk goes over the program; of a loop it walks an iteration, the next one, and one
  * later. A state is the set of accesses since the last barrier on some path, each with the threads
  * for which a barrier has ordered it. At the first conflict a barrier is marked, and the walk goes
- * on in front of the statement, or of the outermost loop around it. Iterations of a parallel nest
- * are independent: one is walked. Statements that neither access memory that threads share nor wait
- * are not walked.
+ * on in front of the statement around both, or of the outermost loop around it that is walked
+ * again. Iterations of a parallel nest are independent: one is walked, and where its threads meet
+ * nowhere, no barrier is between its own accesses (kIndependentNest). Statements that neither
+ * access memory that threads share nor wait are not walked. Another walk finds what is superfluous:
+ * beside the state it has, for each barrier, what would be pending without that one alone.
  *
  * Refused (ValueError): two conflicting accesses in a region that neither all threads nor whole
  * warps known here run together; a barrier of the block in a region that not all threads run; one
@@ -58,6 +60,7 @@
  */
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -93,18 +96,14 @@ class SyncPlanner {
   /*! If `places_barriers` is false, only fences are placed: the program has its own order. */
   Stmt Plan(bool places_barriers) {
     if (places_barriers) {
-      marks_ = true;
-      SyncState state;
-      MarkAndVisit(*tree_.root, &state);
-      marks_ = false;
-      Prune(tree_.root.get(), false);
+      Walk(Aim::kMark);
+      Prune();
     }
     if (fences_.AreNeeded(*tree_.root)) {
-      places_fences_ = true;
-      Walk();
+      Walk(Aim::kFence);
       // An arrival may tell other threads of a write that stands later in the program, or in the
       // other branch. So the accesses are walked once more when all such writes are known.
-      if (fences_.HaveTold()) Walk();
+      if (fences_.HaveTold()) Walk(Aim::kFence);
       MoveFencesBeforeWaits(tree_.root.get());
     }
     RefuseBarriersWithoutAll(*tree_.root, &subsets_);
@@ -122,21 +121,23 @@ class SyncPlanner {
     SyncState breaks, continues;
   };
 
-  /*! The first conflict that no barrier orders. A walk that marks barriers leaves none. */
-  std::optional<Conflict> Walk() {
+  /*! What a walk is for: to see whether barriers order everything, to mark them, to find those
+   * without which the others do not, to place fences. */
+  enum class Aim : uint8_t { kCheck, kMark, kFindNeeded, kFence };
+
+  /*! False if there is a conflict that no barrier orders. A walk that marks barriers leaves none.
+   */
+  bool Walk(Aim aim) {
+    aim_ = aim;
     SyncState state;
     found_.reset();
-    Visit(*tree_.root, &state);
-    return found_;
+    return aim == Aim::kMark ? MarkAndVisit(*tree_.root, &state) : Visit(*tree_.root, &state);
   }
 
   // The visits return false when they have found a conflict.
   bool Visit(const SyncNode& node, SyncState* state) {
-    if (node.plan->mark != Mark::kNone) fences_.NoteBarrier(node, state);
-    if (node.plan->mark == Mark::kBlock) state->pending.clear();
-    if (node.plan->mark == Mark::kSubset) Order(subsets_.At(&node), state);
-    if (node.plan->mark == Mark::kGroups) OrderInGroups(subsets_.At(&node), state);
-    if (places_fences_) {
+    if (node.plan->mark != Mark::kNone) PassMark(node, state);
+    if (aim_ == Aim::kFence) {
       fences_.Place(node, state);
     } else if (!Check(node, *state)) {
       return false;
@@ -185,51 +186,121 @@ class SyncPlanner {
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
     return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
       if (n->is_inert && n->plan->mark == Mark::kNone) return true;
-      return marks_ && exits_.empty() ? MarkAndVisit(*n, state) : Visit(*n, state);
+      return aim_ == Aim::kMark && !is_later_ ? MarkAndVisit(*n, state) : Visit(*n, state);
     });
   }
 
   /*! Adds an access, unless a like one is pending: what orders that one orders this one. */
-  void AddPending(const SharedAccess& access, SyncState* state) {
-    const SharedAccess*& latest = latest_[access.like];
-    if (latest && state->pending.Contains({latest, {}})) return;
-    latest = &access;
-    state->pending.Insert({&access, {}});
+  static void AddPending(const SharedAccess& access, SyncState* state) {
+    const bool is_known =
+        std::any_of(state->pending.begin(), state->pending.end(),
+                    [&](const Pending& p) { return p.access->like == access.like && p.IsAsNew(); });
+    if (!is_known) state->pending.Insert({&access, {}});
   }
 
-  /*! Visits a statement outside of loops, and marks a barrier for each conflict in it. False if the
-   * barrier belongs in front of an enclosing or an earlier statement: the enclosing sequence is
-   * then visited again. */
+  /*! Visits a statement in the first iteration of each loop around it, and marks a barrier for each
+   * conflict in it. False if the barrier belongs in front of an enclosing or an earlier statement:
+   * the enclosing sequence is then visited again. */
   bool MarkAndVisit(const SyncNode& node, SyncState* state) {
     // A leaf in which a conflict is found has not changed the state.
     const bool is_leaf = node.kind == Kind::kLeaf;
     const SyncState before = is_leaf ? SyncState() : *state;
+    const LoopExits exits = is_leaf || exits_.empty() ? LoopExits() : exits_.back();
     while (!Visit(node, state)) {
       if (found_) place_ = InsertBarrier(*std::exchange(found_, std::nullopt));
       if (!place_->IsInside(&node)) return false;
-      if (!is_leaf) *state = before;
+      if (is_leaf) continue;
+      *state = before;
+      if (!exits_.empty()) exits_.back() = exits;
     }
     return true;
+  }
+
+  /*! A marked barrier. A walk that finds those that are needed keeps what would be pending without
+   * this one. */
+  void PassMark(const SyncNode& node, SyncState* state) {
+    fences_.NoteBarrier(node, state);
+    const int number = aim_ == Aim::kFindNeeded ? node.plan->number : 0;
+    PendingSet behind;
+    for (const Pending& p : state->pending) {
+      if (needed_[p.without]) continue;
+      if (p.without != 0 && p.without == number) {
+        behind.Insert(p);
+        continue;
+      }
+      const std::optional<Pending> ordered = Behind(node, p);
+      if (ordered) behind.Insert(*ordered);
+      const bool is_same = ordered && !Earlier()(p, *ordered) && !Earlier()(*ordered, p);
+      if (number == 0 || p.without != 0 || is_same || needed_[number]) continue;
+      Pending without = p;
+      without.without = number;
+      behind.Insert(without);
+    }
+    state->pending = std::move(behind);
+  }
+
+  /*! An access that is pending in front of a marked barrier as it is behind it; nullopt if it is
+   * ordered with all that follows. */
+  std::optional<Pending> Behind(const SyncNode& barrier, Pending p) {
+    if (barrier.plan->mark == Mark::kBlock) return std::nullopt;
+    const int set = subsets_.At(&barrier);
+    if (barrier.plan->mark == Mark::kSubset) return Ordered(set, p);
+    p.in_groups |= subsets_.Contains(set, subsets_.At(p.access->node));
+    return p;
   }
 
   bool Check(const SyncNode& node, const SyncState& state) {
     for (const SharedAccess& later : node.accesses) {
       for (const Pending& earlier : state.pending) {
+        if (aim_ == Aim::kFindNeeded && earlier.without == 0) continue;
+        if (needed_[earlier.without]) continue;
         if (node.groups.IsDisjoint(earlier.access->node->groups)) continue;
         if (earlier.ordered_for != ThreadSubsets::kNone &&
             subsets_.Contains(earlier.ordered_for, subsets_.At(&node))) {
           continue;
         }
         if (later.signalled && later.buffer.same_as(earlier.access->buffer)) continue;
-        if (left_.count({earlier.access, &later})) continue;
+        if (left_.count({earlier.access, &later, earlier.distance.loop})) continue;
+        if (AreOfNest(earlier, later) &&
+            (IsProved(later) || promised_.count({earlier.access, &later}))) {
+          continue;
+        }
         using Between = SharedConflict::Between;
         const Between between = earlier.in_groups ? Between::kWarpGroups : Between::kThreads;
         if (!conflict_.MayConflict(*earlier.access, later, earlier.distance, between)) continue;
+        if (earlier.without != 0) {
+          needed_[earlier.without] = true;
+          continue;
+        }
         found_ = Conflict{earlier, &later};
         return false;
       }
     }
     return true;
+  }
+
+  /*! The innermost nest of independent iterations around a node, nullptr where there is none. */
+  static const SyncNode* NestAround(const SyncNode* node) {
+    const auto is_nest = [](const SyncNode* n) {
+      const auto* attr = n->stmt.as<AttrStmtNode>();
+      return attr && attr->attr_key == kIndependentNest;
+    };
+    while (node && !is_nest(node)) node = node->parent;
+    return node;
+  }
+  static bool IsProved(const SharedAccess& access) {
+    return IsConst(NestAround(access.node)->stmt.as<AttrStmtNode>()->value, kProvedNest);
+  }
+
+  /*! Whether threads make both accesses in one run of a nest of independent iterations. */
+  static bool AreOfNest(const Pending& earlier, const SharedAccess& later) {
+    const auto is_threads = [](const SharedAccess& a) {
+      return a.queue == AsyncQueue::kNone && !a.by_warp && !a.async_proxy;
+    };
+    if (!is_threads(*earlier.access) || !is_threads(later)) return false;
+    const SyncNode* nest = NestAround(later.node);
+    const SyncNode* carrier = earlier.distance.loop;
+    return nest && earlier.access->node->IsInside(nest) && (!carrier || carrier->IsInside(nest));
   }
 
   /*! Whether all threads of the block meet at a call: a barrier of the cluster, or a vote. */
@@ -252,23 +323,14 @@ class SyncPlanner {
   /*! The threads of a set meet at a barrier: their accesses are ordered with their later ones. */
   void Order(int set, SyncState* state) {
     PendingSet ordered;
-    for (Pending p : state->pending) {
-      if (subsets_.Contains(set, subsets_.At(p.access->node))) {
-        p.ordered_for = subsets_.Union(p.ordered_for, set);
-      }
-      ordered.Insert(p);
-    }
+    for (const Pending& p : state->pending) ordered.Insert(Ordered(set, p));
     state->pending = std::move(ordered);
   }
-
-  /*! Each warp group of a set has a barrier: its accesses are ordered with its own later ones. */
-  void OrderInGroups(int set, SyncState* state) {
-    PendingSet ordered;
-    for (Pending p : state->pending) {
-      p.in_groups |= subsets_.Contains(set, subsets_.At(p.access->node));
-      ordered.Insert(p);
+  Pending Ordered(int set, Pending p) {
+    if (subsets_.Contains(set, subsets_.At(p.access->node))) {
+      p.ordered_for = subsets_.Union(p.ordered_for, set);
     }
-    state->pending = std::move(ordered);
+    return p;
   }
 
   /*! A named barrier counts if the threads that run it are exactly those that it waits for. */
@@ -315,17 +377,17 @@ class SyncPlanner {
     if (op && op->annotations.count(kIndependentIterations)) most = std::min<int64_t>(most, 1);
     const SyncState before = *state;
     SyncState breaks;
-    if (!VisitIteration(loop, state, &breaks)) return false;
+    if (!VisitIteration(loop, state, &breaks, true)) return false;
     SyncState all = *state;
     if (most >= 2) {
       SyncState next = *state;
       next.pending = Shifted(state->pending, loop);
-      if (!VisitIteration(loop, &next, &breaks)) return false;
+      if (!VisitIteration(loop, &next, &breaks, false)) return false;
       all.Join(next);
       SyncState far = next;
       far.pending = Survivors(next.pending, loop);
       if (most >= 3 && !far.pending.empty()) {
-        if (!VisitIteration(loop, &far, &breaks)) return false;
+        if (!VisitIteration(loop, &far, &breaks, false)) return false;
         all.Join(far);
       }
     }
@@ -341,12 +403,14 @@ class SyncPlanner {
     return true;
   }
 
-  bool VisitIteration(const SyncNode& loop, SyncState* state, SyncState* breaks) {
+  bool VisitIteration(const SyncNode& loop, SyncState* state, SyncState* breaks, bool is_first) {
+    const bool is_around_later = std::exchange(is_later_, is_later_ || !is_first);
     exits_.emplace_back();
     const bool ordered = VisitSequence(loop.body, state);
     breaks->Join(exits_.back().breaks);
     state->Join(exits_.back().continues);
     exits_.pop_back();
+    is_later_ = is_around_later;
     return ordered;
   }
 
@@ -429,6 +493,10 @@ class SyncPlanner {
     }
     const std::vector<const SyncNode*> regions = DivergentAround(*place);
     if (!regions.empty() && !(has_subset_barriers_ && subsets_.Meeting(place))) {
+      if (AreOfNest(c.earlier, *c.later)) {
+        promised_.insert({c.earlier.access, c.later});
+        return c.later->node;
+      }
       if (!c.later->tensor) RefuseDivergentConflict(c, *regions[0]);
       LeaveToProgram(c, *regions[0]);
       return c.later->node;
@@ -470,7 +538,7 @@ class SyncPlanner {
    * The program may order it by flags or by lanes of a warp, which is not seen here. */
   void LeaveToProgram(const Conflict& c, const SyncNode& region) {
     const SharedAccess& a = *c.earlier.access;
-    left_.insert({&a, c.later});
+    left_.insert({&a, c.later, c.earlier.distance.loop});
     const Span& span = c.later->node->stmt->span;
     if (!warned_.insert(Where(span)).second) return;
     LogAt(LogLevel::kWarning, span,
@@ -481,16 +549,45 @@ class SyncPlanner {
               "operations order them");
   }
 
-  /*! Drops a barrier if the others order everything without it. Only a barrier that was marked
-   * later can make it superfluous: one inside of its statement, or one in the same loop. */
-  void Prune(SyncNode* node, bool in_loop) {
+  /*! Drops barriers if the others order everything without them; of two of which one is needed, the
+   * first in the program. */
+  void Prune() {
+    std::vector<SyncNode*> barriers;
+    NumberMarks(tree_.root.get(), false, &barriers);
+    if (barriers.empty()) return;
+    needed_.assign(barriers.size() + 1, false);
+    Walk(Aim::kFindNeeded);
+    barriers.erase(std::remove_if(barriers.begin(), barriers.end(),
+                                  [&](const SyncNode* n) { return needed_[n->plan->number]; }),
+                   barriers.end());
+    Drop(barriers.data(), barriers.data() + barriers.size());
+  }
+
+  /*! Numbers the barriers that may be superfluous. Only a barrier that was marked later can make
+   * one so: one inside of its statement, or one in the same loop. */
+  void NumberMarks(SyncNode* node, bool in_loop, std::vector<SyncNode*>* barriers) {
     if (node->plan->mark != Mark::kNone && !node->is_copy && (in_loop || HasMarks(*node))) {
-      const Mark mark = std::exchange(node->plan->mark, Mark::kNone);
-      if (Walk()) node->plan->mark = mark;
+      barriers->push_back(node);
+      node->plan->number = static_cast<int>(barriers->size());
     }
     in_loop |= node->kind == Kind::kLoop;
-    for (const auto& n : node->body) Prune(n.get(), in_loop);
-    for (const auto& n : node->otherwise) Prune(n.get(), in_loop);
+    for (const auto& n : node->body) NumberMarks(n.get(), in_loop, barriers);
+    for (const auto& n : node->otherwise) NumberMarks(n.get(), in_loop, barriers);
+  }
+
+  /*! Drops those of some barriers that can be dropped one after the other: mostly that is all. */
+  void Drop(SyncNode** begin, SyncNode** end) {
+    if (begin == end) return;
+    std::vector<Mark> marks;
+    for (SyncNode** n = begin; n != end; ++n) {
+      marks.push_back(std::exchange((*n)->plan->mark, Mark::kNone));
+    }
+    if (Walk(Aim::kCheck)) return;
+    for (SyncNode** n = begin; n != end; ++n) (*n)->plan->mark = marks[n - begin];
+    if (end - begin == 1) return;
+    SyncNode** middle = begin + (end - begin) / 2;
+    Drop(begin, middle);
+    Drop(middle, end);
   }
 
   /*! Whether a node in the bodies of this one has a barrier. */
@@ -523,23 +620,36 @@ class SyncPlanner {
   ProxyFences fences_;
   std::optional<Conflict> found_;
   const SyncNode* place_ = nullptr;  // where the last barrier was marked
-  /*! For each class of like accesses, by its first one: the access that was added last. */
-  std::unordered_map<const SharedAccess*, const SharedAccess*> latest_;
-  /*! What the present walk does: it marks barriers, or it places fences. */
-  bool marks_ = false, places_fences_ = false;
-  /*! Conflicts that are left to the program, and the places that a warning has named. */
-  std::set<std::pair<const SharedAccess*, const SharedAccess*>> left_;
+  Aim aim_ = Aim::kCheck;            // of the present walk
+  bool is_later_ = false;            // in an iteration behind the first of a loop
+  /*! By the numbers of barriers, whether it is known that something conflicts without them. */
+  std::vector<bool> needed_ = {false};
+  /*! Conflicts that are left to the program, each with the loop that carries it, and the places
+   * that a warning has named. */
+  std::set<std::tuple<const SharedAccess*, const SharedAccess*, const SyncNode*>> left_;
+  /*! Conflicts within a nest whose threads meet nowhere: the program promises that its iterations
+   * are independent. Where threads meet, they have a barrier all the same. */
+  std::set<std::pair<const SharedAccess*, const SharedAccess*>> promised_;
   std::set<std::string> warned_;
   std::vector<LoopExits> exits_;
   std::map<std::pair<const SyncNode*, const SharedAccess*>, std::unique_ptr<SharedAccess>>
       completed_;
 };
 
+class WithoutNests : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    return op->attr_key == kIndependentNest ? Mutate(op->body) : Default<Stmt>(op);
+  }
+};
+
 PrimFunc ThreadSync(PrimFunc f) {
   const bool places_barriers = !PassConfigFlag("tl.disable_thread_storage_sync", false);
   return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Stmt kernel = WithAllInstances(GetRef<Stmt>(op), target);
-    return WithOneInstance(SyncPlanner(kernel, target).Plan(places_barriers));
+    const Stmt planned = SyncPlanner(kernel, target).Plan(places_barriers);
+    return WithOneInstance(WithoutNests().Mutate(planned));
   });
 }
 

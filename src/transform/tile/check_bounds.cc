@@ -156,8 +156,7 @@ class BoundsChecker : public StmtExprVisitor {
     }
   }
 
-  /*! An element of a tensor that exists for no thread and no iteration is hardly meant: in Python a
-   * negative index would count from the end. */
+  /*! An element of a tensor that exists for no thread and no iteration is hardly meant. */
   void WarnOfTensor(const Var& buffer, const Array<Expr>& indices, const char* effect) {
     if (!IsGlobal(buffer)) return;
     const Array<Expr>& shape = BufferOf(buffer)->shape;
@@ -175,7 +174,8 @@ class BoundsChecker : public StmtExprVisitor {
       LogAt(LogLevel::kWarning, span_,
             found + " of " + std::string(buffer->name) + " in dimension " + std::to_string(d) +
                 " whenever it happens, outside of the tensor: " + effect +
-                (bound.max < 0 ? ". Only constants count from the end; write the extent plus it"
+                (bound.max < 0 ? ". Because of the number of blocks alone it does not count from "
+                                 "the end; write the extent plus it"
                                : ""));
     }
   }

@@ -22,6 +22,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "../../analysis/effects.h"
 #include "../../op/call_attrs.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
@@ -109,6 +110,7 @@ class Walk : public StmtExprMutator {
   }
 
   Stmt Mutate_(const IfThenElseNode* op) final {
+    span_ = op->span;
     // Later passes see the threads of a condition on these alone.
     const auto* both = op->condition.as<AndNode>();
     if (both && !op->else_case && HasWork(op->then_case) && block_.IsMixed(op->condition)) {
@@ -125,6 +127,7 @@ class Walk : public StmtExprMutator {
     if (op->kind == ForKind::kParallel) {
       return acts_ ? OfWholeWarps(Work(GetRef<Stmt>(op))) : GetRef<Stmt>(op);
     }
+    span_ = op->span;
     auto n = make_object<ForNode>(*op);
     n->min = Mutate(op->min);
     n->extent = Mutate(op->extent);
@@ -134,6 +137,7 @@ class Walk : public StmtExprMutator {
     return For(n);
   }
   Stmt Mutate_(const WhileNode* op) final {
+    span_ = op->span;
     Enter([&](ReachingThreads* reach) { reach->EnterLoop(op); });
     Stmt loop = Default<Stmt>(op);
     Leave();
@@ -163,13 +167,40 @@ class Walk : public StmtExprMutator {
   }
 
   Expr Mutate_(const CallNode* op) final {
+    if (lanes_ && IsIfThenElse(op)) {
+      auto n = make_object<CallNode>(*op);
+      const Expr yes = Under(op->args[0], true, op->args[1]);
+      n->args = {Mutate(op->args[0]), yes, Under(op->args[0], false, op->args[2])};
+      return Call(n);
+    }
     if (lanes_ && IsCallTo(GetRef<Expr>(op), kAllReduce)) return Reduction(op);
     if (lanes_ && IsOfLanes(op)) CheckLanes(op);
     const Expr call = Default<Expr>(op);
     return acts_ && IsOfLanes(op) ? OfAllLanes(call.as_or_throw<Call>()) : call;
   }
 
+  Expr Mutate_(const AndNode* op) final {
+    if (!lanes_) return Default<Expr>(op);
+    const Expr left = Mutate(op->a);
+    return left && Under(op->a, true, op->b);
+  }
+  Expr Mutate_(const OrNode* op) final {
+    if (!lanes_) return Default<Expr>(op);
+    const Expr left = Mutate(op->a);
+    return left || Under(op->a, false, op->b);
+  }
+
  private:
+  /*! An operand that is evaluated where a condition has a value: its lanes are those of a branch.
+   */
+  Expr Under(const Expr& condition, bool value, const Expr& operand) {
+    const Stmt branch = MakeIf(condition, MakeEvaluate(operand, span_), span_);
+    Enter([&](ReachingThreads* reach) { reach->EnterBranch(branch.as<IfThenElseNode>(), value); });
+    Expr result = Mutate(operand);
+    Leave();
+    return result;
+  }
+
   /*! All threads of the innermost range, or of the block, are here. */
   bool IsForAll() const { return block_.Here() == level_; }
 

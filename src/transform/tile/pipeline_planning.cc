@@ -511,6 +511,8 @@ class StagePlanner : public StmtExprMutator {
           return "more of " + name + " is read than " + (in_pieces ? "the loop" : "it") + " writes";
         }
       }
+      // Such as a loop, which may be a pipeline of its own.
+      if (!is_read && Contains(own.reads, v)) return "it reads " + name + " itself";
       if (!is_read) return "nothing in the loop reads " + name;
     }
     const std::vector<Var> source = views_.UseOf(SplitGuard(body[index]).body).reads;

@@ -8,6 +8,7 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
+#include "../../op/tma_plan.h"
 #include "../../target/mma.h"
 #include "../../target/registers.h"
 #include "../../tvm/attrs.h"
@@ -503,7 +504,8 @@ class RolePlanner {
     bool gathers = false;
     ForEachNode(roles_.body,
                 [&](const RoleNode* node) { gathers |= node->fill == CopyKind::kElements; });
-    const int64_t producers = one_thread || gathers ? kWarpGroupThreads : kernel_.threads;
+    const bool is_one_group = one_thread || gathers || CopiesFewBytes();
+    const int64_t producers = is_one_group ? kWarpGroupThreads : kernel_.threads;
     roles_.roles = {
         {"producer", {0, producers}, 0, one_thread, false, std::nullopt},
         {"consumer", {producers, kernel_.threads}, producers, false, true, std::nullopt}};
@@ -527,6 +529,22 @@ class RolePlanner {
                  std::to_string(registers),
              kernel_.block->span);
     }
+  }
+
+  /*! Beside TMA, threads of one warp group have few bytes to copy in an iteration: numbers for rows
+   * or columns of a tile. More threads would take registers of those that compute. */
+  bool CopiesFewBytes() const {
+    constexpr int64_t kFewBytesOfThread = 2 * kTmaChunkBytes;
+    bool any_tma = false, all_known = true;
+    int64_t bytes = 0;
+    ForEachNode(roles_.body, [&](const RoleNode* node) {
+      any_tma |= node->fill == CopyKind::kTma;
+      if (node->fill == CopyKind::kNothing || node->fill == CopyKind::kTma) return;
+      const CallNode* copy = AsTileOp(node->stmt);
+      all_known &= copy && IsTileLoad(node->stmt);
+      if (all_known) bytes += TmaBytes(TileRegion::From(copy->args[1]));
+    });
+    return any_tma && all_known && bytes <= kFewBytesOfThread * kWarpGroupThreads;
   }
 
   /*! Registers of a consumer's thread. */

@@ -50,6 +50,27 @@ for (int k = 0; tx == 63 && k < 1; ++k) {
 }
 tl::mbarrier_wait(full, 0);
 x[tx] = s[tx];  // now"""
+# A late wait that could pass with the first phase or the third one, but for what `other` tells.
+KNOWN = """uint64_t* full = (uint64_t*)(buf_dyn_shmem + 512);
+uint64_t* other = full + 1;
+auto s = tl::shared<float, 64>(buf_dyn_shmem + 0);
+if (tx == 0) tl::mbarrier_init(full, 1), tl::mbarrier_init(other, 1);
+__syncthreads();
+if (tx == 63) {
+  tl::mbarrier_arrive(full);  // first
+  {second}
+  s[0] = 1;  // before
+  tl::mbarrier_arrive(full);
+} else if (tx == 0) {
+  tl::mbarrier_wait(other, 0);
+  tl::mbarrier_wait(full, 0);
+  x[0] = s[0];  // now
+}"""
+ARRIVAL = "tl::mbarrier_arrive(full);\n  tl::mbarrier_arrive(other);"
+COPY = """tl::mbarrier_arrive_expect_tx(full, 16);
+  tl::bulk_load(s + 32, y, 16, full);
+  tl::mbarrier_wait(full, 1);
+  tl::mbarrier_arrive(other);"""
 
 CASES = {
     "a read behind a write": {
@@ -70,6 +91,18 @@ CASES = {
         "body": LATE,
         "old": "k < 1",
         "new": "k < 3",
+        "buffer": "s + ",
+    },
+    "a read behind a late wait, of whose phases another mbarrier announces the arrivals": {
+        "body": KNOWN.replace("{second}", ARRIVAL),
+        "old": ARRIVAL,
+        "new": "\n".join(reversed(ARRIVAL.split("\n"))),
+        "buffer": "s + ",
+    },
+    "a read behind a late wait, of whose phases another mbarrier announces a copy": {
+        "body": KNOWN.replace("{second}", COPY),
+        "old": "tl::mbarrier_wait(full, 1);\n  tl::mbarrier_arrive(other);",
+        "new": "tl::mbarrier_arrive(other);\n  tl::mbarrier_wait(full, 1);",
         "buffer": "s + ",
     },
     "a write behind a write": {

@@ -41,7 +41,8 @@ def test_sums_take_the_scale_of_their_group(example, device, parts):
         ("int4", {"block_K": 128, "parts": 3}, "found 3 parts, wanted a divisor of block_K 128"),
         ("int4", {"parts": 0}, "found 0 parts, wanted a divisor of block_K"),
         ("int4", {"block_K": 64, "parts": 1, "packed": True}, "wanted a multiple of 128 for"),
-        ("mxfp4", {"block_K": 128, "parts": 8, "packed": True}, "in parts of 16, .* 32 or more"),
+        ("mxfp4", {"block_K": 128, "parts": 8, "packed": True}, "in parts of 16, .* of 32, 64 or"),
+        ("int4", {"block_K": 384, "parts": 4, "packed": True}, "in parts of 96, .* of 32, 64 or"),
         (
             "mxfp4",
             {"packed": True, "block_N": 128},
@@ -100,6 +101,7 @@ def test_kernels_that_wait_for_another_one_start_early(example):
         pytest.param("int4", (40, 136, 392), {"blocks": 3}, id="blocks that stay"),
         pytest.param("mxfp4", (5, 72, 300), {"padded": True, "split": 2}, id="rows of 600 bytes"),
         pytest.param("int4", (24, 72, 300), {"parts": 2}, id="halves of what is packed together"),
+        pytest.param("mxfp4", (5, 72, 520), {"block_K": 256}, id="two packs at once"),
     ],
 )
 def test_other_schedules(example, device, form, size, tile):

@@ -247,9 +247,10 @@ def row_of_few_weights(draw, columns):
 def test_a_row_of_few_weights_is_multiplied_by_threads(draw, monkeypatch):
     """Where all loads of a warp are under way at once; it has no counters of shares."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    by_threads = draw.draw_products.BY_THREADS
-    chosen = [row_of_few_weights(draw, columns).config == by_threads for columns in (4096, 4098)]
-    assert chosen == [True, False]
+    few, most, more = [row_of_few_weights(draw, columns).config for columns in (1216, 4096, 4098)]
+    assert few == {"warps": 5, "ahead": 1}
+    assert most == {"warps": 8, "ahead": 2}
+    assert "warps" not in more
 
 
 def test_every_schedule_of_a_row_of_few_weights_is_right(draw, monkeypatch, device):

@@ -101,6 +101,23 @@ def test_less_than_one_token_or_than_no_probability_is_the_largest(run, device):
     assert torch.equal(token.long(), logits.argmax(1))
 
 
+def test_likely_tokens_that_share_bins(example, device):
+    """Bins have four places each, and here the likely ones are next to each other."""
+    torch.manual_seed(0)
+    rows, tokens = 32, 4 * example.BINS
+    logits = torch.randn(rows, tokens)
+    logits[:, 700:740] += 9
+    logits, uniform = logits.to(device), torch.linspace(0.05, 0.95, rows, device=device)
+    k, p = torch.full((rows,), 30, device=device).int(), torch.full((rows,), 0.9, device=device)
+    run = example.top_k_top_p(tokens, threads=32, loads=1, ranked=256)
+    token = run(logits, k, p, uniform).long()[:, None]
+    total, allowed = example.sums(logits, k, p)
+    end = total.gather(1, token)[:, 0]
+    assert allowed.gather(1, token).all()
+    assert (end >= uniform - 1e-6).all()
+    assert (total.gather(1, token - 1)[:, 0] <= uniform + 1e-6).all()
+
+
 @pytest.mark.parametrize("tokens", [5, 100, 128, 131, 512, 1021])
 def test_rows_of_any_length(example, device, tokens):
     """Of less than a tile, of tiles alone, and of a pipeline's with and without a rest."""

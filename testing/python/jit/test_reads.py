@@ -14,12 +14,15 @@ import tilelang
 from tilelang.jit.reads import Reads
 
 PROGRAM = """
+import collections
+import contextvars
 import functools
 import types
 
 import numpy as np
 import tilelang
 import tilelang.language as T
+import torch
 import tvm_ffi
 from tvm import tirx
 
@@ -54,8 +57,53 @@ class Plain:
     def half(self):
         return self.k / 2
 
+    @classmethod
+    def limit(cls):
+        return cls.LIMIT
+
+    LIMIT = 5.0
+
 
 config, plain = Config(3.0), Plain(4.0)
+Sizes = collections.namedtuple("Sizes", "k")
+sizes, queue, layers = Sizes(3.0), collections.deque([3.0]), collections.ChainMap({"a": 3.0})
+tensor, raw = torch.tensor([1.0, 2.0]), bytearray([3])
+context = contextvars.ContextVar("context", default=3.0)
+
+
+class Options(dict):
+    pass
+
+
+class Known(type):
+    @property
+    def k(cls):
+        return SCALE
+
+
+class Class(metaclass=Known):
+    pass
+
+
+class Times:
+    def __get__(self, value, kind):
+        return value.base * SCALE
+
+
+class Scaled:
+    times = Times()
+    base = 1.5
+
+
+options, scaled = Options(k=3.0), Scaled()
+lookup = options.get
+
+
+def counted():
+    return counted.k
+
+
+counted.k = 3.0
 
 
 @T.macro
@@ -194,6 +242,22 @@ CHANGES = [
     ("min([3.0])", "m.min = lambda v: 5.0", 3, 5),
     ("sum(v * SCALE for v in TABLE)", "m.SCALE = 1.0", 12, 6),
     ("(lambda: SCALE)()", "m.SCALE = 1.0", 2, 1),
+    ("sizes.k", "m.sizes = m.Sizes(4.0)", 3, 4),
+    ("queue[0]", "m.queue[0] = 4.0", 3, 4),
+    ("layers['a']", "m.layers['a'] = 4.0", 3, 4),
+    ("float(tensor[1])", "m.tensor[1] = 4.0", 2, 4),
+    ("float(raw[0])", "m.raw[0] = 4", 3, 4),
+    ("context.get()", "m.context.set(4.0)", 3, 4),
+    ("plain.__dict__['k']", "m.plain.k = 5.0", 4, 5),
+    ("options.get('k')", "m.options['k'] = 4.0", 3, 4),
+    ("lookup('k')", "m.options['k'] = 4.0", 3, 4),
+    ("Class.k", "m.SCALE = 4.0", 2, 4),
+    ("scaled.times", "m.SCALE = 4.0", 3, 6),
+    ("scaled.times", "m.scaled.base = 4.0", 3, 8),
+    ("plain.limit()", "m.Plain.LIMIT = 4.0", 5, 4),
+    ("Plain.limit()", "m.Plain.LIMIT = 4.0", 5, 4),
+    ("counted()", "m.counted.k = 4.0", 3, 4),
+    ("deeper()", "m.deeper.__code__ = (lambda: 9.0).__code__", 2, 9),
 ]
 STYLES = {"eager": EAGER, "lazy": LAZY}
 numbers = itertools.count()

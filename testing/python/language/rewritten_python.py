@@ -137,6 +137,9 @@ class PythonHooks:
     def in_order(self, *operands):
         return [operand() for operand in operands]
 
+    def known(self, value):
+        return lambda: value
+
     def operate(self, name, left, right):
         return OPERATORS[name](left(), right())
 

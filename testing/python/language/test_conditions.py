@@ -98,3 +98,85 @@ def test_a_chain_of_named_selections_compiles_in_time(device):
     for k in links:
         a = torch.where(a > 5 * k, a - 3 * k, a + k)
     assert torch.equal(c, a)
+
+
+@pytest.mark.parametrize("n", [16, 64, 256])
+def test_pairs_at_a_distance_of_the_run_are_exchanged_under_a_condition(n, device):
+    """A bitonic sort: no thread could wait for another one under the condition of one pair."""
+
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=128):
+            key = T.alloc_shared((n,), "float32")
+            T.copy(X, key)
+            for a in T.serial(1, n.bit_length()):
+                for b in T.serial(a):
+                    distance = 1 << (a - 1 - b)
+                    for p in T.Parallel(n // 2):
+                        low = p // distance * distance * 2 + p % distance
+                        high = low + distance
+                        x, y = key[low], key[high]
+                        if (x < y) == ((low >> a) % 2 == 0):
+                            key[low] = y
+                            key[high] = x
+            T.copy(key, Y)
+
+    x = torch.randn(n, device=device)
+    assert torch.equal(tilelang.compile(main, out_idx=-1)(x), x.sort(descending=True).values)
+
+
+def byte(value):
+    return (value + 128) % 256 - 128
+
+
+LINKS = {
+    "quotients": (lambda e, q: (e * 3 + q) % 1000 // 2, lambda e, q: (e * 3 + q) % 1000 // 2),
+    "comparisons": (
+        lambda e, q: T.cast(e * 3 - q > -5, "int32") - 2,
+        lambda e, q: (e * 3 - q > -5) - 2,
+    ),
+    "casts": (
+        lambda e, q: T.cast(T.cast(e * 3 + q, "int8"), "int32"),
+        lambda e, q: byte(e * 3 + q),
+    ),
+    "selections": (
+        lambda e, q: T.if_then_else(e * 3 > q, 7 - e, 1 + e),
+        lambda e, q: 7 - e if e * 3 > q else 1 + e,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [*((name, True) for name in LINKS), ("quotients", False), ("comparisons", False)],
+)
+def test_a_chain_of_operations_compiles_in_time(device, name, named):
+    """Each of what the one before gives: TVM took two to eight times as long a link, so that five
+    comparisons took half a minute, and eight quotients ten seconds."""
+    link, reference = LINKS[name]
+
+    def deep(e, q):
+        for _ in range(12):
+            e = link(e, q)
+        return e
+
+    @T.prim_func
+    def main(C: T.Tensor((32,), "int32"), q: T.int32):
+        with T.Kernel(1, threads=32):
+            e = T.get_thread_binding()
+            if named:
+                for _ in [*range(12)]:
+                    e = link(e, q)
+                C[T.get_thread_binding()] = e
+            else:
+                C[T.get_thread_binding()] = deep(e, q)
+
+    begin = time.process_time()
+    lower(main, target="cuda -arch=sm_90a")
+    assert time.process_time() - begin < 20
+    c = torch.zeros(32, dtype=torch.int32, device=device)
+    tilelang.compile(main)(c, 7)
+    wanted = range(32)
+    for _ in range(12):
+        wanted = [reference(e, 7) for e in wanted]
+    assert c.tolist() == [*wanted]

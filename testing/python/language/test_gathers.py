@@ -9,6 +9,29 @@ import tilelang.language as T
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
+@pytest.mark.parametrize("memory", [T.alloc_fragment, T.alloc_shared])
+def test_transpose_of_a_version(memory):
+    """Of one of several tiles, to and from a tile without versions."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 2, 24, 32), "float16"), B: T.Tensor((3, 2, 24, 32), "float16")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((3, 2, 24, 32), "float16")
+            R = T.alloc_shared((2, 24, 32), "float16")
+            F = memory((32, 24), "float16")
+            T.copy(A, S)
+            for v in T.serial(3):
+                T.transpose(S[v, 1, :, :], F)
+                T.transpose(F, R[v % 2, :, :])
+                T.copy(R[v % 2, :, :], B[v, 1, :, :])
+
+    a = torch.randn(3, 2, 24, 32, device=DEVICE).half()
+    b = torch.zeros_like(a)
+    tilelang.compile(main)(a, b)
+    assert torch.equal(b[:, 1], a[:, 1])
+    assert not b[:, 0].any()
+
+
 @pytest.mark.parametrize(
     ("m", "n", "threads"), [(1, 17, 32), (60, 100, 96), (64, 64, 128), (129, 3, 256)]
 )

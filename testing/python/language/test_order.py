@@ -75,6 +75,29 @@ def test_an_atomic_operation_comes_after_what_stands_left_of_it(traced):
     assert text.count("fetch_add") == 1
 
 
+@pytest.mark.parametrize("bound", ["n", "n * 2 - 1", "LIMIT", "-LIMIT"])
+def test_what_reads_nothing_may_stand_right_of_an_atomic_operation(traced, bound):
+    """`while` took it for a statement that would run once."""
+    text = traced(f"while T.atomic_load(A[0, 0]) < {bound}:\n    A[0, 1] = 1", LIMIT=4)
+    assert text.startswith("while T.")
+
+
+@pytest.mark.parametrize("sides", ["{}, 0", "0, {}"])
+def test_a_choice_evaluates_a_shuffle_in_any_case(traced, sides):
+    """All lanes have to come to it."""
+    choice = sides.format("T.shfl_xor(n, 1)")
+    text = traced(f"A[0, 0] = T.if_then_else(T.get_lane_idx() > 0, {choice})")
+    assert text.startswith("value: T.let[T.int32] = T.tl.shfl_xor_sync(")
+
+
+def test_what_reads_memory_stands_behind_an_atomic_operation(traced):
+    add = "T.atomic_add(n_at[0], 1, return_prev=True)"
+    head = "n_at = T.alloc_shared((1,), T.int32)\nv = T.alloc_var(T.int32, 0)\n"
+    for right in ("v", "v * n", "n_at[v]", "(n + v)"):
+        text = traced(f"{head}A[0, 0] = {add} < {right}")
+        assert "value: T.let[T.int32] = T.tl.fetch_add(" in text, right
+
+
 def test_a_mutable_scalar_is_read_before_a_macro_changes_it(define):
     names = define("""
         @T.macro

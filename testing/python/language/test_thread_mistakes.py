@@ -174,6 +174,20 @@ MISTAKES = {
         lambda a, n: first_row(torch.full((16,), (a[0, :16] > 0).any().float())),
         threads=32,
     ),
+    "a shuffle in a choice of lanes": Mistake(
+        "C[0, tx] = T.shfl_up(A[0, tx], 1) if tx > 0 else 0  # here",
+        r"shfl_up_sync of the lanes 0xFFFFFFFF, of which only 0xFFFFFFFE of warp 0 ",
+        "C[0, tx] = T.if_then_else(tx > 0, T.shfl_up(A[0, tx], 1), 0)",
+        lambda a, n: first_row(torch.cat([torch.zeros(1), a[0, :31]])),
+        threads=32,
+    ),
+    "a vote behind a condition of lanes": Mistake(
+        "if tx < 16 and T.any_sync(A[0, tx] > 0):  # here\n    C[0, tx] = 1",
+        r"any_sync of the lanes 0xFFFFFFFF, of which only 0xFFFF of warp 0 ",
+        "any_positive = T.any_sync(A[0, tx] > 0)\nif tx < 16 and any_positive:\n    C[0, tx] = 1",
+        lambda a, n: first_row(torch.full((16,), (a[0, :32] > 0).any().float())),
+        threads=32,
+    ),
     "an element of a fragment by one thread": Mistake(
         "f = T.alloc_fragment((4,), 'float32')\nT.fill(f, 1)\n"
         "if tx == 0:\n    f[0] = 3  # here\nT.copy(f, C[0, 0:4])",

@@ -97,6 +97,29 @@ def test_a_scan_in_a_loop_is_ordered():
     assert torch.equal(tilelang.compile(main, out_idx=-1)(x), wanted)
 
 
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_part_at_places_of_a_table(dim):
+    """Of fewer lines than threads: no barrier could stand among them."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((3, 16, 8), "int32"),
+        at: T.Tensor((2,), "int32"),
+        B: T.Tensor((3, 16, 8), "int32"),
+    ):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((3, 16, 8), "int32")
+            T.copy(A, tile)
+            T.cumsum(tile[0:3, at[0] : at[0] + 8, at[1] : at[1] + 4], dim=dim)
+            T.copy(tile, B)
+
+    x = torch.randint(-9, 9, (3, 16, 8), dtype=torch.int32, device=DEVICE)
+    wanted = x.clone()
+    wanted[:, 5:13, 3:7] = x[:, 5:13, 3:7].cumsum(dim)
+    kernel = tilelang.compile(main, out_idx=-1)
+    assert torch.equal(kernel(x, torch.tensor([5, 3], dtype=torch.int32, device=DEVICE)), wanted)
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_in_a_pipeline(dim, in_place):

@@ -3,6 +3,7 @@ import time
 import pytest
 import torch
 
+from tilelang.profiler import bench as timers
 from tilelang.profiler import do_bench
 from tilelang.profiler.bench import times_of_runs
 
@@ -80,6 +81,33 @@ def test_what_cannot_be_timed_is_refused(options, text):
 
 
 FLUSH, GEMM, FILL = ("flush", 9.0), ("gemm", 2.0), ("flush", 1.0)
+
+
+@pytest.mark.parametrize("launches", range(1, 10))
+def test_runs_begin_at_all_places(launches, monkeypatch):
+    """Launches in front of a run, modulo _PLACES, are each as frequent."""
+    launched, places = [0], []
+
+    class Launches:
+        def zero_(self):
+            launched[0] += 1
+
+        def record(self):
+            pass
+
+        def elapsed_time(self, other):
+            return 1.0
+
+    def run():
+        places.append(launched[0] % timers._PLACES)
+        launched[0] += launches
+
+    monkeypatch.setattr(timers, "_event", Launches)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    timer = object.__new__(timers._CudaTimer)
+    timer._cache, timer._spare, timer._clean = Launches(), Launches(), False
+    timer.run(run, 16)
+    assert all(places.count(place) == 4 for place in range(timers._PLACES))
 
 
 def records(*kernels):

@@ -103,6 +103,17 @@ def unreadable(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError
     )
 
 
+def lazy(plan: LaunchPlan, index: int, tensor: torch.Tensor) -> ValueError:
+    """The tensor's memory does not have its values, but their negatives or conjugates."""
+    kind, repair = ("negatives", "neg") if tensor.is_neg() else ("conjugates", "conj")
+    name = plan.params[index].name
+    return ValueError(
+        f"{_about(plan, index)}: found a tensor whose memory has the {kind} of its values, wanted "
+        f"the values. Pass `{name}.resolve_{repair}()`, a copy; where the kernel writes {name}, "
+        "bring the result back from it."
+    )
+
+
 def not_exchanged(plan: LaunchPlan, index: int, arg: Any, error: Exception) -> TypeError:
     """An array of another library cannot be passed as it is."""
     return TypeError(

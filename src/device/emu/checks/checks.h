@@ -135,11 +135,20 @@ Agent check_issue(const MbarrierPhase& phase) {
   return {&thread, worker->checker->epochs.add(epoch), Engine::kMbarrier};
 }
 
-unsigned check_phases_waited_for(const MbarrierPhase& now) {
+unsigned check_phases_known(const MbarrierPhase& now) {
   if (!checks(kCheckRaces)) return now.phase;
-  const ClockRef& seen = worker->current->clock.seen;
-  const unsigned known = seen.time(number_of(*now.block), actor_of(now));
-  return known + (now.phase - known) % 2;
+  return worker->current->clock.seen.time(number_of(*now.block), actor_of(now));
+}
+
+bool check_knows_arrivals(const MbarrierPhase& phase, const SyncClock& completed) {
+  const Fiber& thread = *worker->current;
+  ClockRef known = thread.clock.seen;
+  for (unsigned e = 0; e < kEngines; ++e) {
+    known.raise(number_of(*thread.block), actor_of(thread, Engine(e)), thread.clock.times[e]);
+  }
+  // The end of the phase itself is what is asked.
+  known.raise(number_of(*phase.block), actor_of(phase), phase.phase + 1);
+  return includes(known, completed.seen.all);
 }
 
 void check_phase_ends(const MbarrierPhase& phase, SyncClock& arriving, SyncClock& completed) {

@@ -229,9 +229,11 @@ Agent check_issue(Engine engine, unsigned group);
 Agent check_issue_product(unsigned group);
 /*! An operation that an mbarrier announces. */
 Agent check_issue(const MbarrierPhase& phase);
-/*! How many phases had ended when the running thread's wait, which passes now, could have passed
- * first: of those that it does not know to have ended, the first one of the same parity. */
-unsigned check_phases_waited_for(const MbarrierPhase& now);
+/*! How many phases the running thread knows to have ended, because it, or who released to it,
+ * waited for them. */
+unsigned check_phases_known(const MbarrierPhase& now);
+/*! Whether all that a phase's end has released is ordered before the running thread's moment. */
+bool check_knows_arrivals(const MbarrierPhase& phase, const SyncClock& completed);
 /*! Where memory that the caller knows by `address` is during the launch. */
 void* check_relocated(void* address);
 /*! False where there is no memory. The arguments then point to where the tensors are meanwhile. */
@@ -240,7 +242,8 @@ bool check_launch_begins(Worker& worker, Arguments& arguments);
 inline Agent check_issue(Engine, unsigned) { return {}; }
 inline Agent check_issue_product(unsigned) { return {}; }
 inline Agent check_issue(const MbarrierPhase&) { return {}; }
-inline unsigned check_phases_waited_for(const MbarrierPhase& now) { return now.phase; }
+inline unsigned check_phases_known(const MbarrierPhase& now) { return now.phase; }
+inline bool check_knows_arrivals(const MbarrierPhase&, const SyncClock&) { return true; }
 inline void* check_relocated(void* address) { return address; }
 inline bool check_launch_begins(Worker&, Arguments&) { return true; }
 #endif

@@ -147,6 +147,18 @@ inline Clock::Entry& ClockRef::own_entry(unsigned block, unsigned actors) {
   return entry;
 }
 
+/*! Whether `later` has every time that `earlier` has. */
+TL_RUNTIME bool includes(const ClockRef& later, const ClockRef& earlier) {
+  const Clock* const clock = earlier.get();
+  for (unsigned i = 0; clock && i < clock->count; ++i) {
+    const Clock::Entry& entry = clock->entries[i];
+    for (unsigned actor = 0; actor < entry.times->count; ++actor) {
+      if (later.time(entry.block, actor) < entry.times->of[actor]) return false;
+    }
+  }
+  return true;
+}
+
 /*! The later times of both. The result is one of the arguments where that is enough. */
 TL_RUNTIME Times* join(Times* a, Times* b) {
   if (a == b) return keep(a);

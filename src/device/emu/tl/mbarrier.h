@@ -31,6 +31,7 @@ struct ArriveAfterCopies {
 
   void perform(const AsyncOperation& operation) const {
     copies->perform_before(group);
+    barrier->needs_engines(barrier->phase) = true;
     arrive(*barrier, 1, operation.where);
   }
 };

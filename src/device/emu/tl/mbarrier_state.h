@@ -35,8 +35,11 @@ struct Mbarrier : WaitPoint {
   // acquires.
   SyncClock arriving, remote_arriving;
   SyncClock completed[kKnownPhases], remote_completed[kKnownPhases];  // by phase
+  // Whether a phase waits for what engines do, too: bytes, or arrivals behind copies. By phase.
+  bool has_engines[kKnownPhases + 1];
 
   MbarrierPhase now() const { return {block, index, phase}; }
+  bool& needs_engines(unsigned of_phase) { return has_engines[of_phase % (kKnownPhases + 1)]; }
 
   void forget() {
     arriving = remote_arriving = {};
@@ -148,7 +151,7 @@ TL_RUNTIME void init_mbarrier(void* at, unsigned count, Location where) {
   barrier->advise = advise_at_mbarrier;
   barrier->scope = worker->cluster_blocks > 1 ? Scope::kCluster : Scope::kBlock;
   barrier->waiting = {};
-  barrier->phase = 0;
+  barrier->needs_engines(barrier->phase = 0) = false;
   barrier->count = barrier->pending = count;
   barrier->bytes = 0;
   barrier->engines.clear();
@@ -167,7 +170,7 @@ TL_RUNTIME void complete_phase(Mbarrier& barrier) {
   const unsigned i = barrier.phase % kKnownPhases;
   check_phase_ends(barrier.now(), barrier.arriving, barrier.completed[i]);
   check_phase_ends(barrier.remote_arriving, barrier.remote_completed[i]);
-  ++barrier.phase;
+  barrier.needs_engines(++barrier.phase) = false;
   barrier.pending = barrier.count;
   note_progress();
   release(barrier);
@@ -200,6 +203,7 @@ TL_RUNTIME void transact(Mbarrier& barrier, int bytes, Location where) {
          bytes, barrier.bytes, kMaxTransactionBytes, kMaxTransactionBytes);
   }
   barrier.bytes = sum;
+  barrier.needs_engines(barrier.phase) = true;
   complete_phase(barrier);
 }
 
@@ -221,10 +225,31 @@ TL_RUNTIME bool phase_ended(const Mbarrier& barrier, unsigned parity) {
 /*! Whose releases a wait acquires (PTX ISA, mbarrier.test_wait, .sem and .scope). */
 enum class WaitScope { kBlock, kCluster };
 
+/*!
+ * How many phases had ended when the running thread's wait, which passes now, could have passed
+ * first: of those that it does not know to have ended, the first one of the same parity.
+ *
+ * It knows an end that it, or who released to it, has waited for. It knows it as well where all
+ * arrivals come before it by other synchronisation: they end the phase in every schedule. What
+ * engines do ends at no moment that others know, but by a wait here.
+ */
+inline unsigned phases_waited_for(Mbarrier& barrier) {
+  MbarrierPhase next = barrier.now();
+  for (next.phase = check_phases_known(next); barrier.phase - next.phase > 1; ++next.phase) {
+    const unsigned i = next.phase % kKnownPhases;
+    if (barrier.phase - next.phase > kKnownPhases || barrier.needs_engines(next.phase) ||
+        !check_knows_arrivals(next, barrier.completed[i]) ||
+        !check_knows_arrivals(next, barrier.remote_completed[i])) {
+      break;
+    }
+  }
+  return next.phase + (barrier.phase - next.phase) % 2;
+}
+
 /*! A thread that comes late may find a later phase of the same parity than the one that would have
  * let it pass: it acquires what that one released. Of one that is too long ago, nothing. */
 inline void acquire_phase(Mbarrier& barrier, WaitScope scope) {
-  const unsigned ended = check_phases_waited_for(barrier.now());
+  const unsigned ended = phases_waited_for(barrier);
   if (ended == 0 || barrier.phase - ended >= kKnownPhases) return;
   const unsigned i = (ended - 1) % kKnownPhases;
   check_acquire(barrier.completed[i]);

@@ -19,6 +19,11 @@ __attribute__((noinline)) int deep(volatile int* p, int n) {
   return n == 0 ? local[0] : deep(local, n - 1) + local[n % 1000];
 }
 extern "C" __global__ void overflows(int* p, int n) { p[0] = deep(p, n); }
+extern "C" __global__ void wide(int* p, int n) {
+  volatile int local[200000];
+  local[n] = n;
+  p[0] = local[n];
+}
 extern "C" __global__ void misaligned(float* p, int offset) {
   tl::store(p + offset, tl::load<float, 4>(p));
 }
@@ -59,6 +64,8 @@ def aligned_floats(count):
             "user.py:3: thread (31, 0, 0) of block (0, 0, 0) of divides: integer division",
         ),
         ("overflows", 100000, "the thread's local variables need more than 256 KiB"),
+        # Its one frame ends in the memory in front of the stacks.
+        ("wide", 0, "the thread's local variables need more than 256 KiB"),
     ],
 )
 def test_faults_are_errors_of_the_launch(run, kernel, number, message):
@@ -68,7 +75,7 @@ def test_faults_are_errors_of_the_launch(run, kernel, number, message):
 
 
 def test_misaligned_vectors(run):
-    with pytest.raises(RuntimeError, match=r"user.py:13: .*misaligned address of a vector store"):
+    with pytest.raises(RuntimeError, match=r"user.py:18: .*misaligned address of a vector store"):
         run(SOURCE, "misaligned", [aligned_floats(16), 1])
     with pytest.raises(
         RuntimeError, match=r"misaligned address of a vector load.* 4 bytes past .* 16"

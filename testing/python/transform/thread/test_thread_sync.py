@@ -681,6 +681,30 @@ def test_iterations_of_a_parallel_nest_are_independent(sync, independent):
     assert found[-1].strip() == "A[tx] = S[tx]"
 
 
+@pytest.mark.parametrize("proved", [False, True])
+@pytest.mark.parametrize("condition", ["data", "all"])
+def test_a_nest_of_independent_iterations_asks_for_no_barrier_it_cannot_have(
+    sync, proved, condition
+):
+    """Where threads meet there is one, unless the compiler knows; the loop around has its own."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((64,), "int32", scope="shared.dyn")
+            for k in T.serial(4):
+                with T.attr(0, "tl.independent_nest", 2 if proved else 1):
+                    if (A[tx] > 0) if condition == "data" else (k < 3):
+                        S[A[tx]] = k
+                        S[A[tx + k]] = 0
+
+    found = sync(func)
+    assert "independent_nest" not in found
+    assert found.count("BARRIER") == (1 if proved or condition == "data" else 2)
+    assert found.splitlines()[1].strip() == "BARRIER"
+
+
 @pytest.mark.parametrize("jump", ["break", "continue"])
 def test_a_jump_outside_of_loops_is_refused(after, jump):
     call = tirx.break_loop if jump == "break" else tirx.continue_loop

@@ -182,3 +182,24 @@ def test_a_range_of_threads_that_reads_while_the_loop_runs(
                     T.copy(S, C[0, k * 16])
 
     assert ("software_pipeline" in statements(main, "PipelinePlanning")) is is_prefetched
+
+
+def test_a_loop_that_reads_what_it_loads_is_said_to(caplog):
+    """It was said that nothing reads it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 512), "float16"), C: T.Tensor((512, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            for i in T.Pipelined(8, num_stages=2):
+                T.clear(acc)
+                for k in T.Pipelined(8, num_stages=2):
+                    T.copy(A[0, k * 64], S)
+                    T.gemm(S, S, acc, transpose_B=True)
+                T.copy(acc, C[i * 64, 0])
+
+    with caplog.at_level("WARNING", "tilelang"):
+        tilelang.compile(main, target="cuda -arch=sm_80", execution_backend="emulate")
+    assert "it reads S itself" in caplog.text
+    assert "nothing in the loop reads" not in caplog.text

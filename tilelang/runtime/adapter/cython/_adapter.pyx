@@ -15,6 +15,7 @@ import operator
 
 import cython
 import torch
+from numpy import bool_ as numpy_bool
 
 from tilelang.runtime.adapter import errors, positional
 from tilelang.engine.launch_plan import COMPARISONS, PointerParam, TensorParam

@@ -1,6 +1,18 @@
 # What a call is given: reading the arguments, the variables that they define, and the checks.
 
 
+cdef bint may_be_lazy(const DLTensor* tensor):
+    """Whether torch may keep a sign beside the memory: of complex numbers, and of their parts, in
+    which no two elements lie side by side."""
+    cdef int d
+    if tensor.dtype.code == kDLComplex:
+        return True
+    for d in range(tensor.ndim - 1, -1, -1):
+        if tensor.shape[d] > 1:
+            return tensor.strides is not NULL and tensor.strides[d] != 1
+    return True
+
+
 cdef class ArgumentReader(EncodedPlan):
     """Reads and checks the arguments of a call. Raises `ValueError` or `TypeError` for wrong ones."""
 
@@ -104,6 +116,8 @@ cdef class ArgumentReader(EncodedPlan):
             raise errors.unreadable(self.plan, index, arg) from error
         if tensor.data is NULL and arg.numel():
             raise errors.unreadable(self.plan, index, arg)
+        if may_be_lazy(tensor) and (arg.is_neg() or arg.is_conj()):
+            raise errors.lazy(self.plan, index, arg)
         found = pack(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
         for t in range(param.num_types):
             if param.types[t] == found:
@@ -162,7 +176,8 @@ cdef class ArgumentReader(EncodedPlan):
         dtype = self.plan.params[index].dtype
         try:
             if kind == SIGNED or kind == UNSIGNED:
-                integer = operator.index(arg)
+                # NumPy's bool, as a comparison gives it, has no __index__.
+                integer = operator.index(bool(arg) if type(arg) is numpy_bool else arg)
             else:
                 number = arg
         except TypeError as error:

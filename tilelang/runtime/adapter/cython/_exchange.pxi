@@ -26,6 +26,14 @@ cdef bint is_read_only(arg):
     return managed.flags & DLPACK_FLAG_READ_ONLY
 
 
+cdef int refuse_reversed(arg) except -1:
+    """Torch ends the process where an array's elements stand in reverse."""
+    strides = getattr(arg, "strides", None)
+    if isinstance(strides, tuple) and any(stride < 0 for stride in strides):
+        raise BufferError("negative strides")
+    return 0
+
+
 cdef tuple exchanged(plan, tuple args):
     """The inputs of a call with torch tensors in the place of other arrays, at the same memory."""
     written = plan.written
@@ -39,6 +47,7 @@ cdef tuple exchanged(plan, tuple args):
         try:
             if param.name in written and is_read_only(arg):
                 raise errors.read_only(plan, index, arg)
+            refuse_reversed(arg)
             found.append(torch.from_dlpack(arg))
         except (BufferError, RuntimeError, TypeError) as error:
             raise errors.not_exchanged(plan, index, arg, error) from error

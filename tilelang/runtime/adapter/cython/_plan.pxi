@@ -46,6 +46,7 @@ ctypedef struct DLPackExchangeAPI:
 cdef enum:
     kDLCPU = 1
     kDLCUDA = 2
+    kDLComplex = 5
     kDLROCM = 10
 
 

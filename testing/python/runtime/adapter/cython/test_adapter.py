@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -20,7 +21,7 @@ from tilelang.engine.launch_plan import (
 from tilelang.runtime.adapter import emulated_adapter
 from tilelang.runtime.adapter.cython import _adapter
 
-M = ("var", "m")
+M, S = ("var", "m"), ("var", "s")
 N = ("var", "n")
 
 
@@ -110,6 +111,7 @@ def test_scalars_of_eight_bytes(kernels, dtype, value, code):
     [
         ("int8", -1, 0xFF),
         ("bool", True, 1),
+        ("bool", np.float64(2.0) > 1, 1),
         ("float16", 1.0, 0x3C00),
         ("bfloat16", 1.0, 0x3F80),
         ("float32", 1, 0x3F800000),
@@ -139,6 +141,23 @@ def test_bad_scalars(kernels, dtype, value, error, text):
     with pytest.raises(error, match=rf"Kernel `main` \(gemm.py:7\): parameter `s`: {text}"):
         record(kernels, value, param=dtype)
     assert kernels.calls() == before
+
+
+@pytest.mark.parametrize("extent", [1, 4])
+@pytest.mark.parametrize("written", [False, True])
+def test_tensors_that_are_negated_lazily(kernels, extent, written):
+    """Their memory has other values; torch.conj makes them of a complex tensor's parts."""
+    params = (TensorParam("A", "float32", (M,), (S,)), TensorParam("C", "float32", (M,), (S,)))
+    args = (("param", "A"), ("param", "C"), ("value", M, "int32"))
+    add = kernels.launcher(params, [("add", (1, 1, 1), args)])
+    parts = torch.conj(torch.ones(extent, dtype=torch.complex64)).imag
+    plain = torch.ones(extent, dtype=torch.complex64).real
+    name, before = "C" if written else "A", kernels.calls()
+    with pytest.raises(ValueError, match=rf"`{name}`: found .* negatives .*{name}.resolve_neg"):
+        add(*((plain, parts) if written else (parts, plain)))
+    assert kernels.calls() == before
+    add(plain, plain)
+    assert kernels.calls() == before + 1
 
 
 def test_a_pointer_is_an_address_or_a_tensor(kernels):

@@ -40,6 +40,8 @@ def test_checks_and_their_texts_are_the_same(add):
 def test_arrays_that_torch_cannot_take(add):
     with pytest.raises(TypeError, match=r"`A`: found numpy\.ndarray, which torch cannot"):
         add(np.zeros(5, ">f4"), np.zeros(5, np.float32))
+    with pytest.raises(TypeError, match=r"take by DLPack \(negative strides\)\. Pass"):
+        add(np.zeros(5, np.float32)[::-1], np.zeros(5, np.float32))
     with pytest.raises(TypeError, match=r"expected a torch.Tensor, got list"):
         add([1.0], np.zeros(1, np.float32))
 

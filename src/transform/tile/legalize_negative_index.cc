@@ -1,0 +1,89 @@
+/*!
+ * LegalizeNegativeIndex: an index that is negative whenever it happens counts from the end.
+ *
+ * In:  a tile program under thread_extent attributes.
+ * Out: the same; where an index of an element is proved to be negative, as that of `A[i - 8]` for
+ *      i < 8, the dimension's extent is added, as Python does and the front end for constants.
+ * Refuses nothing. An index that is negative for some iterations only is left as it is: of a tensor
+ * such elements read as 0 or as its safe value, and are not written (LegalizeSafeMemoryAccess). The
+ * number of blocks proves nothing, so that a program means the same with a grid of any size.
+ */
+#include <string>
+
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+class NegativeIndexLegalizer : public AnalyzingMutator {
+ public:
+  using AnalyzingMutator::AnalyzingMutator;
+
+ protected:
+  using AnalyzingMutator::Mutate_;
+
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != kThreadExtent) return AnalyzingMutator::Mutate_(op);
+    const IterVar axis = op->node.cast<IterVar>();
+    if (std::string(axis->thread_tag).rfind("blockIdx", 0) != 0)
+      return AnalyzingMutator::Mutate_(op);
+    const DLDataType type = axis->var->dtype();
+    analyzer_.Bind(axis->var, MakeInt(type, 0), MakeVar("blocks", type));
+    return Default<Stmt>(op);
+  }
+  Expr Mutate_(const TensorLoadNode* op) final {
+    const Expr e = Default<Expr>(op);
+    const auto* load = e.as<TensorLoadNode>();
+    const Array<Expr> indices = FromTheEnd(load->source.as_or_throw<Var>(), load->indices);
+    if (indices.same_as(load->indices)) return e;
+    auto n = make_object<TensorLoadNode>(*load);
+    n->indices = indices;
+    return TensorLoad(n);
+  }
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    const Stmt s = Default<Stmt>(op);
+    const auto* store = s.as<BufferStoreNode>();
+    const Array<Expr> indices = FromTheEnd(store->buffer, store->indices);
+    if (indices.same_as(store->indices)) return s;
+    auto n = make_object<BufferStoreNode>(*store);
+    n->indices = indices;
+    return BufferStore(n);
+  }
+
+ private:
+  Array<Expr> FromTheEnd(const Var& buffer, Array<Expr> indices) {
+    const Array<Expr>& shape = BufferOf(buffer)->shape;
+    for (size_t d = 0; d < indices.size() && d < shape.size(); ++d) {
+      const Expr& index = indices[d];
+      if (!IsNegative(index)) continue;
+      const DLDataType of_index = index->dtype(), of_extent = shape[d]->dtype();
+      const DLDataType type = of_index.bits < of_extent.bits ? of_extent : of_index;
+      indices.Set(d, analyzer_.Simplify(CastTo(type, index) + CastTo(type, shape[d])));
+    }
+    return indices;
+  }
+
+  bool IsNegative(const Expr& index) {
+    if (!IsPureInteger(index) || index->dtype().lanes != 1) return false;
+    const Analyzer::Bound bound = analyzer_.ConstBound(index);
+    if (bound.min >= 0) return false;
+    return bound.max < 0 ? bound.min <= bound.max
+                         : analyzer_.CanProve(index < MakeInt(index->dtype(), 0));
+  }
+};
+
+PrimFunc LegalizeNegativeIndex(PrimFunc f) {
+  NegativeIndexLegalizer legalize(f);
+  const Stmt body = legalize.Mutate(f->body);
+  return WithBody(std::move(f), body);
+}
+
+Registration legalize_negative_index_registration([] {
+  RegisterPass("LegalizeNegativeIndex", LegalizeNegativeIndex);
+});
+
+}  // namespace
+}  // namespace tl
