@@ -219,9 +219,9 @@ def delta_rule_backward(channels: bool) -> Program:
             *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
             *(own.find_gates, forward.multiply, own.reverse_schedule, own.barriers),
             *(own.Inputs.__init__, own.Passed.__init__, own.load_tile, own.load_chunk),
-            *(own.weigh, own.find_dv, own.sum_states, own.reverse, own.of_queries),
-            *(own.sum_rows, own.of_state_behind, own.find_slopes, own.of_dv, own.of_keys),
-            own.gate_sums,
+            *(own.weigh, own.find_dv, own.sum_states, own.reverse, own.make_weights),
+            *(own.find_slopes, own.store_sums, own.of_queries, own.sum_rows),
+            *(own.of_state_behind, own.of_state_before, own.of_keys, own.gate_sums),
         ]
     programs = [compiled(own.states, heads, size, size)]
     programs.append(compiled(own.gradients, heads, size, size))
