@@ -381,8 +381,8 @@ def sampling() -> Program:
         [
             *(own.ordered, own.number_of, own.weight_of, own.threshold, own.shift_of),
             *(own.load, own.find_lowest, own.append, own.list_tile, own.take, own.scale_of),
-            *(own.bin_of, own.by_steps, own.bins_of, own.scan),
-            *(own.sums_in_front, own.by_comparison),
+            *(own.bin_of, own.by_steps, own.bins_of, own.by_warps, own.scan),
+            *(own.sums_in_front, own.by_list),
             *(own.by_passes, own.measure, own.add_to, own.units_from, own.weigh, own.weigh_tile),
             *(own.sum_up, own.key_of, own.place_of, own.draw),
             own.top_k_top_p,

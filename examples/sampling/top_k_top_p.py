@@ -376,12 +376,34 @@ def bins_of(listed):
     )
 
 
+def by_warps(threads, *tiles):
+    """A warp has rows of LANES elements, a lane one of each."""
+    shape, warps = tuple(int(extent) for extent in tiles[0].shape), threads // LANES
+    layout = tilelang.layout.Fragment(shape, lambda row, i: (row % warps * LANES + i, row // warps))
+    T.annotate_layout(dict.fromkeys(tiles, layout))
+
+
 @T.macro
-def scan(bins):
-    """The numbers and weights of bins become sums: of each up to it in its group, and of groups."""
-    T.cumsum(bins.number, bins.number_until, dim=1)
-    T.cumsum(bins.weight, bins.weight_until, dim=1)
-    for g in T.Parallel(BINS // LANES):
+def scan(bins, threads):
+    """The numbers and weights of bins become sums: of each up to it in its group, and of groups.
+    Shuffles of both are in flight together."""
+    groups = BINS // LANES
+    number = T.alloc_fragment((groups, LANES), T.int32)
+    weight = T.alloc_fragment((groups, LANES), T.uint32)
+    by_warps(threads, number, weight)
+    for g, i in T.Parallel(groups, LANES):
+        number[g, i] = bins.number[g, i]
+        weight[g, i] = bins.weight[g, i]
+    for distance in (1, 2, 4, 8, 16):
+        for g, i in T.Parallel(groups, LANES):
+            one = T.shfl_up(number[g, i], distance)
+            other = T.shfl_up(weight[g, i], distance)
+            number[g, i] += T.if_then_else(i >= distance, one, 0)
+            weight[g, i] += T.if_then_else(i >= distance, other, T.uint32(0))
+    for g, i in T.Parallel(groups, LANES):
+        bins.number_until[g, i] = number[g, i]
+        bins.weight_until[g, i] = weight[g, i]
+    for g in T.Parallel(groups):
         bins.numbers[g] = bins.number_until[g, LANES - 1]
         bins.weights[g] = bins.weight_until[g, LANES - 1]
     T.cumsum(bins.numbers, dim=0)
@@ -389,10 +411,11 @@ def scan(bins):
 
 
 @T.macro
-def sums_in_front(bin, key, unit, bins, number, weight):
+def sums_in_front(bin, key, unit, k, bins, number, weight):
     """The number and weight, in integers, of those in front of each of a list, which have a larger
-    key. Keys of a bin in front of another one are larger than its keys. What has no weight is left
-    out. A thread has some, by steps: their time is that of the bin with the most different keys."""
+    key; where the number is `k` or more, it may be less, but not less than `k`. Keys of a bin in
+    front of another one are larger than its keys. What has no weight is left out. A thread has
+    some, by steps: their time is that of the bin with the most different keys."""
     steps, threads = bin.shape
     slot = T.alloc_fragment((steps, threads), T.int32)
     first = T.alloc_fragment((steps, threads), T.int32)
@@ -407,32 +430,36 @@ def sums_in_front(bin, key, unit, bins, number, weight):
             T.atomic_add(bins.weight[g, lane], unit[step, i])
             T.atomic_max(bins.most[g, lane], key[step, i])
             T.atomic_max(bins.least[g, lane], ~key[step, i])
-    scan(bins)
+    scan(bins, threads)
     for step, i in T.Parallel(steps, threads):
-        g, lane = bin[step, i] // LANES, bin[step, i] % LANES
-        number[step, i] = bins.number_until[g, lane] - bins.number[g, lane]
-        weight[step, i] = bins.weight_until[g, lane] - bins.weight[g, lane]
-        if g > 0:
-            number[step, i] += bins.numbers[g - 1]
-            weight[step, i] += bins.weights[g - 1]
-        first[step, i] = number[step, i]
+        number[step, i] = 0
+        weight[step, i] = 0
+        first[step, i] = 0
         if unit[step, i] > T.uint32(0):
+            g, lane = bin[step, i] // LANES, bin[step, i] % LANES
+            number[step, i] = bins.number_until[g, lane] - bins.number[g, lane]
+            weight[step, i] = bins.weight_until[g, lane] - bins.weight[g, lane]
+            if g > 0:
+                number[step, i] += bins.numbers[g - 1]
+                weight[step, i] += bins.weights[g - 1]
+            first[step, i] = number[step, i]
             # Places differ: no barriers.
             at = first[step, i] + slot[step, i]
             T.atomic_store(bins.keys[at], key[step, i], memory_order="relaxed")
             T.atomic_store(bins.units[at], unit[step, i], memory_order="relaxed")
     for step, i in T.Parallel(steps, threads):
-        g, lane = bin[step, i] // LANES, bin[step, i] % LANES
-        if unit[step, i] > T.uint32(0) and bins.most[g, lane] != ~bins.least[g, lane]:
-            for j in T.serial(bins.number[g, lane]):
+        if unit[step, i] > T.uint32(0) and first[step, i] < k:
+            g, lane = bin[step, i] // LANES, bin[step, i] % LANES
+            differ = bins.most[g, lane] != ~bins.least[g, lane]
+            for j in T.serial(T.if_then_else(differ, bins.number[g, lane], 0)):
                 other = first[step, i] + j
-                if bins.keys[other] > key[step, i]:
-                    number[step, i] += 1
-                    weight[step, i] += bins.units[other]
+                is_larger = bins.keys[other] > key[step, i]
+                number[step, i] += T.cast(is_larger, T.int32)
+                weight[step, i] += T.cast(is_larger, T.uint32) * bins.units[other]
 
 
 @T.macro
-def by_comparison(listed, size, k, p, total, uniform, vocabulary, steps, threads, row, Token):
+def by_list(listed, size, k, p, total, uniform, vocabulary, steps, threads, row, Token):
     """Of a list of logits that has the `k` largest and those equal to the last of them. If there is
     a `total` of weights, these have to be p of it. Returns whether they are, else there is no
     token. Weights are integers, of which all together have 32 bits: sums of integers do not depend
@@ -443,7 +470,6 @@ def by_comparison(listed, size, k, p, total, uniform, vocabulary, steps, threads
     key, unit, weight = (T.alloc_fragment((steps, threads), T.uint32) for _ in range(3))
     by_steps(bin, place, number, key, unit, weight)
     together = T.alloc_shared((1,), T.uint32)
-    token = T.alloc_fragment((1,), T.int32)
     top, least = number_of(extremes[0]), number_of(~extremes[1])
     scale = T.float32(2.0**32 - 2.0**12) / size
     bin_scale = scale_of(top, least)
@@ -460,7 +486,7 @@ def by_comparison(listed, size, k, p, total, uniform, vocabulary, steps, threads
             key[step, i] = ordered(T.if_then_else(value == 0, T.float32(0), value))
             # To the nearest: of many the errors make up for each other.
             unit[step, i] = T.cast(weight_of(value, top) * scale + 0.5, T.uint32)
-    sums_in_front(bin, key, unit, bins, number, weight)
+    sums_in_front(bin, key, unit, k, bins, number, weight)
     for step, i in T.Parallel(steps, threads):
         if number[step, i] >= k:
             unit[step, i] = 0
@@ -480,15 +506,14 @@ def by_comparison(listed, size, k, p, total, uniform, vocabulary, steps, threads
             key[step, i] = ~T.cast(place[step, i], T.uint32)
             share = T.cast(place[step, i], T.float32) * T.float32((BINS - 1) / vocabulary)
             bin[step, i] = T.cast(share, T.int32)
-        sums_in_front(bin, key, unit, bins, number, weight)
+        sums_in_front(bin, key, unit, size, bins, number, weight)
         kept = bins.weights[BINS // LANES - 1]
         # Below all of it, so that a sum exceeds it.
         target = T.min(T.cast(uniform * T.cast(kept, T.float32), T.uint32), kept - T.uint32(1))
         for step, i in T.Parallel(steps, threads):
-            if unit[step, i] == T.uint32(0) or weight[step, i] + unit[step, i] <= target:
-                place[step, i] = T.max_value(T.int32)
-        T.reduce_min(T.reshape(place, (steps * threads,)), token, dim=0)
-        Token[row] = token[0]
+            # Of one alone: sums are exact.
+            if weight[step, i] <= target and target < weight[step, i] + unit[step, i]:
+                Token[row] = place[step, i]
     return suffices
 
 
@@ -629,7 +654,7 @@ def top_k_top_p(vocabulary, threads=512, loads=8, ranked=1024, pieces=2, stages=
             done = T.alloc_var(T.bool, init=False)
             if ways[0] and found[0] >= few and found[0] <= room:
                 own = (listed, found[0], few, p, total, uniform, vocabulary)
-                done = by_comparison(*own, room // threads, threads, row, Token)
+                done = by_list(*own, room // threads, threads, row, Token)
             if not done:
                 weighed = (weighs, k, p, uniform, Token, logits, of_lines, top, until)
                 by_passes(Logits, row, *weighed, state)
