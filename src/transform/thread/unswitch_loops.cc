@@ -163,15 +163,18 @@ class Unswitcher : public StmtExprMutator {
   }
 
   Stmt Mutate_(const SeqStmtNode* op) override {
+    const std::vector<Stmt> stmts = FlatSeq(Default<Stmt>(op));
     std::vector<Stmt> out;
-    for (const Stmt& s : FlatSeq(Default<Stmt>(op))) {
-      if (!out.empty()) {
-        if (auto merged = MergeIfs(out.back(), s)) {
-          out.back() = *merged;
-          continue;
-        }
+    for (size_t i = 0, end = 0; i < stmts.size(); i = end) {
+      end = i + 1;
+      const auto* first = AsMergeable(stmts[i]);
+      std::vector<Stmt> bodies;
+      for (; first && end < stmts.size(); ++end) {
+        const auto* next = AsMergeable(stmts[end]);
+        if (!next || !ffi::StructuralEqual()(first->condition, next->condition)) break;
+        bodies.push_back(next->then_case);
       }
-      out.push_back(s);
+      out.push_back(bodies.empty() ? stmts[i] : Merged(first, std::move(bodies)));
     }
     return MakeSeq(out);
   }
@@ -243,14 +246,18 @@ class Unswitcher : public StmtExprMutator {
     return loop;
   }
 
-  static std::optional<Stmt> MergeIfs(const Stmt& a, const Stmt& b) {
-    const auto *first = a.as<IfThenElseNode>(), *second = b.as<IfThenElseNode>();
-    if (!first || !second || first->else_case || second->else_case) return std::nullopt;
-    if (!IsArithmetic(first->condition)) return std::nullopt;
-    if (!ffi::StructuralEqual()(first->condition, second->condition)) return std::nullopt;
-    if (HasNode<ForNode>(a, IsInstances) || HasNode<ForNode>(b, IsInstances)) return std::nullopt;
+  /*! The `if` that a statement is, where its neighbours of the same condition may be part of it. */
+  static const IfThenElseNode* AsMergeable(const Stmt& s) {
+    const auto* branch = s.as<IfThenElseNode>();
+    const bool may = branch && !branch->else_case && IsArithmetic(branch->condition) &&
+                     !HasNode<ForNode>(s, IsInstances);
+    return may ? branch : nullptr;
+  }
+
+  static Stmt Merged(const IfThenElseNode* first, std::vector<Stmt> behind) {
+    behind.insert(behind.begin(), first->then_case);
     auto n = make_object<IfThenElseNode>(*first);
-    n->then_case = MakeSeq({first->then_case, second->then_case});
+    n->then_case = MakeSeq(behind);
     return IfThenElse(n);
   }
 

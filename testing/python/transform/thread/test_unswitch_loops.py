@@ -1,11 +1,16 @@
 """Conditions that stay the same leave loops; equal neighbours become one."""
 
+import time
+
 import pytest
 import torch
+import tvm
+from tvm import tirx
 from tvm.script import tirx as T
 
 import tilelang
 import tilelang.language as TL
+from tilelang import transform
 
 
 @pytest.fixture
@@ -44,6 +49,20 @@ def test_a_condition_that_loads_stays(unswitch):
                     A[i] = 5
 
     assert unswitch(func).startswith("for i in range(4):\n    if A[0] < 3:")
+
+
+def test_many_neighbours_are_merged_in_time():
+    """All at once: one by one, what was merged was copied and searched again with each."""
+    count = 6000
+    n, tx = tirx.Var("n", "int32"), tirx.Var("tx", "int32")
+    A = tirx.decl_buffer((count,), "int32")
+    ifs = [tirx.IfThenElse(tx < n, tirx.BufferStore(A, tx, [k]), None) for k in range(count)]
+    func = tirx.PrimFunc([n, tx], tirx.SeqStmt(ifs))
+    begin = time.process_time()
+    merged = transform.UnswitchLoops()(tvm.IRModule({"main": func}))["main"].body
+    assert time.process_time() - begin < 2
+    assert isinstance(merged, tirx.IfThenElse)
+    assert len(merged.then_case.seq) == count
 
 
 def test_neighbours_with_one_condition_are_merged(unswitch):
