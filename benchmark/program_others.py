@@ -196,7 +196,7 @@ def delta_rule_backward(channels: bool) -> Program:
         moved = 7.0 * HALF + 2.0 * FLOAT * channels
         return heads * length * per_row, moved * length * heads * size
 
-    forward = example("delta_rule_roles")
+    behind, forward = example("delta_rule_backward"), example("delta_rule_roles")
     sources = [
         *(rule.off_zero, rule.invert_by_warps, rule.solve_rows),
         *(rule.join_eights, rule.join_by_warps),
@@ -204,24 +204,25 @@ def delta_rule_backward(channels: bool) -> Program:
         *(own.chain, own.update, own.load_values, own.store_turned, own.gradients),
     ]
     if channels:
-        rows, plain = example("kda_roles"), example("delta_rule_backward_roles")
+        one, rows = example("kda_backward"), example("kda_roles")
         sources += [
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
-            *(forward.schedule, rows.load_rows, rows.decay_rows, rows.decay_half),
-            *(own.barriers, own.Inputs.__init__, own.Passed.__init__, plain.load_tile),
-            *(own.load_decay, own.load_input, own.wait_for, own.load_gates, own.sum_gates),
-            *(own.enter_chunk, own.end_chunk, own.find_dv, own.go_back),
-            *(own.decay_keys_and_queries, own.of_queries, own.find_slopes, own.of_keys),
-            own.find_rows,
+            *(forward.schedule, behind.store),
+            *(rows.load_rows, rows.decay_rows, rows.decay_half),
+            *(one.decay_keys_and_queries, one.find_updates, one.find_slopes, one.of_queries),
+            *(one.of_keys, one.store_slopes, one.enter_chunk, one.multiply_halves, one.end_states),
+            *(one.accumulators, one.begin),
+            *(own.reverse_barriers, own.Loaded.__init__, own.Given.__init__, own.load_tile),
+            *(own.load_tiles, own.sum_gates, own.move, own.wait_for, own.reverse),
         ]
     else:
         sources += [
             *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
             *(own.find_gates, forward.multiply, own.reverse_schedule, own.barriers),
             *(own.Inputs.__init__, own.Passed.__init__, own.load_tile, own.load_chunk),
-            *(own.weigh, own.find_dv, own.sum_states, own.reverse, own.make_weights),
-            *(own.find_slopes, own.store_sums, own.of_queries, own.sum_rows),
-            *(own.of_state_behind, own.of_state_before, own.of_keys, own.gate_sums),
+            *(own.weigh, own.find_dv, own.sum_states, own.reverse, own.of_queries),
+            *(own.sum_rows, own.of_state_behind, own.find_slopes, own.of_dv, own.of_keys),
+            own.gate_sums,
         ]
     programs = [compiled(own.states, heads, size, size)]
     programs.append(compiled(own.gradients, heads, size, size))

@@ -2,9 +2,8 @@
 warp groups. In the first, as in delta_rule_roles.py, two prepare chunks in turns, and two go from
 chunk to chunk, with the state transposed and in registers. In the second, the reverse order, two
 go from chunk to chunk with the state's gradient, likewise, and make dv: that is all that a chunk
-needs of those behind it. One makes the weights for them, dq, and of dv the slopes of the chunk's
-system and the gradient of beta; one makes dk. Check them against float64 autograd of the
-recurrence.
+needs of those behind it. One makes the weights for them, and dq; one dk and the gradient of beta.
+Check them against float64 autograd of the recurrence.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -310,8 +309,8 @@ class Inputs:
 
 
 class Passed:
-    """What roles hand each other of a chunk: P with exp(G) and exp(G[last] - G), dP, dS', dv, which
-    leaves from its place, and slopes: beta dA."""
+    """What roles hand each other of a chunk: P with exp(G) and exp(G[last] - G), dP, dS' and dv,
+    whose place dk takes on its way to memory."""
 
     def __init__(self, d_key):
         square = CHUNK, CHUNK
@@ -319,12 +318,10 @@ class Passed:
         self.decays = T.alloc_shared((2, CHUNK), "float32")
         self.d_state = T.alloc_shared((COLUMNS, d_key), "bfloat16")
         self.right = T.alloc_shared((CHUNK, COLUMNS), "bfloat16")
-        self.slopes = T.alloc_shared(square, "bfloat16")
         self.weights_full, self.weights_free = barriers("queries"), barriers("chain")
         self.d_weights_full, self.d_weights_free = barriers("queries"), barriers("keys")
         self.d_state_full, self.d_state_free = barriers("chain"), barriers("keys")
-        self.right_full, self.right_free = barriers("chain"), barriers("keys", "queries")
-        self.slopes_full, self.slopes_free = barriers("queries"), barriers("keys")
+        self.right_full, self.right_free = barriers("chain"), barriers("keys")
 
 
 @T.macro
@@ -388,13 +385,15 @@ def find_dv(s, tiles, passed, state, product, scaled, right):
 
 
 @T.macro
-def sum_states(tiles, state, sums):
+def sum_states(tiles, state, target):
     """This state and its gradient are S' and dS' of the chunk before."""
     product = T.alloc_fragment(state.shape, "float32")
+    sums = T.alloc_fragment((COLUMNS,), "float32")
     for d, c in T.Parallel(*state.shape):
         product[d, c] = state[d, c] * tiles.state[d, c]
     T.reduce_sum(product, sums, dim=1)
     arrive(tiles.state_free)
+    T.copy(sums, target)
 
 
 @T.macro
@@ -405,7 +404,6 @@ def reverse(chunks, h, Inverse, dStates, tiles, passed):
     product = T.alloc_fragment((COLUMNS, CHUNK), "float32")
     scaled, right = [T.alloc_fragment((COLUMNS, CHUNK), "bfloat16") for _ in range(2)]
     turned = T.alloc_fragment((CHUNK, COLUMNS), "bfloat16")
-    sums = T.alloc_fragment((COLUMNS,), "float32")
     T.clear(state)
     if chunks > 0:
         load_tile(
@@ -418,9 +416,6 @@ def reverse(chunks, h, Inverse, dStates, tiles, passed):
         T.copy(state, passed.d_state)
         T.fence_proxy_async()
         arrive(passed.d_state_full)
-        # As store_sums.
-        if s > 0:
-            T.copy(sums, dStates[n + 1, h, :])
         find_dv(s, tiles, passed, state, product, scaled, right)
         arrive(tiles.d_out_free)
         arrive(tiles.inverse_free)
@@ -444,91 +439,45 @@ def reverse(chunks, h, Inverse, dStates, tiles, passed):
         T.mbarrier_wait_parity(tiles.state_full, s % 2)
         T.wait_wgmma(0)
         arrive(tiles.rows_free, slot)
-        sum_states(tiles, state, sums)
-    if chunks > 0:
-        T.copy(sums, dStates[0, h, :])
-
-
-@T.macro
-def make_weights(s, tiles, passed, scores):
-    """P of chunk number s and decays for the chain, which is done with those before."""
-    slot, gates = s % 2, tiles.gates
-    T.mbarrier_wait_parity(tiles.rows_full[slot], s // 2 % 2)
-    T.wgmma_gemm(
-        *(tiles.q[slot, :, :], tiles.k[slot, :, :], scores),
-        transpose_B=True,
-        policy=ROWS,
-        clear_accum=True,
-    )
-    T.wait_wgmma(0)
-    weigh(gates, slot, scores)
-    T.mbarrier_wait_parity(passed.weights_free, s % 2 ^ 1)
-    for i in T.Parallel(CHUNK):
-        passed.decays[0, i] = T.exp2(gates[slot, 0, i])
-        passed.decays[1, i] = T.exp2(gates[slot, 0, CHUNK - 1] - gates[slot, 0, i])
-    T.copy(scores, passed.weights)
-    T.fence_proxy_async()
-    arrive(passed.weights_full)
-
-
-@T.macro
-def find_slopes(s, tiles, passed, scores, d_beta):
-    """Of dv: beta dA, and dbeta, which is on the diagonal of dv U^T: U of a row grows by the part
-    by which its beta grows."""
-    gates, slot = tiles.gates, s % 2
-    diagonal = T.alloc_fragment((CHUNK, CHUNK), "float32")
-    T.mbarrier_wait_parity(passed.right_full, s % 2)
-    T.wgmma_gemm(
-        passed.right, tiles.updates, scores, transpose_B=True, policy=ROWS, clear_accum=True
-    )
-    T.wait_wgmma(0)
-    arrive(passed.right_free)
-    arrive(tiles.updates_free)
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        diagonal[i, j] = T.if_then_else(i == j, scores[i, j], 0)
-    T.reduce_sum(diagonal, d_beta, dim=1)
-    weigh(gates, slot, scores, 1)
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        scores[i, j] = -scores[i, j]
-    T.mbarrier_wait_parity(passed.slopes_free, s % 2 ^ 1)
-    T.copy(scores, passed.slopes)
-    T.fence_proxy_async()
-    for i in T.Parallel(CHUNK):
-        d_beta[i] /= gates[slot, 1, i] * gates[slot, 1, i]
-    arrive(passed.slopes_full)
-
-
-@T.macro
-def store_sums(n, h, sums, results):
-    """What a chunk has left of rows. It is stored a chunk later, behind which no fence comes soon:
-    a fence waits for what was stored in front of it."""
-    (d_row, d_beta), (dRows, dBeta) = sums, results
-    T.copy(d_row, dRows[n, h, :, 0])
-    for i in T.Parallel(CHUNK):
-        if n * CHUNK + i < dBeta.shape[0]:
-            dBeta[n * CHUNK + i, h] = d_beta[i]
+        sum_states(tiles, state, dStates[n, h, :])
 
 
 @T.macro
 def of_queries(chunks, h, dOut, results, tiles, passed):
-    """P and decays for the chain, dP and slopes for the keys, dq and its part of dG."""
-    dQ, *of_rows = results
+    """P and decays for the chain, dP for the keys, dq and its part of dG."""
+    dQ, dRows = results
     q, k, gates, d_out = tiles.q, tiles.k, tiles.gates, tiles.d_out
     d_key = q.shape[2]
     out = T.alloc_shared((CHUNK, d_key), "bfloat16")
     scores = T.alloc_fragment((CHUNK, CHUNK), "float32")
     query, product = [T.alloc_fragment((CHUNK, d_key), "float32") for _ in range(2)]
-    d_row, d_beta = [T.alloc_fragment((CHUNK,), "float32") for _ in range(2)]
+    d_row = T.alloc_fragment((CHUNK,), "float32")
     if chunks > 0:
         rows = slice((chunks - 1) * CHUNK, chunks * CHUNK)
         load_tile(dOut[rows, h, :], d_out, tiles.d_out_full, tiles.d_out_free, 0)
-        make_weights(0, tiles, passed, scores)
     for s in T.serial(chunks):
         n, slot = chunks - 1 - s, s % 2
+        T.mbarrier_wait_parity(tiles.rows_full[slot], s // 2 % 2)
+        T.wgmma_gemm(
+            *(q[slot, :, :], k[slot, :, :], scores),
+            transpose_B=True,
+            policy=ROWS,
+            clear_accum=True,
+        )
+        T.mbarrier_wait_parity(passed.weights_free, s % 2 ^ 1)
+        for i in T.Parallel(CHUNK):
+            passed.decays[0, i] = T.exp2(gates[slot, 0, i])
+            passed.decays[1, i] = T.exp2(gates[slot, 0, CHUNK - 1] - gates[slot, 0, i])
+        T.wait_wgmma(0)
+        weigh(gates, slot, scores)
+        T.copy(scores, passed.weights)
+        T.fence_proxy_async()
+        arrive(passed.weights_full)
         T.mbarrier_wait_parity(tiles.d_out_full, s % 2)
         T.mbarrier_wait_parity(tiles.updates_full, s % 2)
         T.wgmma_gemm(d_out, tiles.updates, scores, transpose_B=True, policy=ROWS, clear_accum=True)
         T.wait_wgmma(0)
+        arrive(tiles.updates_free)
         weigh(gates, slot, scores)
         T.mbarrier_wait_parity(passed.d_weights_free, s % 2 ^ 1)
         T.copy(scores, passed.d_weights)
@@ -542,8 +491,6 @@ def of_queries(chunks, h, dOut, results, tiles, passed):
         if s + 1 < chunks:
             rows = slice((n - 1) * CHUNK, n * CHUNK)
             load_tile(dOut[rows, h, :], d_out, tiles.d_out_full, tiles.d_out_free, s + 1)
-        if s > 0:
-            store_sums(n + 1, h, (d_row, d_beta), of_rows)
         for i, d in T.Parallel(CHUNK, d_key):
             query[i, d] *= T.exp2(gates[slot, 0, i])
         T.wgmma_gemm(passed.d_weights, k[slot, :, :], query, policy=ROWS)
@@ -554,12 +501,7 @@ def of_queries(chunks, h, dOut, results, tiles, passed):
         arrive(tiles.rows_free, slot)
         T.copy(query, out)
         T.copy(out, dQ[n * CHUNK : (n + 1) * CHUNK, h, :])
-        # The chain goes on by these, so they come in front of what its last chunk leaves.
-        if s + 1 < chunks:
-            make_weights(s + 1, tiles, passed, scores)
-        find_slopes(s, tiles, passed, scores, d_beta)
-    if chunks > 0:
-        store_sums(0, h, (d_row, d_beta), of_rows)
+        T.copy(d_row, dRows[n, h, :, 0])
 
 
 @T.macro
@@ -572,7 +514,7 @@ def sum_rows(k, slot, gradient, sums):
 
 @T.macro
 def of_state_behind(s, tiles, passed, column):
-    """What dk has of the state behind the chunk and of dP, for which no dv is needed."""
+    """What dk has of the state behind the chunk and of dP."""
     slot = s % 2
     T.mbarrier_wait_parity(passed.d_state_full, s % 2)
     T.wgmma_gemm(tiles.updates, passed.d_state, column, policy=ROWS, clear_accum=True)
@@ -583,19 +525,44 @@ def of_state_behind(s, tiles, passed, column):
         column[i, d] *= T.exp2(tiles.gates[slot, 0, CHUNK - 1] - tiles.gates[slot, 0, i])
     T.mbarrier_wait_parity(passed.d_weights_full, s % 2)
     T.wgmma_gemm(passed.d_weights, tiles.q[slot, :, :], column, transpose_A=True, policy=ROWS)
-    T.wait_wgmma(0)
-    arrive(passed.d_weights_free)
 
 
 @T.macro
-def of_state_before(s, h, n, tensors, dV, tiles, passed, column):
-    """What dk has of dv and the state before the chunk; dV. The tiles of the next chunk are asked
-    for as soon as all have left these: those that make slopes go on with the updates."""
-    Updates, State = tensors
-    slot, rows = s % 2, slice(n * CHUNK, (n + 1) * CHUNK)
-    right = T.alloc_fragment((CHUNK, 64), "bfloat16")
+def find_slopes(s, h, n, results, tiles, passed, slopes):
+    """Of dv: beta dA, dV, and dbeta, which is on the diagonal of dv U^T: U of a row grows by the
+    part by which its beta grows."""
+    (dV, dBeta), gates, slot = results, tiles.gates, s % 2
+    rows = slice(n * CHUNK, (n + 1) * CHUNK)
+    scores, diagonal = [T.alloc_fragment((CHUNK, CHUNK), "float32") for _ in range(2)]
+    d_beta = T.alloc_fragment((CHUNK,), "float32")
     T.mbarrier_wait_parity(passed.right_full, s % 2)
+    T.wgmma_gemm(
+        passed.right, tiles.updates, scores, transpose_B=True, policy=ROWS, clear_accum=True
+    )
     T.tma_copy(passed.right, dV[rows, h, :])
+    T.wait_wgmma(0)
+    for i, j in T.Parallel(CHUNK, CHUNK):
+        diagonal[i, j] = T.if_then_else(i == j, scores[i, j], 0)
+    T.reduce_sum(diagonal, d_beta, dim=1)
+    for i in T.Parallel(CHUNK):
+        if n * CHUNK + i < dBeta.shape[0]:
+            dBeta[n * CHUNK + i, h] = d_beta[i] / (gates[slot, 1, i] * gates[slot, 1, i])
+    for i, j in T.Parallel(CHUNK, CHUNK):
+        scores[i, j] *= T.exp2(gates[slot, 0, i] - gates[slot, 0, j])
+    for i, j in T.Parallel(CHUNK, CHUNK):
+        scores[i, j] = T.if_then_else(i > j, -scores[i, j], 0)
+    T.copy(scores, slopes)
+
+
+@T.macro
+def of_dv(s, tiles, passed, slopes, column, of_column):
+    """What dk has of the slopes, by rows and by columns, and of the state before the chunk."""
+    slot = s % 2
+    right = T.alloc_fragment((CHUNK, 64), "bfloat16")
+    T.wgmma_gemm(slopes, tiles.k[slot, :, :], column, transpose_A=True, policy=ROWS)
+    T.wait_wgmma(0)
+    sum_rows(tiles.k, slot, column, of_column)
+    T.wgmma_gemm(slopes, tiles.k[slot, :, :], column, policy=ROWS)
     T.mbarrier_wait_parity(tiles.state_full, s % 2)
     # Half of the values at a time: that takes fewer registers.
     for first in [*range(0, COLUMNS, 64)]:
@@ -604,25 +571,18 @@ def of_state_before(s, h, n, tensors, dV, tiles, passed, column):
         for i, d in T.Parallel(CHUNK, 64):
             right[i, d] *= T.cast(-T.exp2(tiles.gates[slot, 0, i]), "bfloat16")
         T.wgmma_gemm(right, tiles.state[here, :], column, policy=ROWS)
-        if first == 0 and n > 0:
-            load_tile(
-                *(Updates[n - 1, h, :, :], tiles.updates),
-                *(tiles.updates_full, tiles.updates_free, s + 1),
-            )
         T.wait_wgmma(0)
-    arrive(tiles.state_free)
-    if n > 0:
-        load_tile(State[n - 1, h, :, :], tiles.state, tiles.state_full, tiles.state_free, s + 1)
+    arrive(passed.d_weights_free)
 
 
 @T.macro
 def of_keys(chunks, h, tensors, results, tiles, passed):
-    """dk, which leaves from the place of k, and its part of dG: rows of the slopes and the state
-    before count for it, columns of dP and of the slopes and the state behind against it."""
-    (*rows_of, Updates, State), (dK, dV, dRows) = tensors, results
+    """dk, which leaves from the place of k, its part of dG, and the gradient of beta."""
+    (*rows_of, Updates, State), (dK, dV, dRows, dBeta) = tensors, results
     k, d_key = tiles.k, tiles.k.shape[2]
+    slopes = T.alloc_shared((CHUNK, CHUNK), "bfloat16")
     column = T.alloc_fragment((CHUNK, d_key), "float32")
-    behind, of_rows, d_row = [T.alloc_fragment((CHUNK,), "float32") for _ in range(3)]
+    d_row, of_column = [T.alloc_fragment((CHUNK,), "float32") for _ in range(2)]
     if chunks > 0:
         last = chunks - 1
         load_chunk(rows_of, tiles, h, last, 0)
@@ -636,32 +596,29 @@ def of_keys(chunks, h, tensors, results, tiles, passed):
         T.tma_store_wait()
         if s + 1 < chunks:
             load_chunk(rows_of, tiles, h, n - 1, s + 1)
-        # As store_sums.
-        if s > 0:
-            T.copy(d_row, dRows[n + 1, h, :, 1])
+        find_slopes(s, h, n, (dV, dBeta), tiles, passed, slopes)
         of_state_behind(s, tiles, passed, column)
-        sum_rows(k, slot, column, behind)
-        of_state_before(s, h, n, (Updates, State), dV, tiles, passed, column)
-        T.mbarrier_wait_parity(passed.slopes_full, s % 2)
-        T.wgmma_gemm(passed.slopes, k[slot, :, :], column, policy=ROWS)
-        T.wait_wgmma(0)
-        sum_rows(k, slot, column, of_rows)
-        T.wgmma_gemm(passed.slopes, k[slot, :, :], column, transpose_A=True, policy=ROWS)
+        if s + 1 < chunks:
+            load_tile(
+                *(Updates[n - 1, h, :, :], tiles.updates),
+                *(tiles.updates_full, tiles.updates_free, s + 1),
+            )
+        of_dv(s, tiles, passed, slopes, column, of_column)
+        arrive(tiles.state_free)
+        if s + 1 < chunks:
+            load_tile(State[n - 1, h, :, :], tiles.state, tiles.state_full, tiles.state_free, s + 1)
         T.tma_store_wait()
         arrive(passed.right_free)
-        T.wait_wgmma(0)
-        arrive(passed.slopes_free)
         sum_rows(k, slot, column, d_row)
         for i in T.Parallel(CHUNK):
-            d_row[i] = 2 * (of_rows[i] - behind[i]) - d_row[i]
+            d_row[i] -= 2 * of_column[i]
+        T.copy(d_row, dRows[n, h, :, 1])
         T.mbarrier_wait_parity(tiles.rows_free[slot], s // 2 % 2)
         T.copy(column, k[slot, :, :])
         # T.copy would wait until it is read.
         T.fence_proxy_async()
         T.sync_threads(1, 128)
         T.tma_copy(k[slot, :, :], dK[n * CHUNK : (n + 1) * CHUNK, h, :])
-    if chunks > 0:
-        T.copy(d_row, dRows[0, h, :, 1])
     T.tma_store_wait()
 
 
@@ -691,10 +648,10 @@ def gradients(heads, d_key=128, d_value=COLUMNS):
             T.annotate_ws_schedule(reverse_schedule())
             tiles, passed = Inputs(d_key), Passed(d_key)
             with T.ws_role("keys"):
-                tensors, results = (Q, K, Rows, Updates, State), (dK, dV, dRows)
+                tensors, results = (Q, K, Rows, Updates, State), (dK, dV, dRows, dBeta)
                 of_keys(chunks, h, tensors, results, tiles, passed)
             with T.ws_role("queries"):
-                of_queries(chunks, h, dOut, (dQ, dRows, dBeta), tiles, passed)
+                of_queries(chunks, h, dOut, (dQ, dRows), tiles, passed)
             with T.ws_role("chain"):
                 reverse(chunks, h, Inverse, dStates, tiles, passed)
 

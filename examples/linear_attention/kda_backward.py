@@ -199,18 +199,19 @@ def load_gradients(tensors, tiles, h, n):
 
 
 @T.macro
-def enter_chunk(d_state, decay, left):
+def enter_chunk(d_state, decay, left, slot=()):
     # dS' by the decay of the chunk behind, `left`, and by the one of this chunk: one behind the
     # other, as both may be exp(-60), whose product float32 does not have. Between them is dS.
     entered = T.alloc_fragment(left.shape, "float32")
     for i in T.Parallel(*left.shape):
-        entered[i] = decay[1, i]
+        place = (*slot, 1, i)
+        entered[i] = decay[place]
     for i, d in T.Parallel(*d_state.shape):
         d_state[i, d] = d_state[i, d] * left[i] * entered[i]
 
 
 @T.macro
-def end_states(state, d_state, decay, left, sums):
+def end_states(state, d_state, decay, left, sums, slots=((), ())):
     # This state and its gradient, but for a decay, are S' and dS' of the chunk before.
     d_key = state.shape[0]
     rows = T.alloc_fragment(state.shape, "bfloat16")
@@ -218,9 +219,11 @@ def end_states(state, d_state, decay, left, sums):
     T.copy(state, rows)
     multiply_halves(rows, d_state, d_channel)
     for i in T.Parallel(d_key):
-        left[i] = decay[0, i]
+        place = (*slots[0], 0, i)
+        left[i] = decay[place]
     for i, side in T.Parallel(d_key, 2):
-        sums[side, i] = d_channel[i, side]
+        place = (*slots[1], side, i)
+        sums[place] = d_channel[i, side]
 
 
 def accumulators(chunk, d_key, d_value):

@@ -1,11 +1,8 @@
-"""The gradients of Kimi Delta Attention (kda_backward.py) for Hopper by two kernels of four warp
-groups. In the first, two prepare chunks in turns, as in kda_roles.py, two go from chunk to chunk,
-with the state transposed and in registers, as in delta_rule_backward_roles.py. In the second, the
-reverse order, two, the state's role, go from chunk to chunk with the state's gradient, likewise,
-and make dv: that is all that a chunk needs of those behind it. Beside that, they sum up the gates'
-gradients of the chunk before. The other two, the rows' role, put decays into rows and make all
-other gradients: dq needs no dv. What both have of a chunk is in shared memory once. Check them
-against float64 autograd of the recurrence.
+"""The gradients of Kimi Delta Attention (kda_backward.py) for Hopper, what chunks do alone and the
+states in one kernel by a schedule of four warp groups: two prepare chunks in turns, as in
+kda_roles.py, two go from chunk to chunk, with the state transposed and in registers, as in
+delta_rule_backward_roles.py. In the reverse order those who load also sum up the gradients of
+gates, while the other two warp groups go on. Check them against float64 autograd of the recurrence.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -14,11 +11,23 @@ from functools import partial
 
 import torch
 from delta_rule import FAST_MATH, chunk_tensors, invert_by_warps, off_zero
-from delta_rule_backward import check
+from delta_rule_backward import check, store
 from delta_rule_backward_roles import check_sizes, load_tile, store_turned
 from delta_rule_roles import CHUNK, COLUMNS, ROWS, WARPS, arrive, schedule
-from kda import narrow, widen
-from kda_backward import backward_of
+from kda import narrow
+from kda_backward import (
+    accumulators,
+    backward_of,
+    begin,
+    decay_keys_and_queries,
+    end_states,
+    enter_chunk,
+    find_slopes,
+    find_updates,
+    of_keys,
+    of_queries,
+    store_slopes,
+)
 from kda_roles import SLOTS, Rows, decay_rows, load_rows
 
 import tilelang
@@ -50,7 +59,7 @@ class Chain:
 
     def __init__(self, d_key):
         self.v = T.alloc_shared((2, CHUNK, COLUMNS), "bfloat16")
-        self.state = T.alloc_shared((COLUMNS, d_key), "bfloat16")
+        self.state = T.alloc_shared((d_key, COLUMNS), "bfloat16")
         self.full, self.free = [T.alloc_barrier([WARPS["chain"]] * 2) for _ in range(2)]
 
 
@@ -170,8 +179,7 @@ def chain(chunks, h, V, results, tiles, slots):
         for j, d in T.Parallel(COLUMNS, d_key):
             state[j, d] *= slots.decay[s, 0, d]
         T.copy(state, before)
-        T.copy(before, tiles.state)
-        T.copy(tiles.state, State[n, h, :, :])
+        store_turned(before, tiles.state, State[n, h, :, :])
         # All but the state: the updates of the chunk before have left the place of the next values.
         T.tma_store_wait(1)
         if n > 0:
@@ -205,7 +213,7 @@ def states(heads, d_key=128, d_value=COLUMNS):
         Inverse: T.Tensor((chunks, heads, CHUNK, CHUNK), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
         BetaRows: T.Tensor((chunks, heads, CHUNK), "float32"),
-        State: T.Tensor((chunks, heads, d_value, d_key), "bfloat16"),
+        State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
         Updates: T.Tensor((chunks, heads, CHUNK, d_value), "bfloat16"),
     ):
         T.annotate_pass_configs(FAST_MATH)
@@ -224,66 +232,95 @@ def states(heads, d_key=128, d_value=COLUMNS):
 
 
 # The reverse order. Warps of each role, and registers of a thread.
-REVERSE_WARPS = {"state": 8, "rows": 8}
-REVERSE_REGISTERS = {"state": 144, "rows": 112}
-HALVES = T.GemmWarpPolicy.FullCol
+REVERSE_WARPS = {"memory": 4, "chain": 8}
+REVERSE_REGISTERS = {"memory": 24, "chain": 240}
 
 
-def barriers(*roles, slots=1):
+def reverse_barriers(*roles, slots=1):
     """At a mbarrier arrives each warp of the roles."""
     return T.alloc_barrier([sum(REVERSE_WARPS[role] for role in roles)] * slots)
 
 
-class Inputs:
-    """What TMA fills, for a tile when it is free: keys, decays and beta a chunk ahead. The state's
-    role, which has time, asks for them and arrives at `full`, the last to read at `free`."""
+class Loaded:
+    """What TMA fills, for the chain. The next chunk's decays are there when it begins."""
 
     def __init__(self, d_key):
         self.q, self.k, self.factor = [T.alloc_shared((CHUNK, d_key), "bfloat16") for _ in range(3)]
         self.d_out, self.updates = [T.alloc_shared((CHUNK, COLUMNS), "bfloat16") for _ in range(2)]
         self.inverse = T.alloc_shared((CHUNK, CHUNK), "bfloat16")
-        self.state = T.alloc_shared((COLUMNS, d_key), "bfloat16")
+        self.state = T.alloc_shared((d_key, COLUMNS), "bfloat16")
         self.decay = T.alloc_shared((2, 2, d_key), "float32")
         self.beta = T.alloc_shared((2, CHUNK), "float32")
-        names = "q", "k", "factor", "d_out", "updates", "inverse", "state"
-        self.full = {name: barriers("state") for name in names}
-        # The state's role has left q and dO before the rows' has: d_out_left.
-        self.free = {name: barriers("rows") for name in names}
-        self.free |= {"inverse": barriers("state"), "state": barriers(*REVERSE_WARPS)}
-        self.decay_full = barriers("state", slots=2)
+        names = "q", "k", "d_out", "updates", "inverse", "state"
+        self.full = {name: reverse_barriers("memory") for name in names}
+        self.free = {name: reverse_barriers("chain") for name in names}
+        self.decay_full = reverse_barriers("memory", slots=2)
+        self.decay_free = reverse_barriers("memory", "chain", slots=2)
 
 
-class Passed:
-    """What roles hand each other of a chunk: -k E and k / E, beside q E in the place of q; dS' and
-    then, in its place, all that gates have as a gradient, by rows; dv; dv . U. P, which both groups
-    of the state's use, and in its place, when dv is there, -beta dA."""
+class Given:
+    """What the chain leaves to those who load: by rows, what all their gates have as a gradient, in
+    the place of the state's; dv . U; what is behind the chunk, by halves of the values."""
 
-    def __init__(self, d_key):
-        self.k_row, self.k_column = [T.alloc_shared((CHUNK, d_key), "bfloat16") for _ in range(2)]
-        self.d_state = T.alloc_shared((COLUMNS, d_key), "bfloat16")
-        self.gates = T.view(self.d_state, (CHUNK, d_key), "float32")
-        self.right = T.alloc_shared((CHUNK, COLUMNS), "bfloat16")
-        self.weights = T.alloc_shared((CHUNK, CHUNK), "bfloat16")
+    def __init__(self, d_state_shared):
+        d_key = d_state_shared.shape[0]
+        self.gates = T.view(d_state_shared, (CHUNK, d_key), "float32")
         self.d_beta = T.alloc_shared((CHUNK,), "float32")
-        self.rows_full, self.rows_free = barriers("rows"), barriers("state")
-        self.d_state_full = barriers("state")
-        self.d_out_left = barriers("state")
-        self.right_full = barriers("state")
-        self.gates_full = barriers("rows")
+        self.behind = T.alloc_shared((2, 2, d_key), "float32")
+        self.full, self.free = reverse_barriers("chain"), reverse_barriers("memory")
 
 
 @T.macro
-def load_decay(tensors, tiles, h, n, s):
-    """Ask for the decays and beta of chunk n, which is number s."""
-    (Decay, BetaRows), slot = tensors, s % 2
+def load_tiles(tensors, tiles, h, n, s):
+    """Ask for the tiles of chunk n, which is number s, but for the state."""
+    Q, K, dOut, Factor, Inverse, Decay, BetaRows, Updates = tensors
+    slot, rows = s % 2, slice(n * CHUNK, (n + 1) * CHUNK)
+    T.mbarrier_wait_parity(tiles.decay_free[slot], s // 2 % 2 ^ 1)
     T.tma_copy(Decay[n, h, :, :], tiles.decay[slot, :, :], barrier=tiles.decay_full[slot])
     T.tma_copy(BetaRows[n, h, :], tiles.beta[slot, :], barrier=tiles.decay_full[slot])
     arrive(tiles.decay_full, slot)
+    load_tile(Inverse[n, h, :, :], tiles.inverse, tiles.full["inverse"], tiles.free["inverse"], s)
+    load_tile(Updates[n, h, :, :], tiles.updates, tiles.full["updates"], tiles.free["updates"], s)
+    load_tile(dOut[rows, h, :], tiles.d_out, tiles.full["d_out"], tiles.free["d_out"], s)
+    load_tile(Q[rows, h, :], tiles.q, tiles.full["q"], tiles.free["q"], s)
+    T.mbarrier_wait_parity(tiles.free["k"][0], s % 2 ^ 1)
+    T.tma_copy(K[rows, h, :], tiles.k, barrier=tiles.full["k"][0])
+    T.tma_copy(Factor[n, h, :, :], tiles.factor, barrier=tiles.full["k"][0])
+    arrive(tiles.full["k"])
 
 
 @T.macro
-def load_input(tiles, name, source, s):
-    load_tile(source, getattr(tiles, name), tiles.full[name], tiles.free[name], s)
+def sum_gates(given, tiles, dGate, dBeta, h, n, s):
+    """Of chunk n, which was number s. A gate is in all G behind it: each row and those after it,
+    and what is behind the chunk. U of a row grows by the part by which its beta grows."""
+    d_key, slot = given.gates.shape[1], s % 2
+    total = T.alloc_fragment((d_key,), "float32")
+    T.mbarrier_wait_parity(given.full[0], s % 2)
+    for i in T.Parallel(CHUNK):
+        beta = tiles.beta[slot, i]
+        dBeta[n * CHUNK + i, h] = given.d_beta[i] / (beta * beta)
+    arrive(tiles.decay_free, slot)
+    for d in T.Parallel(d_key):
+        total[d] = given.behind[slot, 0, d] + given.behind[slot, 1, d]
+        for part in T.serial(CHUNK // 8):
+            for i in T.unroll(8):
+                row = CHUNK - 1 - part * 8 - i
+                total[d] += given.gates[row, d]
+                dGate[n * CHUNK + row, h, d] = total[d]
+    arrive(given.free)
+
+
+@T.macro
+def move(chunks, h, tensors, State, results, tiles, given):
+    """What those do who load: besides, gradients of gates and betas, while the chain goes on."""
+    for s in T.serial(chunks + 1):
+        n = chunks - 1 - s
+        if s < chunks:
+            load_tiles(tensors, tiles, h, n, s)
+        if s > 0:
+            sum_gates(given, tiles, *results, h, n + 1, s - 1)
+        if s < chunks:
+            load_tile(State[n, h, :, :], tiles.state, tiles.full["state"], tiles.free["state"], s)
 
 
 @T.macro
@@ -292,294 +329,61 @@ def wait_for(tiles, name, s):
 
 
 @T.macro
-def load_gates(passed, loaded, totals):
-    """What gates have as a gradient, by rows from the last one on, a thread a channel of half a
-    chunk, and its sums: their place is then free for dS'."""
-    total = T.alloc_fragment(totals.shape, "float32")
-    half = CHUNK // 2
-    for side, d in T.Parallel(*totals.shape):
-        total[side, d] = 0
-        for i in T.unroll(half):
-            loaded[side, d, i] = passed.gates[(side + 1) * half - 1 - i, d]
-            total[side, d] += loaded[side, d, i]
-    T.copy(total, totals)
-
-
-@T.macro
-def sum_gates(passed, tiles, loaded, totals, behind, sums, results, h, n, slot):
-    """Of chunk n. A gate is in all G behind it: each row and those after it, and what is behind the
-    chunk. U of a row grows by the part by which its beta grows."""
-    dGate, dBeta = results
-    first = T.alloc_fragment(totals.shape, "float32")
-    half = CHUNK // 2
-    for i in T.Parallel(CHUNK):
-        beta = tiles.beta[slot, i]
-        dBeta[n * CHUNK + i, h] = passed.d_beta[i] / (beta * beta)
-    for side, d in T.Parallel(*totals.shape):
-        first[side, d] = behind[side, d] + (1 - side) * totals[1, d]
-        # What is behind the chunk before.
-        behind[side, d] = 0
-        for w in T.unroll(sums.shape[0]):
-            behind[side, d] += sums[w, d]
-        for i in T.unroll(half):
-            first[side, d] += loaded[side, d, i]
-            dGate[n * CHUNK + (side + 1) * half - 1 - i, h, d] = first[side, d]
-
-
-@T.macro
-def enter_chunk(state, decay, slot, left):
-    """dS' by the decay of the chunk behind, `left`, and by the one of this chunk: one behind the
-    other, as both may be exp(-60), whose product float32 does not have. Between them is dS."""
-    for d, c in T.Parallel(*state.shape):
-        state[d, c] = state[d, c] * left[c] * decay[slot, 1, c]
-
-
-@T.macro
-def end_chunk(tiles, state, sums):
-    """This state and its gradient are S' and dS' of the chunk before: sums of their products, for
-    each warp's rows."""
-    warps, d_key = sums.shape
-    rows = COLUMNS // warps
-    product = T.alloc_fragment((warps, rows, d_key), "float32")
-    of_warp = T.alloc_fragment((warps, d_key), "float32")
-    for w, j, c in T.Parallel(warps, rows, d_key):
-        product[w, j, c] = state[w * rows + j, c] * tiles.state[w * rows + j, c]
-    T.reduce_sum(product, of_warp, dim=1)
-    T.copy(of_warp, sums)
-
-
-@T.macro
-def find_dv(s, tiles, passed, state, product, right):
-    """dv^T in `product`, and the state's gradient by the part that does not need it."""
-    weights = T.alloc_fragment((CHUNK, CHUNK), "float32")
-    T.mbarrier_wait_parity(passed.rows_full[0], s % 2)
-    T.wgmma_gemm(
-        tiles.q, passed.k_column, weights, transpose_B=True, policy=HALVES, clear_accum=True
-    )
-    T.wgmma_gemm(
-        *(passed.d_state, passed.k_column, product),
-        transpose_B=True,
-        policy=ROWS,
-        clear_accum=True,
-    )
-    T.wait_wgmma(1)
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        weights[i, j] = T.if_then_else(i >= j, weights[i, j], 0)
-    T.copy(weights, passed.weights)
-    wait_for(tiles, "d_out", s)
-    T.wgmma_gemm(tiles.d_out, passed.weights, product, transpose_A=True, policy=ROWS)
-    T.wgmma_gemm(tiles.d_out, tiles.q, state, transpose_A=True, policy=ROWS)
-    T.wait_wgmma(1)
-    T.copy(product, right)
-    wait_for(tiles, "inverse", s)
-    T.wgmma_gemm(right, tiles.inverse, product, policy=ROWS, clear_accum=True)
-    T.wait_wgmma(1)
-    arrive(passed.d_out_left)
-    T.wait_wgmma(0)
-    arrive(tiles.free["inverse"])
-
-
-@T.macro
-def go_back(chunks, h, tensors, results, tiles, passed):
-    """What the state's role does."""
-    Q, K, dOut, Factor, Inverse, State, Updates, *decays = tensors
-    dV, *of_gates = results
+def reverse(chunks, h, results, tiles, d_state_shared, given):
+    """dQ, dK and dV from chunk to chunk, with the state's gradient in registers."""
+    dQ, dK, dV = results
     d_key = tiles.q.shape[1]
-    state = T.alloc_fragment((COLUMNS, d_key), "float32")
-    left = T.alloc_shared((d_key,), "float32")
-    sums = T.alloc_shared((REVERSE_WARPS["state"], d_key), "float32")
-    behind = T.alloc_fragment((2, d_key), "float32")
-    totals = T.alloc_shared((2, d_key), "float32")
-    loaded = T.alloc_fragment((2, d_key, CHUNK // 2), "float32")
-    product = T.alloc_fragment((COLUMNS, CHUNK), "float32")
-    right = T.alloc_fragment((COLUMNS, CHUNK), "bfloat16")
-    turned = T.alloc_fragment((CHUNK, COLUMNS), "bfloat16")
-    T.clear(state)
-    T.clear(behind)
-    T.fill(left, 1)
-    if chunks > 0:
-        last = slice((chunks - 1) * CHUNK, chunks * CHUNK)
-        load_input(tiles, "k", K[last, h, :], 0)
-        load_input(tiles, "factor", Factor[chunks - 1, h, :, :], 0)
-        load_input(tiles, "q", Q[last, h, :], 0)
-        load_input(tiles, "d_out", dOut[last, h, :], 0)
-        load_input(tiles, "updates", Updates[chunks - 1, h, :, :], 0)
-        load_input(tiles, "state", State[chunks - 1, h, :, :], 0)
-        load_input(tiles, "inverse", Inverse[chunks - 1, h, :, :], 0)
-        load_decay(decays, tiles, h, chunks - 1, 0)
-    for s in T.serial(chunks + 1):
-        n, slot = chunks - 1 - s, s % 2
-        if s > 0:
-            # The rows' has left all that both have of the chunk before.
-            T.mbarrier_wait_parity(passed.gates_full[0], (s - 1) % 2)
-            load_gates(passed, loaded, totals)
-        if s < chunks:
-            # The last dv has left its place: enter_chunk's barrier tells all threads.
-            T.tma_store_wait()
-            T.mbarrier_wait_parity(tiles.decay_full[slot], s // 2 % 2)
-            enter_chunk(state, tiles.decay, slot, left)
-            T.copy(state, passed.d_state)
-            T.fence_proxy_async()
-            arrive(passed.d_state_full)
-        if s > 0:
-            sum_gates(passed, tiles, loaded, totals, behind, sums, of_gates, h, n + 1, slot ^ 1)
-        if s < chunks:
-            find_dv(s, tiles, passed, state, product, right)
-            T.copy(product, right)
-            T.wgmma_gemm(right, passed.k_row, state, policy=ROWS)
-            for d, i in T.Parallel(COLUMNS, CHUNK):
-                turned[i, d] = right[d, i]
-            T.copy(turned, passed.right)
-            T.fence_proxy_async()
-            arrive(passed.right_full)
-            T.sync_threads(2, 256)
-            T.tma_copy(passed.right, dV[n * CHUNK : (n + 1) * CHUNK, h, :])
-            for c in T.Parallel(d_key):
-                left[c] = tiles.decay[slot, 0, c]
-            before = slice((n - 1) * CHUNK, n * CHUNK)
-            if s + 1 < chunks:
-                load_decay(decays, tiles, h, n - 1, s + 1)
-                load_input(tiles, "k", K[before, h, :], s + 1)
-                load_input(tiles, "inverse", Inverse[n - 1, h, :, :], s + 1)
-            T.wait_wgmma(0)
-            arrive(passed.rows_free)
-            if s + 1 < chunks:
-                load_input(tiles, "d_out", dOut[before, h, :], s + 1)
-            wait_for(tiles, "state", s)
-            end_chunk(tiles, state, sums)
-            arrive(tiles.free["state"])
-            if s + 1 < chunks:
-                load_input(tiles, "state", State[n - 1, h, :, :], s + 1)
-                load_input(tiles, "updates", Updates[n - 1, h, :, :], s + 1)
-                load_input(tiles, "q", Q[before, h, :], s + 1)
-                load_input(tiles, "factor", Factor[n - 1, h, :, :], s + 1)
-    T.tma_store_wait()
-
-
-@T.macro
-def decay_keys_and_queries(tiles, passed):
-    """q E, -k E and k / E of q and k as they come. A loop, since the code of a chunk is more than
-    the first instruction cache has."""
-    half = CHUNK // 2
-    for side in T.serial(2):
-        for row, d in T.Parallel(half, tiles.k.shape[1]):
-            i = side * half + row
-            decay = widen(tiles.factor[i, d])
-            passed.k_column[i, d] = tiles.k[i, d] / decay
-            passed.k_row[i, d] = -(tiles.k[i, d] * decay)
-            tiles.q[i, d] = tiles.q[i, d] * decay
-
-
-@T.macro
-def of_queries(s, tiles, passed, d_weights_shared, d_gates, target):
-    """dP; dq and its part of dG."""
-    d_weights = T.alloc_fragment((CHUNK, CHUNK), "float32")
-    query = T.alloc_fragment(tiles.q.shape, "float32")
-    wait_for(tiles, "d_out", s)
-    wait_for(tiles, "updates", s)
-    T.wgmma_gemm(
-        tiles.d_out, tiles.updates, d_weights, transpose_B=True, policy=HALVES, clear_accum=True
-    )
-    wait_for(tiles, "state", s)
-    T.wgmma_gemm(tiles.d_out, tiles.state, query, policy=HALVES, clear_accum=True)
-    T.wait_wgmma(1)
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        d_weights[i, j] = T.if_then_else(i >= j, d_weights[i, j], 0)
-    T.copy(d_weights, d_weights_shared)
-    T.wgmma_gemm(d_weights_shared, passed.k_column, query, policy=HALVES)
-    T.wait_wgmma(0)
-    for i, d in T.Parallel(*query.shape):
-        d_gates[i, d] = tiles.q[i, d] * query[i, d]
-        query[i, d] *= widen(tiles.factor[i, d])
-    # In the place of dO, which both roles have left.
-    T.mbarrier_wait_parity(passed.d_out_left[0], s % 2)
-    T.copy(query, tiles.d_out[:, : query.shape[1]])
-    T.fence_proxy_async()
-    T.sync_threads(1, 256)
-    T.tma_copy(tiles.d_out[:, : query.shape[1]], target)
-
-
-@T.macro
-def find_slopes(s, tiles, passed):
-    """Of dv: -beta dA, and dv . U."""
-    scores = T.alloc_fragment((CHUNK, CHUNK), "float32")
-    T.mbarrier_wait_parity(passed.right_full[0], s % 2)
-    T.wgmma_gemm(
-        passed.right, tiles.updates, scores, transpose_B=True, policy=HALVES, clear_accum=True
-    )
-    T.wait_wgmma(0)
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        if i == j:
-            passed.d_beta[i] = scores[i, j]
-    for i, j in T.Parallel(CHUNK, CHUNK):
-        scores[i, j] = T.if_then_else(i > j, scores[i, j], 0)
-    T.copy(scores, passed.weights)
-
-
-@T.macro
-def of_keys(tiles, passed, d_weights_shared, d_gates, column):
-    """dk in `column`, and its part of dG. Of the row, its part of dk alone is kept, and that in 16
-    bits: more accumulators would be spilled."""
-    row = T.alloc_fragment(column.shape, "float32")
-    of_row = T.alloc_fragment(column.shape, "bfloat16")
-    T.wgmma_gemm(passed.right, tiles.state, row, policy=HALVES, clear_accum=True)
-    T.wgmma_gemm(passed.weights, passed.k_column, row, policy=HALVES)
-    T.wait_wgmma(0)
-    arrive(tiles.free["state"])
-    for i, d in T.Parallel(*row.shape):
-        d_gates[i, d] += passed.k_row[i, d] * row[i, d]
-        row[i, d] *= widen(tiles.factor[i, d])
-    T.copy(row, of_row)
-    T.wgmma_gemm(tiles.updates, passed.d_state, column, policy=HALVES, clear_accum=True)
-    T.wgmma_gemm(d_weights_shared, tiles.q, column, transpose_A=True, policy=HALVES)
-    T.wgmma_gemm(passed.weights, passed.k_row, column, transpose_A=True, policy=HALVES)
-    T.wait_wgmma(0)
-    arrive(tiles.free["updates"])
-    arrive(tiles.free["q"])
-    for i, d in T.Parallel(*column.shape):
-        d_gates[i, d] -= passed.k_column[i, d] * column[i, d]
-        column[i, d] = column[i, d] / widen(tiles.factor[i, d]) - of_row[i, d]
-
-
-@T.macro
-def find_rows(chunks, h, results, tiles, passed):
-    """What the rows' role does."""
-    dQ, dK = results
-    d_key = tiles.q.shape[1]
-    d_weights_shared = T.alloc_shared((CHUNK, CHUNK), "bfloat16")
-    column, d_gates = [T.alloc_fragment((CHUNK, d_key), "float32") for _ in range(2)]
+    k_column = T.alloc_shared((CHUNK, d_key), "bfloat16")
+    right_shared = T.alloc_shared((CHUNK, COLUMNS), "bfloat16")
+    # An operand of a product and, on the way to memory, results.
+    tile = T.alloc_shared((CHUNK, max(d_key, COLUMNS)), "bfloat16")
+    weights, slopes = [T.alloc_shared((CHUNK, CHUNK), "bfloat16") for _ in range(2)]
+    fragments = accumulators(CHUNK, d_key, COLUMNS)
+    d_state, left, right, query, row, column, d_gates, d_weights, d_system = fragments
+    begin(d_state, left, given.behind)
     for s in T.serial(chunks):
-        n = chunks - 1 - s
-        here = slice(n * CHUNK, (n + 1) * CHUNK)
-        # The last dk has left the place of k / E, and the state's role the rows.
-        T.tma_store_wait()
-        T.sync_threads(1, 256)
-        T.mbarrier_wait_parity(passed.rows_free[0], s % 2 ^ 1)
-        for name in ["q", "k", "factor"]:
+        n, slot = chunks - 1 - s, s % 2
+        rows = slice(n * CHUNK, (n + 1) * CHUNK)
+        wait_for(tiles, "q", s)
+        wait_for(tiles, "k", s)
+        decay_keys_and_queries(tiles.q, tiles.k, tiles.factor, k_column)
+        T.mbarrier_wait_parity(tiles.decay_full[slot], s // 2 % 2)
+        enter_chunk(d_state, tiles.decay, left, (slot,))
+        T.mbarrier_wait_parity(given.free[0], s % 2 ^ 1)
+        T.copy(d_state, d_state_shared)
+        for name in ["updates", "d_out", "inverse"]:
             wait_for(tiles, name, s)
-        decay_keys_and_queries(tiles, passed)
-        T.fence_proxy_async()
-        arrive(passed.rows_full)
-        arrive(tiles.free["k"])
-        of_queries(s, tiles, passed, d_weights_shared, d_gates, dQ[here, h, :])
-        find_slopes(s, tiles, passed)
-        T.tma_store_wait()
+        loaded = tiles.q, k_column, tiles.d_out, tiles.inverse, tiles.updates
+        find_updates(loaded, d_state_shared, weights, tile[:, :COLUMNS], right, column, d_weights)
+        tiles_of_dv = weights, right_shared
+        find_slopes(tiles.updates, tiles_of_dv, right, d_weights, d_system, dV[rows, h, :])
+        for i, j in T.Parallel(CHUNK, CHUNK):
+            if i == j:
+                given.d_beta[i] = d_system[i, j]
+        store_slopes(d_system, slopes)
+        arrive(tiles.free["inverse"])
+        arrive(tiles.free["updates"])
+        wait_for(tiles, "state", s)
+        loaded = tiles.q, k_column, tiles.factor, tiles.d_out, tiles.state
+        of_queries(loaded, weights, query, column, d_state, d_gates)
+        arrive(tiles.free["q"])
         arrive(tiles.free["d_out"])
-        T.mbarrier_wait_parity(passed.d_state_full[0], s % 2)
-        of_keys(tiles, passed, d_weights_shared, d_gates, column)
-        arrive(tiles.free["factor"])
-        T.copy(column, passed.k_column)
-        T.fence_proxy_async()
-        T.sync_threads(1, 256)
-        T.tma_copy(passed.k_column, dK[here, h, :])
-        T.copy(d_gates, passed.gates)
-        arrive(passed.gates_full)
-    T.tma_store_wait()
+        store(query, tile[:, :d_key], dQ[rows, h, :])
+        loaded = tiles.k, k_column, tiles.factor, tiles.state
+        of_keys(loaded, (right_shared, slopes), row, column, d_state, d_gates)
+        arrive(tiles.free["k"])
+        T.copy(d_gates, given.gates)
+        arrive(given.full)
+        store(column, tile[:, :d_key], dK[rows, h, :])
+        slots = (slot,), (slot ^ 1,)
+        end_states(tiles.state, d_state, tiles.decay, left, given.behind, slots)
+        arrive(tiles.free["state"])
+        arrive(tiles.decay_free, slot)
 
 
 def gradients(heads, d_key=128, d_value=COLUMNS):
     """dQ, dK, dV, the gates' gradients and beta's: a block has a head, from its last chunk on. The
-    gates' and beta's have all rows of the last chunk. States are transposed."""
+    gates' and beta's have all rows of the last chunk."""
     check_sizes(d_key, d_value, "kda_backward")
     length, chunks = T.dynamic("length, chunks")
 
@@ -592,7 +396,7 @@ def gradients(heads, d_key=128, d_value=COLUMNS):
         Inverse: T.Tensor((chunks, heads, CHUNK, CHUNK), "bfloat16"),
         Decay: T.Tensor((chunks, heads, 2, d_key), "float32"),
         BetaRows: T.Tensor((chunks, heads, CHUNK), "float32"),
-        State: T.Tensor((chunks, heads, d_value, d_key), "bfloat16"),
+        State: T.Tensor((chunks, heads, d_key, d_value), "bfloat16"),
         Updates: T.Tensor((chunks, heads, CHUNK, d_value), "bfloat16"),
         dQ: T.Tensor((length, heads, d_key), "bfloat16"),
         dK: T.Tensor((length, heads, d_key), "bfloat16"),
@@ -603,12 +407,14 @@ def gradients(heads, d_key=128, d_value=COLUMNS):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=32 * sum(REVERSE_WARPS.values())) as h:
             T.annotate_ws_schedule(schedule(REVERSE_WARPS, REVERSE_REGISTERS))
-            tiles, passed = Inputs(d_key), Passed(d_key)
-            with T.ws_role("state"):
-                tensors = Q, K, dOut, Factor, Inverse, State, Updates, Decay, BetaRows
-                go_back(chunks, h, tensors, (dV, dGate, dBeta), tiles, passed)
-            with T.ws_role("rows"):
-                find_rows(chunks, h, (dQ, dK), tiles, passed)
+            tiles = Loaded(d_key)
+            d_state_shared = T.alloc_shared((d_key, d_value), "bfloat16")
+            given = Given(d_state_shared)
+            with T.ws_role("memory"):
+                tensors = Q, K, dOut, Factor, Inverse, Decay, BetaRows, Updates
+                move(chunks, h, tensors, State, (dGate, dBeta), tiles, given)
+            with T.ws_role("chain"):
+                reverse(chunks, h, (dQ, dK, dV), tiles, d_state_shared, given)
 
     return main
 
@@ -624,7 +430,7 @@ def kernels_of(heads, chunk=CHUNK, key=128, value=COLUMNS, **options):
 def backward(q, k, v, gate, beta, d_out, kernels, chunk=CHUNK):
     """As kda_backward.backward, by the kernels of this file's `kernels_of`."""
     key, value = k.shape[2], v.shape[2]
-    shapes = (chunk, key), (chunk, chunk), (value, key), (chunk, value)
+    shapes = (chunk, key), (chunk, chunk), (key, value), (chunk, value)
     factor, inverse, state, updates = chunk_tensors(k, chunk, *shapes)
     decay, beta_rows = chunk_tensors(k, chunk, (2, key), (chunk,), dtype=torch.float32)
     parts = factor, inverse, decay, beta_rows, state, updates

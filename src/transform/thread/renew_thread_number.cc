@@ -2,16 +2,14 @@
  * RenewThreadNumber: lets a role with few registers compute its addresses anew in each iteration.
  *
  * In:  a flat thread program.
- * Out: the same, with changes in roles that give registers back (`tl.warpgroup_reg_dealloc`) or
- *      take less than 152 (`tl.warpgroup_reg_alloc`). Their outermost loops with MMAs of warp
- * groups begin with a new name of the thread's number, which compilers cannot tell to be the old
- * one: `t = tl.thread_again(tx)`. What `HoistWarpUniformValues` has named, such as the number of
- * the warp group, is found again of it there. Establishes: NVVM moves nothing that depends on the
- * thread out of such an outermost loop. Addresses of swizzled tiles are many, and each is one or
- * two instructions of the thread's number. In front of the loop they would live through all of it,
- * and ptxas spills them where a role has not the registers: 1004 bytes of KDA's roles, now 84. So
- * it is with the descriptors of tiles of which each warp group has a part: 560 bytes of the
- * gradients of KDA, now 176. Other roles have registers for them. Refuses nothing.
+ * Out: the same, with changes in roles that give registers back (`tl.warpgroup_reg_dealloc`). Their
+ *      outermost loops with MMAs of warp groups begin with a new name of the thread's number, which
+ *      compilers cannot tell to be the old one: `t = tl.thread_again(tx)`.
+ * Establishes: NVVM moves nothing that depends on the thread out of such an outermost loop.
+ * Addresses of swizzled tiles are many, and each is one or two instructions of the thread's number.
+ * In front of the loop they would live through all of it, and ptxas spills them where a role has
+ * not the registers: 1004 bytes of KDA's roles, now 84. Other roles have registers for them.
+ * Refuses nothing.
  */
 #include "../../op/intrinsics.h"
 #include "../../op/wgmma_calls.h"
@@ -24,17 +22,9 @@
 namespace tl {
 namespace {
 
-/*! A role of at least so many registers has them for addresses. With 144, one whose accumulators
- *  are 96 of them spilled 80 bytes. */
-constexpr int64_t kEnoughRegisters = 152;
-
-/*! Whether a role begins here that gives registers back, or takes few. */
-bool HasFewRegisters(const Stmt& s) {
+bool GivesBack(const Stmt& s) {
   const auto* evaluate = s.as<EvaluateNode>();
-  if (!evaluate) return false;
-  if (IsCallTo(evaluate->value, kRegDealloc)) return true;
-  const auto* call = evaluate->value.as<CallNode>();
-  return IsCallTo(evaluate->value, kRegAlloc) && ToInt(call->args[0]) < kEnoughRegisters;
+  return evaluate && IsCallTo(evaluate->value, kRegDealloc);
 }
 
 /*! Renews the number of the thread in the loops of a kernel's roles. */
@@ -49,7 +39,7 @@ class Renewer : public StmtExprMutator {
     const bool around = in_role_;
     std::vector<Stmt> stmts;
     for (const Stmt& s : op->seq) {
-      in_role_ |= HasFewRegisters(s);
+      in_role_ |= GivesBack(s);
       stmts.push_back(Mutate(s));
     }
     in_role_ = around;
@@ -62,33 +52,15 @@ class Renewer : public StmtExprMutator {
     }
     const Var again = MakeVar("tx_again", thread_->dtype());
     const Expr number = CallOp(kThreadAgain, {thread_, MakeInt(threads_)}, thread_->ty);
-    std::vector<Stmt> body{MakeBind(again, number, op->span)};
-    Stmt inner = op->body;
-    for (const auto& [name, value] : uniform_) {
-      if (!Uses(inner, name)) continue;
-      const Var found = MakeVar(std::string(name->name) + "_again", name->dtype());
-      body.push_back(MakeBind(found, Substitute(value, thread_, again), op->span));
-      inner = Substitute(inner, name, found);
-    }
-    body.push_back(Substitute(inner, thread_, again));
     auto loop = make_object<ForNode>(*op);
-    loop->body = MakeSeq(body);
+    loop->body = MakeSeq({MakeBind(again, number, op->span), Substitute(op->body, thread_, again)});
     return Stmt(loop);
-  }
-
-  /*! Notes the values of a warp, which are made of the thread's number by a shuffle. */
-  Stmt Mutate_(const BindNode* op) final {
-    if (IsCallTo(op->value, "tl.shfl_sync") && Uses(op->value, thread_)) {
-      uniform_.emplace_back(op->var, op->value);
-    }
-    return StmtExprMutator::Mutate_(op);
   }
 
  private:
   const Var thread_;
   const int64_t threads_;
   bool in_role_ = false;
-  std::vector<std::pair<Var, Expr>> uniform_;
 };
 
 PrimFunc RenewThreadNumber(PrimFunc f) {

@@ -143,12 +143,12 @@ def test_packed_mxfp4_refuses_scales_that_it_has_no_room_for(example, scale):
     ("form", "limit", "options"),
     [
         # Of 64 weights of a thread: 32 pairs take a mask, two floating-point operations and a
-        # shift for four; the rest is waits and products.
-        pytest.param("int4", 178, {}, id="int4"),
-        pytest.param("int4", 160, {"scale_sums": True}, id="int4, scaled sums"),
+        # shift for four; the rest is waits and products. NVRTC 13.0 needs 1 to 8 more than 13.5.
+        pytest.param("int4", 180, {}, id="int4"),
+        pytest.param("int4", 166, {"scale_sums": True}, id="int4, scaled sums"),
         # Of four pairs, one takes a mask, two a shift and a mask, one two masks, a shift and a
         # product of integers; each takes a product of floats.
-        pytest.param("mxfp4", 186, {}, id="mxfp4"),
+        pytest.param("mxfp4", 194, {}, id="mxfp4"),
     ],
 )
 def test_the_loop_is_short(example, form, limit, options):
