@@ -5,7 +5,8 @@ What a pass takes and establishes stands at the top of its C++ file (src/transfo
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import functools
+from typing import Any, TypeAlias
 
 import tvm
 from tvm.tirx.transform import BindTarget, StmtSimplify
@@ -293,6 +294,25 @@ def Simplify() -> Pass:
     return tvm.transform.Sequential([hide, simplify, show], name=simplify.info.name)
 
 
+def simplify_prim_func(function: Any) -> Any:
+    """Simplify a program, or those that a function returns which this decorates.
+
+    Lowering does it, too: programs that say it keep working.
+
+    Example
+    -------
+    ``@tilelang.jit`` above ``@simplify_prim_func`` above ``def matmul(M, N, K): ...``
+    """
+    if isinstance(function, tvm.tirx.PrimFunc):
+        return Simplify()(tvm.IRModule({"main": function}))["main"]
+
+    @functools.wraps(function)
+    def simplified(*args: Any, **kwargs: Any) -> Any:
+        return simplify_prim_func(function(*args, **kwargs))
+
+    return simplified
+
+
 def LowerOpaqueBlock() -> Pass:
     """TVM's: blocks are replaced by their allocations and bodies, and loops of one iteration by
     their bodies, except loops with a ``break`` or ``continue``
@@ -360,4 +380,5 @@ __all__ = [
     "VerifyTileProgram",
     "current_config",
     "normalize_pass_configs",
+    "simplify_prim_func",
 ]
