@@ -91,6 +91,33 @@ def test_the_plan_of_a_gemm(plans):
     assert plan["schedules"] == []
 
 
+@pytest.mark.parametrize(("rows", "producers"), [(8, 128), (64, 256)])
+def test_a_producer_of_few_bytes_beside_tma_has_one_warp_group(plans, rows, producers):
+    """TMA does not take rows of 264 bytes: threads copy 8 of them, which are 2 KB, or 64."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"),
+        Scale: T.Tensor((8 * rows, 66), "float32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=256):
+            S = T.alloc_shared((64, 64), "float16")
+            scales = T.alloc_shared((rows, 64), "float32")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[0, k * 64], S)
+                T.copy(Scale[k * rows, 0], scales)
+                for i, j in T.Parallel(64, 64):
+                    F[i, j] += S[i, j] * scales[i % rows, j]
+            T.copy(F, C)
+
+    _, (plan,) = plans(main)
+    assert [s["by"] for s in plan["statements"] if s["by"]] == ["tma", "cp.async"]
+    assert [role["threads"] for role in plan["roles"]] == [producers, 256]
+
+
 @pytest.mark.parametrize(
     ("first", "channels"),
     [
