@@ -535,16 +535,28 @@ class RolePlanner {
    * or columns of a tile. More threads would take registers of those that compute. */
   bool CopiesFewBytes() const {
     constexpr int64_t kFewBytesOfThread = 2 * kTmaChunkBytes;
-    bool any_tma = false, all_known = true;
-    int64_t bytes = 0;
+    bool any_tma = false;
+    std::optional<int64_t> bits = 0;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
       any_tma |= node->fill == CopyKind::kTma;
-      if (node->fill == CopyKind::kNothing || node->fill == CopyKind::kTma) return;
-      const CallNode* copy = AsTileOp(node->stmt);
-      all_known &= copy && IsTileLoad(node->stmt);
-      if (all_known) bytes += TmaBytes(TileRegion::From(copy->args[1]));
+      if (node->fill == CopyKind::kNothing || node->fill == CopyKind::kTma || !bits) return;
+      const std::optional<int64_t> own = BitsOfCopy(node->stmt);
+      bits = own ? std::optional(*bits + *own) : std::nullopt;
     });
-    return any_tma && all_known && bytes <= kFewBytesOfThread * kWarpGroupThreads;
+    return any_tma && bits && *bits <= 8 * kFewBytesOfThread * kWarpGroupThreads;
+  }
+
+  /*! nullopt for what is no copy of a tile, and for extents of the call. */
+  static std::optional<int64_t> BitsOfCopy(const Stmt& s) {
+    if (!IsTileLoad(s)) return std::nullopt;
+    const TileRegion dst = TileRegion::From(AsTileOp(s)->args[1]);
+    int64_t bits = BufferOf(dst.buffer)->dtype->dtype.bits;
+    for (const Range& r : dst.ranges) {
+      const auto extent = AsInt(r->extent);
+      if (!extent) return std::nullopt;
+      bits *= *extent;
+    }
+    return bits;
   }
 
   /*! Registers of a consumer's thread. */
