@@ -359,7 +359,7 @@ class _Finder:
             items = list(value.items())
             self.snapshot.length(value)
             for name, element in items:
-                self.key.append(hashable(name))
+                self.key.append(_member(name))
                 self._slot(value, name)
                 self._whole(element)
             return
@@ -372,7 +372,7 @@ class _Finder:
             self.snapshot.call(
                 lambda: len(value) == len(elements) and value.issuperset(elements), (), True
             )
-            self.key.append(frozenset([hashable(e) for e in elements]))
+            self.key.append(frozenset(map(_member, elements)))
             return
         for element in elements:
             self._whole(element)
@@ -442,6 +442,13 @@ def _unwrapped(value: Any) -> Any:
 
 def _owner(kind: type, name: str) -> type | None:
     return next((base for base in kind.__mro__ if name in vars(base)), None)
+
+
+def _member(value: Any) -> Hashable:
+    """The key of a member of a set, or of a dict's key: an object's is its identity, since its
+    attributes may lead to all others, as those of a tree's nodes do."""
+    of_python = isinstance(value, _VALUES) or type(value) in (tuple, frozenset)
+    return hashable(value) if of_python else _Same(value)
 
 
 def _is_library(variables: Mapping[str, Any]) -> bool:
