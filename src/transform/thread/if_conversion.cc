@@ -4,7 +4,8 @@
  * In:  a flat thread program. Behind it no pass simplifies expressions.
  * Out: the same, in which an `if_then_else` of a function of a value (an exponential), or of
  *      arithmetic on memory that threads share, is a `Select`. Its operands are computed in any
- *      case; of them, loads that the condition may guard are an `if_then_else` of their own.
+ *      case; of them, loads that the condition may guard are an `if_then_else` of their own. Any
+ *      other `Select` is an `if_then_else`.
  * Establishes: the elements of a loop are computed beside each other. NVVM keeps a branch around
  *      what it takes for expensive, such as one exponential. Then each element waits for the one
  *      before: a load, arithmetic and an exponential, some 100 clocks one behind the other.
@@ -89,7 +90,7 @@ class LoadGuard : public StmtExprMutator {
   }
   Expr Mutate_(const CallNode* op) override {
     if (!IsIfThenElse(op)) return Default<Expr>(op);
-    return IfThenElseOf(condition_ && op->args[0], op->args[1], op->args[2]);
+    return IfThenElseOf(condition_ && op->args[0], op->args[1], Mutate(op->args[2]));
   }
 
  private:
@@ -115,6 +116,12 @@ class IfConverter : public AnalyzingMutator {
 
  protected:
   using AnalyzingMutator::Mutate_;
+  /*! TVM takes the condition of a `Select` for a fact in its operands, so that loads in them may
+   * have lost their guards: the program's own is a choice like others. */
+  Expr Mutate_(const SelectNode* op) override {
+    if (op->condition->dtype().lanes != 1) return AnalyzingMutator::Mutate_(op);
+    return Mutate(IfThenElseOf(op->condition, op->true_value, op->false_value));
+  }
   Expr Mutate_(const CallNode* op) override {
     const Expr inner = AnalyzingMutator::Mutate_(op);
     const auto* call = inner.as<CallNode>();
