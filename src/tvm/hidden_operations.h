@@ -17,8 +17,8 @@
  *   of each side, too: a chain of eight took longer than a minute. From the third on they are out
  *   of its sight: a chain of twelve took 13 s.
  * * Quotients, comparisons and casts deep in others: it simplifies operands several times. A chain
- *   of five comparisons, each of what the one before gives, took 35 s, each more eight times as
- * long.
+ *   of five comparisons, each of what the one before gives, took 35 s, and a link more takes eight
+ *   times as long.
  * * Values of names that are large or deep once each name in them is its value, as TVM writes it: a
  *   chain of eight selections, each named and of the one before, took minutes.
  */

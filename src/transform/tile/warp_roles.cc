@@ -8,7 +8,6 @@
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
 #include "../../op/tma_copy.h"
-#include "../../op/tma_plan.h"
 #include "../../target/mma.h"
 #include "../../target/registers.h"
 #include "../../tvm/attrs.h"
@@ -534,7 +533,10 @@ class RolePlanner {
   /*! Beside TMA, threads of one warp group have few bytes to copy in an iteration: numbers for rows
    * or columns of a tile. More threads would take registers of those that compute. */
   bool CopiesFewBytes() const {
-    constexpr int64_t kFewBytesOfThread = 2 * kTmaChunkBytes;
+    // Two copies of a thread.
+    constexpr int64_t kFewCopies = 2;
+    const CopyInstruction* row = kernel_.target->ThreadCopy();
+    if (!row) return false;
     bool any_tma = false;
     std::optional<int64_t> bits = 0;
     ForEachNode(roles_.body, [&](const RoleNode* node) {
@@ -543,7 +545,7 @@ class RolePlanner {
       const std::optional<int64_t> own = BitsOfCopy(node->stmt);
       bits = own ? std::optional(*bits + *own) : std::nullopt;
     });
-    return any_tma && bits && *bits <= 8 * kFewBytesOfThread * kWarpGroupThreads;
+    return any_tma && bits && *bits <= 8 * kFewCopies * row->bytes.back() * kWarpGroupThreads;
   }
 
   /*! nullopt for what is no copy of a tile, and for extents of the call. */
