@@ -368,6 +368,7 @@ class TreeBuilder {
       BuildLeaf(s, node.get());
     }
     node->is_inert = IsInert(*node);
+    node->has_range = !node->is_inert && HasRange(*node);
     return node;
   }
 
@@ -385,6 +386,14 @@ class TreeBuilder {
     std::vector<std::unique_ptr<SyncNode>> out;
     for (const Stmt& t : FlatSeq(s)) out.push_back(Build(t, parent));
     return out;
+  }
+
+  static bool HasRange(const SyncNode& node) {
+    const auto any = [&](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+      return std::any_of(nodes.begin(), nodes.end(),
+                         [&](const auto& n) { return n->range == &node || n->has_range; });
+    };
+    return any(node.body) || any(node.otherwise);
   }
 
   static bool IsInert(const SyncNode& node) {
