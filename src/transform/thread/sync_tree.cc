@@ -334,8 +334,11 @@ class AccessCollector : public StmtExprVisitor {
 
 class TreeBuilder {
  public:
-  explicit TreeBuilder(const Stmt& body)
-      : uniformity_(body), views_(body), tensors_(body, views_), scalars_(uniformity_, &opaque) {}
+  TreeBuilder(const Stmt& body, int64_t warp_threads)
+      : uniformity_(body, Uniformity::Asked::kSurely, warp_threads),
+        views_(body),
+        tensors_(body, views_),
+        scalars_(uniformity_, &opaque) {}
 
   std::unique_ptr<SyncNode> Build(const Stmt& s, SyncNode* parent) {
     auto node = std::make_unique<SyncNode>();
@@ -603,8 +606,8 @@ std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
   return regions;
 }
 
-SyncTree BuildSyncTree(const Stmt& body) {
-  TreeBuilder builder(body);
+SyncTree BuildSyncTree(const Stmt& body, int64_t warp_threads) {
+  TreeBuilder builder(body, warp_threads);
   SyncTree tree;
   tree.root = builder.Build(body, nullptr);
   LinkLikeAccesses(tree.root.get());

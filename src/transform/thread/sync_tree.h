@@ -155,7 +155,7 @@ struct SyncTree {
   int accesses;
 };
 
-SyncTree BuildSyncTree(const Stmt& body);
+SyncTree BuildSyncTree(const Stmt& body, int64_t warp_threads);
 
 /*! The divergent nodes around one, whose bodies not all threads run together; outermost first. */
 std::vector<const SyncNode*> DivergentAround(const SyncNode& node);

@@ -87,7 +87,7 @@ using Mark = SyncNode::Mark;
 class SyncPlanner {
  public:
   SyncPlanner(const Stmt& body, const Target& target)
-      : tree_(BuildSyncTree(body)),
+      : tree_(BuildSyncTree(body, target.warp_threads)),
         conflict_(tree_),
         subsets_(target.warp_threads),
         has_subset_barriers_(target.Has(Feature::kNamedBarriers)),
