@@ -55,7 +55,10 @@ class ReleasePlanner {
    * load runs beside them. */
   void PlaceInLoop(const Channel& channel, const Window& w, SlotUse* use) const {
     const RoleNode& node = *w.sequence->nodes[use->release];
-    if (!node.Loop() || !IsPipelined(node.Loop()) || channel.consumer_writes) return;
+    const ForNode* loop = node.Loop();
+    if (!loop || !IsPipelined(loop) || channel.consumer_writes) return;
+    // Which iteration is the last one is asked in the loop, which may change what is read.
+    if (HasLoad(loop->min) || HasLoad(loop->extent)) return;
     const std::vector<size_t> steps = StepOrder(node.body);
     const RoleSchedule schedule = ScheduleOf(node.body);
     const auto stage = [&](size_t i) { return schedule.empty() ? 0 : schedule[i]->stage; };

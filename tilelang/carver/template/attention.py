@@ -149,4 +149,4 @@ class FlashAttentionTemplate(BaseTemplate):
         moved = 2 * self.batch_size * self.num_heads * self.seq_length * dim * width
         moved += 2 * self.batch_size * self.num_kv_heads * self.seq_kv_length * dim * width
         memory = moved / (BANDWIDTH_SHARE * arch.bandwidth)
-        return max(clocks / arch.speeds.clock, memory)
+        return together(clocks / arch.speeds.clock, memory)
