@@ -4,6 +4,7 @@ import itertools
 
 import torch
 from common import Row, example, main, norm_error
+from dequantize_model import seconds
 
 ROWS = [  # form, M, N, K, times torch's speed
     ("int4", 4096, 4096, 4096, 0.85),
@@ -140,7 +141,8 @@ def short(M, N, K, form):
 
 
 def row(form, M, N, K, wanted, packed=False, small=False):
-    """The product of M x K numbers and N x K weights, which may be packed."""
+    """The product of M x K numbers and N x K weights, which may be packed. Its configuration is the
+    first choice of the model."""
     dequantize = example("dequantize_gemm")
     configs = (
         [tile(16, 64, 128, 2, 128, 2)]
@@ -153,6 +155,7 @@ def row(form, M, N, K, wanted, packed=False, small=False):
         configs = [{**config, "padded": True} for config in configs]
     if packed:
         configs = [{**c, "packed": True} for c in configs if c["block_K"] % dequantize.PACKED == 0]
+    configs.sort(key=lambda config: seconds(form, M, N, K, config))
     arguments = {"form": form, "M": M, "N": N, "K": K}
     dtype = {"int4": torch.float16, "mxfp4": torch.bfloat16}[form]
 

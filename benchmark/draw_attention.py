@@ -62,13 +62,14 @@ def draw_forward(draw):
     return {**shape, "dtype": str(draw.choice(HALVES))}
 
 
-def tile(hint):
-    """The parameters of `flash_attention` for a hint of the carver."""
+def tile(template, hint):
+    """The parameters of `flash_attention` for a hint of the carver's template."""
     return {
         "block_M": hint.block[0],
         "block_N": hint.rstep[0],
         "num_stages": hint.pipeline_stage,
         "threads": hint.threads,
+        "out_parts": template.out_parts(hint),
     }
 
 
@@ -81,8 +82,9 @@ def forward(shape, top):
         is_causal=causal,
         in_dtype=str(dtype),
         persistent=True,
+        num_kv_heads=shape["key_heads"],
     )
-    configs = [tile(hint) for hint in template.recommend_hints(top)]
+    configs = [tile(template, hint) for hint in template.recommend_hints(top)]
     if sizes["dim"] <= 64:
         # There are registers for Q's tile, too.
         configs = [{**config, "hold_Q": hold} for config in configs for hold in (False, True)][:top]

@@ -344,6 +344,7 @@ def normalise() -> Program:
 
 def normalise_backward() -> Program:
     own, width = module("test_normalise"), 4096
+    blocks = 2 * example("norm_residual").processors()
 
     def case(kernels, device, length):
         h, dy = (normal(length, width, device=device, dtype=torch.bfloat16) for _ in range(2))
@@ -373,7 +374,7 @@ def normalise_backward() -> Program:
     return Program(
         "layer norm's gradients",
         [own.backward],
-        [compiled(own.backward, width, rows=4, threads=512)],
+        [compiled(own.backward, width, rows=2, threads=512, blocks=blocks)],
         case,
         {"length": 11},
         {"length": 16384},

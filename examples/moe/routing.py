@@ -17,11 +17,13 @@ import tilelang.language as T
 
 def route(groups, per_group, best_groups, k, tokens=8, threads=64):
     """Of Logits (length, groups * per_group): the `k` experts of each token, with weights whose sum
-    is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A thread has
-    the scores of a group of a token: most steps are its own, and the threads of a token meet to
-    agree on a maximum."""
+    is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A thread knows
+    the best score of a group of a token that is left. Once it is chosen, the threads of a token
+    find that group's next one together: those behind it in the order of scores, then of experts."""
     length = T.dynamic("length")
     experts = groups * per_group
+    # What a thread looks at of a group.
+    share = T.ceildiv(per_group, groups)
     low = -T.infinity("float32")
 
     @T.prim_func
@@ -34,62 +36,82 @@ def route(groups, per_group, best_groups, k, tokens=8, threads=64):
         with T.Kernel(T.ceildiv(length, tokens), threads=threads) as bx:
             # Groups are 16 bytes apart, so that threads read from different banks.
             scores = T.alloc_shared((tokens, groups, per_group + 4), "float32")
-            choice = T.alloc_fragment((tokens, groups, per_group), "float32")
             top = T.alloc_fragment((tokens, groups), "float32")
             second = T.alloc_fragment((tokens, groups), "float32")
+            expert = T.alloc_fragment((tokens, groups), "int32")
+            worth = T.alloc_fragment((tokens, groups), "float32")
+            taken = T.alloc_fragment((tokens, groups), "int32")
             best = T.alloc_fragment((tokens,), "float32")
             where = T.alloc_fragment((tokens, groups), "int32")
             which = T.alloc_fragment((tokens,), "int32")
-            chosen = T.alloc_shared((tokens, k), "int32")
-            taken = T.alloc_fragment((tokens, groups), "int32")
+            left = T.alloc_fragment((tokens, groups, share), "float32")
+            top_of_share = T.alloc_fragment((tokens, groups), "float32")
+            following = T.alloc_fragment((tokens,), "float32")
+            place = T.alloc_fragment((tokens,), "int32")
+            chosen = T.alloc_fragment((tokens, k), "int32")
             weights = T.alloc_fragment((tokens, k), "float32")
             total = T.alloc_fragment((tokens,), "float32")
             for i, g, e in T.Parallel(tokens, groups, per_group):
-                scores[i, g, e] = T.sigmoid(Logits[bx * tokens + i, g * per_group + e])
+                x = g * per_group + e
+                scores[i, g, e] = T.sigmoid(Logits[bx * tokens + i, x]) + Bias[x]
             # A group's worth: its two best scores.
             for i, g in T.Parallel(tokens, groups):
                 top[i, g] = low
                 second[i, g] = low
+                expert[i, g] = 0
                 taken[i, g] = 0
                 for e in T.unroll(per_group):
-                    choice[i, g, e] = scores[i, g, e] + Bias[g * per_group + e]
-                    second[i, g] = T.max(second[i, g], T.min(top[i, g], choice[i, g, e]))
-                    top[i, g] = T.max(top[i, g], choice[i, g, e])
-            for i, g in T.Parallel(tokens, groups):
-                top[i, g] += second[i, g]
+                    score = scores[i, g, e]
+                    second[i, g] = T.max(second[i, g], T.min(top[i, g], score))
+                    expert[i, g] = T.if_then_else(score > top[i, g], e, expert[i, g])
+                    top[i, g] = T.max(top[i, g], score)
+                expert[i, g] += g * per_group
+                worth[i, g] = top[i, g] + second[i, g]
             for _ in T.serial(best_groups):
-                T.reduce_max(top, best, dim=1)
+                T.reduce_max(worth, best, dim=1)
                 for i, g in T.Parallel(tokens, groups):
-                    where[i, g] = T.if_then_else(top[i, g] == best[i], g, groups)
+                    where[i, g] = T.if_then_else(worth[i, g] == best[i], g, groups)
                 T.reduce_min(where, which, dim=1)
                 for i, g in T.Parallel(tokens, groups):
                     if g == which[i]:
                         taken[i, g] = 1
-                        top[i, g] = low
+                        worth[i, g] = low
             for i, g in T.Parallel(tokens, groups):
-                for e in T.unroll(per_group):
-                    choice[i, g, e] = T.if_then_else(taken[i, g] == 1, choice[i, g, e], low)
+                top[i, g] = T.if_then_else(taken[i, g] == 1, top[i, g], low)
             for n in T.serial(k):
-                T.reduce_max(choice, top, dim=2)
                 T.reduce_max(top, best, dim=1)
                 for i, g in T.Parallel(tokens, groups):
-                    where[i, g] = experts
-                    for e in T.unroll(per_group):
-                        if choice[i, g, per_group - 1 - e] == best[i]:
-                            where[i, g] = g * per_group + per_group - 1 - e
+                    where[i, g] = T.if_then_else(top[i, g] == best[i], expert[i, g], experts)
                 T.reduce_min(where, which, dim=1)
+                for i, m in T.Parallel(tokens, k):
+                    if m == n:
+                        chosen[i, m] = which[i]
                 for i, g in T.Parallel(tokens, groups):
-                    for e in T.unroll(per_group):
-                        if g * per_group + e == which[i]:
-                            choice[i, g, e] = low
-                for i in T.Parallel(tokens):
-                    chosen[i, n] = which[i]
-            for i, n in T.Parallel(tokens, k):
-                expert = chosen[i, n]
-                weights[i, n] = scores[i, expert // per_group, expert % per_group]
+                    top_of_share[i, g] = low
+                    for e in T.unroll(share):
+                        x = g * share + e
+                        score = scores[i, which[i] // per_group, T.min(x, per_group - 1)]
+                        is_left = (score < best[i]) | (
+                            (score == best[i]) & (x > which[i] % per_group)
+                        )
+                        left[i, g, e] = T.if_then_else(is_left & (x < per_group), score, low)
+                        top_of_share[i, g] = T.max(top_of_share[i, g], left[i, g, e])
+                T.reduce_max(top_of_share, following, dim=1)
+                for i, g in T.Parallel(tokens, groups):
+                    where[i, g] = per_group - 1
+                    for e in T.unroll(share):
+                        if left[i, g, share - 1 - e] == following[i]:
+                            where[i, g] = g * share + share - 1 - e
+                T.reduce_min(where, place, dim=1)
+                for i, g in T.Parallel(tokens, groups):
+                    if g == which[i] // per_group:
+                        top[i, g] = following[i]
+                        expert[i, g] = g * per_group + place[i]
+            for i, m in T.Parallel(tokens, k):
+                weights[i, m] = T.sigmoid(Logits[bx * tokens + i, chosen[i, m]])
             T.reduce_sum(weights, total, dim=1)
-            for i, n in T.Parallel(tokens, k):
-                weights[i, n] /= total[i]
+            for i, m in T.Parallel(tokens, k):
+                weights[i, m] /= total[i]
             T.copy(weights, Weights[bx * tokens, 0])
             T.copy(chosen, Experts[bx * tokens, 0])
 

@@ -86,6 +86,11 @@ bool IsAgreed(const CallNode* op, bool in_warp, int64_t warp_threads) {
   return from_one || e->agrees_in_warp;
 }
 
+/*! All lanes that call it name the same ones, and so are those. */
+bool HasConstantMask(const CallNode* op) {
+  return IsCallTo(GetRef<Expr>(op), kAllReduce) || (!op->args.empty() && AsInt(op->args[0]));
+}
+
 /*! Each thread has a value of its own, or writes one to its registers, whatever it gives. */
 bool IsOwnOfThread(const CallNode* op) {
   const IntrinsicEffects* e = EffectsOf(op);
@@ -125,6 +130,9 @@ class Uniformity::Judge : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsOfBlock(op)) return;
     if (self_->asked_ == Asked::kSurely) {
+      if (self_->one_warp_ && HasConstantMask(op) && IsAgreed(op, true, self_->warp_threads_)) {
+        return;
+      }
       uniform &= IsIfThenElse(op) || IsElementwise(op);
     } else {
       if (IsAgreed(op, self_->asked_ == Asked::kVisiblyInWarps || IsOneWarp(among_),
@@ -325,7 +333,11 @@ class Uniformity::Propagation : public StmtExprVisitor {
 
 Uniformity::Uniformity(const Stmt& body, Asked asked, int64_t warp_threads)
     : asked_(asked), warp_threads_(warp_threads), written_(WrittenBuffers(body)) {
-  if (asked != Asked::kSurely) all_ = ThreadSet(ThreadAxesOf(body));
+  const std::vector<Axis> threads = ThreadAxesOf(body);
+  int64_t count = 1;
+  for (const Axis& axis : threads) count *= axis.extent;
+  one_warp_ = count <= warp_threads;
+  if (asked != Asked::kSurely) all_ = ThreadSet(threads);
   for (const Object* buffer : RangeUses(body).WithValuesOfSome()) {
     if (IsFollowed(GetRef<Var>(static_cast<const VarNode*>(buffer)))) varying_.insert(buffer);
   }

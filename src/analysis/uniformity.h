@@ -29,7 +29,8 @@ class Uniformity {
   enum class Asked : uint8_t { kSurely, kVisibly, kVisiblyInWarps };
 
   explicit Uniformity(const Stmt& body) : Uniformity(body, Asked::kSurely, 0) {}
-  /*! Warps of `warp_threads` matter but for kSurely. */
+  /*! Warps of `warp_threads` matter; for kSurely only whether the block is one, all of whose
+   * threads get what a vote or a shuffle gives its lanes. */
   Uniformity(const Stmt& body, Asked asked, int64_t warp_threads);
   bool IsUniform(const Expr& e) const { return IsUniform(e, nullptr); }
   bool IsUniform(const ForNode* loop) const { return IsUniform(loop, nullptr); }
@@ -47,6 +48,7 @@ class Uniformity {
 
   const Asked asked_;
   const int64_t warp_threads_;
+  bool one_warp_ = false;
   ThreadSet all_;
   /*! Names of functions of the thread's number. */
   std::unordered_map<const Object*, Expr> names_;

@@ -95,9 +95,8 @@ class GemmOperator : public TileOperator {
     if (!plan.UsesWgmma()) return;
     for (const WgmmaOperand& operand : {plan.SharedA(op_), plan.SharedB(op_)}) {
       const Var& buffer = operand.region.buffer;
-      std::string why;
       if (IsShared(buffer) && !scope->FindAnnotated(buffer).defined()) {
-        scope->PlaceSwizzle(buffer, *WgmmaLayout(operand, &why), span);
+        scope->PlaceSwizzle(operand, span);
       }
     }
   }

@@ -82,6 +82,8 @@ struct GemmContext {
   bool views = false;
   /*! The lowest of the threads, in the block. */
   int64_t first_thread = 0;
+  /*! What other readers of A and B have against wgmma; empty if nothing. */
+  std::string no_common_layout = "";
 };
 
 /*!

@@ -178,6 +178,7 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
   plan->fma_begin = op.K();
   if (shared_a) why = WhyNotDescriptors(plan->SharedA(op), context.a);
   if (why.empty()) why = WhyNotDescriptors(plan->SharedB(op), context.b);
+  if (why.empty()) why = context.no_common_layout;
   if (!why.empty()) *plan = GemmPlan();
   return why;
 }

@@ -13,6 +13,7 @@
 #include "../target/access_width.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "intrinsics.h"
 #include "permuted_access.h"
@@ -658,13 +659,40 @@ class WidthPlanner : public StmtExprVisitor {
       stores_pairs_ = is_contiguous && ends_even_ && m.coeff % 2 == 0 && m.base % 2 == 0;
     }
     if (!is_contiguous) {
-      width_ = 1;
+      LimitToRuns(offset, is_store);
       return;
     }
     widest_memory_ = std::max(widest_memory_, bits);
     narrowest_memory_ = std::min(narrowest_memory_, bits);
     // A vector must start aligned; VectorizeLoop deals with bounds that cut one.
     LimitToDivisor(start);
+  }
+
+  /*! The widest vector whose lanes all read one element: a scale that a group of neighbours has
+   * (`scale[i, j / 32]`), a byte with two elements (`packed[i, j / 2]`). */
+  void LimitToRuns(const Expr& offset, bool is_store) {
+    if (is_store || !ReadsRuns(offset)) width_ = 1;
+    while (width_ > 1 && !IsOneElement(offset, width_)) width_ /= 2;
+  }
+
+  /*! Only a quotient by a constant is alike for neighbours, so nothing else is simplified. */
+  bool ReadsRuns(const Expr& offset) const {
+    bool found = false;
+    ForEachIn<FloorDivNode>(offset, [&](const FloorDivNode* op) {
+      found |= AsInt(op->b).value_or(1) > 1 && Uses(op->a, inner_);
+    });
+    return found;
+  }
+
+  bool IsOneElement(const Expr& offset, int64_t width) {
+    const Var vector = MakeVar("vector", inner_->dtype()), lane = MakeVar("lane", inner_->dtype());
+    const Expr wide = MakeInt(inner_->dtype(), width);
+    analyzer_->Bind(vector, MakeInt(0), nest_.extents.back());
+    analyzer_->Bind(lane, MakeInt(0), wide);
+    const Expr first = vector * wide;
+    return IsConst(analyzer_->Simplify(Substitute(offset, inner_, first + lane) -
+                                       Substitute(offset, inner_, first)),
+                   0);
   }
 
   void LimitToDivisor(const Expr& e) {

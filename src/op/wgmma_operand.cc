@@ -1,9 +1,11 @@
 #include "wgmma_operand.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "../layout/swizzle.h"
 #include "../tvm/analyzer.h"
+#include "views.h"
 
 namespace tl {
 namespace {
@@ -105,6 +107,26 @@ std::string WhyNotWgmmaLayout(const WgmmaOperand& operand, const Layout& layout)
            " has no swizzle of 128, 64 or 32 bytes";
   }
   return WhyNotSpan(operand, m, static_cast<int>(*span));
+}
+
+Layout CommonWgmmaLayout(const Var& root, const std::vector<WgmmaOperand>& operands) {
+  const auto suits = [&](const Layout& layout) {
+    return std::all_of(operands.begin(), operands.end(), [&](const WgmmaOperand& operand) {
+      const auto own = CarryLayout(layout, root, operand.region.buffer);
+      return own && WhyNotWgmmaLayout(operand, *own).empty();
+    });
+  };
+  for (int span = 128; span >= 32; span /= 2) {
+    for (const WgmmaOperand& operand : operands) {
+      if (!WhyNotRows(operand, Matrix(operand.region)).empty()) return Layout();
+      if (!WhyNotSpan(operand, Matrix(operand.region), span).empty()) continue;
+      const int bits = Matrix(operand.region).bits;
+      const Layout own = MakeBankSwizzle(ConstShape(operand.region.buffer), bits, span / 16);
+      const auto layout = CarryLayout(own, operand.region.buffer, root);
+      if (layout && suits(*layout)) return *layout;
+    }
+  }
+  return Layout();
 }
 
 Expr WgmmaStrides::Offset(const Expr& row, const Expr& k) const {

@@ -6,6 +6,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "../layout/layout.h"
 #include "tile_op.h"
@@ -25,6 +26,9 @@ struct WgmmaOperand {
 std::optional<Layout> WgmmaLayout(const WgmmaOperand& operand, std::string* why);
 /*! Why no descriptor reaches all of the operand in this layout; empty if one does. */
 std::string WhyNotWgmmaLayout(const WgmmaOperand& operand, const Layout& layout);
+/*! The widest layout of `root` in which descriptors reach all of the operands, which are names of
+ * its memory. Undefined if there is none, as where two operands have rows of different lengths. */
+Layout CommonWgmmaLayout(const Var& root, const std::vector<WgmmaOperand>& operands);
 
 /*! What descriptors of an operand have in common, in bytes. */
 struct WgmmaStrides {

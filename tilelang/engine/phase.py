@@ -51,6 +51,7 @@ def LowerAndLegalize(
         passes.append(transform.VerifyParallelLoop)
     passes += [
         transform.VerifyBufferInit,
+        transform.ReadHalfBytes,
         transform.UnrollCopies,
         transform.StageResults,
         transform.SelectInstructions,

@@ -39,8 +39,10 @@ class Copy:
 
     @property
     def together(self) -> int:
-        """Rows of the target that are whole words."""
-        return WORD // math.gcd(self.wanted, WORD)
+        """Rows of the target that are whole words: the fewest, or as many as a block's threads have
+        a word of."""
+        fewest = WORD // math.gcd(self.wanted, WORD)
+        return fewest * max(1, THREADS * WORD // (fewest * self.wanted))
 
     @property
     def words(self) -> int:

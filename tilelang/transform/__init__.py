@@ -52,6 +52,11 @@ def HoistViews() -> Pass:
     return get_function("transform.HoistViews")()
 
 
+def ReadHalfBytes() -> Pass:
+    """Elements of 4 bits that a program shifts and masks out of bytes become loads of them."""
+    return get_function("transform.ReadHalfBytes")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -362,6 +367,7 @@ __all__ = [
     "PlanSharedMemory",
     "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
+    "ReadHalfBytes",
     "RemoveUnusedBindings",
     "RenewThreadNumber",
     "SeparateProducts",

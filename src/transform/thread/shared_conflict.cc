@@ -585,14 +585,19 @@ bool SharedConflict::MayConflict(const SharedAccess& a, const SharedAccess& b, D
 }
 
 const std::vector<Analyzer::Bound>& SharedConflict::BoundsOf(const SharedAccess& access) {
-  auto [it, is_new] = bounds_.try_emplace(&access);
-  if (!is_new) return it->second;
-  for (const Expr& index : access.indices) it->second.push_back(analyzer_.ConstBound(index));
-  return it->second;
+  AccessBounds& known = bounds_[static_cast<size_t>(access.order)];
+  if (known.access == &access) return known.of_indices;
+  known = {&access};
+  for (const Expr& index : access.indices) {
+    known.of_indices.push_back(analyzer_.ConstBound(index));
+  }
+  return known.of_indices;
 }
 
 bool SharedConflict::AreApart(const SharedAccess& a, const SharedAccess& b) {
-  if (!a.name.same_as(b.name)) return false;
+  if (!a.name.same_as(b.name) || a.whole || b.whole || a.order == b.order) return false;
+  const size_t last_place = static_cast<size_t>(std::max(a.order, b.order));
+  if (last_place >= bounds_.size()) bounds_.resize(std::max(last_place + 1, 2 * bounds_.size()));
   const std::vector<Analyzer::Bound>&x = BoundsOf(a), &y = BoundsOf(b);
   for (size_t i = 0; i < x.size(); ++i) {
     const bool last = i + 1 == x.size();

@@ -39,6 +39,9 @@ class SharedConflict {
   /*! `a` is executed before `b`. */
   bool MayConflict(const SharedAccess& a, const SharedAccess& b, Distance distance,
                    Between between = Between::kThreads);
+  /*! The bounds of some index tell the accesses apart: of the many statements of an unrolled loop,
+   * each pair is asked about. */
+  bool AreApart(const SharedAccess& a, const SharedAccess& b);
   /*! Have two buffers bytes in common, or are they one? */
   bool ShareBytes(const Var& a, const Var& b) const;
 
@@ -47,12 +50,14 @@ class SharedConflict {
   void NotePlace(const AllocBufferNode* alloc);
   /*! What an index may be, for all threads and iterations. */
   const std::vector<Analyzer::Bound>& BoundsOf(const SharedAccess& access);
-  /*! The bounds of some index tell the accesses apart: of the many statements of an unrolled loop,
-   * each pair is asked about. */
-  bool AreApart(const SharedAccess& a, const SharedAccess& b);
 
   Analyzer analyzer_;
-  std::unordered_map<const SharedAccess*, std::vector<Analyzer::Bound>> bounds_;
+  /*! By the place of the access in the program; several accesses may have one. */
+  struct AccessBounds {
+    const SharedAccess* access = nullptr;
+    std::vector<Analyzer::Bound> of_indices = {};
+  };
+  std::vector<AccessBounds> bounds_;
   /*! Of the variables of two accesses and of their loops, those of no known value. */
   std::vector<Var> OpaqueOf(const AccessPair& pair) const;
   /*! The same, or may have changed between them. */

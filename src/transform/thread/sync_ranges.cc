@@ -3,20 +3,6 @@
 #include <algorithm>
 
 namespace tl {
-namespace {
-
-/*! Whether a range of threads apart is in the node, whose threads do something that counts. */
-bool HasRange(const SyncNode& node) {
-  if (node.is_inert) return false;
-  const auto any = [&](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [&](const auto& n) { return n->range == &node || HasRange(*n); });
-  };
-  return any(node.body) || any(node.otherwise);
-}
-
-}  // namespace
-
 SyncNode* EndOfLargerRange(const Pending& earlier, const SyncNode& later) {
   const SyncNode* range = earlier.access->node->range;
   if (!range || !later.range || later.IsInside(range)) return nullptr;
@@ -27,14 +13,13 @@ SyncNode* EndOfLargerRange(const Pending& earlier, const SyncNode& later) {
 const SyncNode* InFrontOfRanges(const SyncNode* place, const Pending& earlier) {
   const SyncNode* a = earlier.access->node;
   const SyncNode* around = place->parent;
-  if (a->range && a->range->IsInside(around)) return place;
+  if (!around->has_range || (a->range && a->range->IsInside(around))) return place;
   const SyncNode* first = nullptr;
   bool is_behind = false;
   for (const auto& n : place->in_otherwise ? around->otherwise : around->body) {
     is_behind |= n.get() == place;
-    const bool has_range = HasRange(*n);
-    if (has_range && is_behind) return first ? first : place;
-    if (has_range && !first) first = n.get();
+    if (n->has_range && is_behind) return first ? first : place;
+    if (n->has_range && !first) first = n.get();
     if (!is_behind && !earlier.distance.loop && a->IsInside(n.get())) first = nullptr;
   }
   return place;

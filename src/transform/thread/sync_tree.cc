@@ -334,8 +334,11 @@ class AccessCollector : public StmtExprVisitor {
 
 class TreeBuilder {
  public:
-  explicit TreeBuilder(const Stmt& body)
-      : uniformity_(body), views_(body), tensors_(body, views_), scalars_(uniformity_, &opaque) {}
+  TreeBuilder(const Stmt& body, int64_t warp_threads)
+      : uniformity_(body, Uniformity::Asked::kSurely, warp_threads),
+        views_(body),
+        tensors_(body, views_),
+        scalars_(uniformity_, &opaque) {}
 
   std::unique_ptr<SyncNode> Build(const Stmt& s, SyncNode* parent) {
     auto node = std::make_unique<SyncNode>();
@@ -368,6 +371,7 @@ class TreeBuilder {
       BuildLeaf(s, node.get());
     }
     node->is_inert = IsInert(*node);
+    node->has_range = !node->is_inert && HasRange(*node);
     return node;
   }
 
@@ -385,6 +389,14 @@ class TreeBuilder {
     std::vector<std::unique_ptr<SyncNode>> out;
     for (const Stmt& t : FlatSeq(s)) out.push_back(Build(t, parent));
     return out;
+  }
+
+  static bool HasRange(const SyncNode& node) {
+    const auto any = [&](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
+      return std::any_of(nodes.begin(), nodes.end(),
+                         [&](const auto& n) { return n->range == &node || n->has_range; });
+    };
+    return any(node.body) || any(node.otherwise);
   }
 
   static bool IsInert(const SyncNode& node) {
@@ -594,8 +606,8 @@ std::vector<const SyncNode*> DivergentAround(const SyncNode& node) {
   return regions;
 }
 
-SyncTree BuildSyncTree(const Stmt& body) {
-  TreeBuilder builder(body);
+SyncTree BuildSyncTree(const Stmt& body, int64_t warp_threads) {
+  TreeBuilder builder(body, warp_threads);
   SyncTree tree;
   tree.root = builder.Build(body, nullptr);
   LinkLikeAccesses(tree.root.get());

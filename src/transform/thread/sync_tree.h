@@ -103,6 +103,8 @@ struct SyncNode {
   bool returns = false;  // kLeaf: the threads that run it leave the kernel
   /*! Without accesses, barriers, waits and jumps, and so are the bodies. */
   bool is_inert = false;
+  /*! A range of threads apart is in the node, whose threads do something that counts. */
+  bool has_range = false;
   /*! What is planned in front of a node: nothing, a barrier of the block, one of the threads that
    * run it, or one of each of their warp groups. */
   enum class Mark { kNone, kBlock, kSubset, kGroups };
@@ -153,7 +155,7 @@ struct SyncTree {
   int accesses;
 };
 
-SyncTree BuildSyncTree(const Stmt& body);
+SyncTree BuildSyncTree(const Stmt& body, int64_t warp_threads);
 
 /*! The divergent nodes around one, whose bodies not all threads run together; outermost first. */
 std::vector<const SyncNode*> DivergentAround(const SyncNode& node);

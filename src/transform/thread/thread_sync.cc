@@ -87,7 +87,7 @@ using Mark = SyncNode::Mark;
 class SyncPlanner {
  public:
   SyncPlanner(const Stmt& body, const Target& target)
-      : tree_(BuildSyncTree(body)),
+      : tree_(BuildSyncTree(body, target.warp_threads)),
         conflict_(tree_),
         subsets_(target.warp_threads),
         has_subset_barriers_(target.Has(Feature::kNamedBarriers)),
@@ -252,6 +252,8 @@ class SyncPlanner {
   bool Check(const SyncNode& node, const SyncState& state) {
     for (const SharedAccess& later : node.accesses) {
       for (const Pending& earlier : state.pending) {
+        // Most accesses of a long program without loops are apart.
+        if (conflict_.AreApart(*earlier.access, later)) continue;
         if (aim_ == Aim::kFindNeeded && earlier.without == 0) continue;
         if (needed_[earlier.without]) continue;
         if (node.groups.IsDisjoint(earlier.access->node->groups)) continue;

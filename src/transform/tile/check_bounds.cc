@@ -171,12 +171,13 @@ class BoundsChecker : public StmtExprVisitor {
         found += std::to_string(bound.max) + (bound.min < bound.max ? " or less" : "");
       else
         found += std::to_string(bound.min) + (bound.min < bound.max ? " or more" : "");
-      LogAt(LogLevel::kWarning, span_,
-            found + " of " + std::string(buffer->name) + " in dimension " + std::to_string(d) +
-                " whenever it happens, outside of the tensor: " + effect +
-                (bound.max < 0 ? ". Because of the number of blocks alone it does not count from "
-                                 "the end; write the extent plus it"
-                               : ""));
+      LogAt(
+          LogLevel::kWarning, span_,
+          found + " of " + std::string(buffer->name) + " in dimension " + std::to_string(d) +
+              " whenever it happens, outside of the tensor: " + effect +
+              (bound.max < 0 ? ". Because numbers of iterations, threads or blocks make it "
+                               "negative, it does not count from the end; write the extent plus it"
+                             : ""));
     }
   }
 

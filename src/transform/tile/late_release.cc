@@ -6,6 +6,7 @@
  */
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "pipeline.h"
 #include "role_schedule.h"
 #include "wgmma_plan.h"
@@ -48,7 +49,46 @@ class ReleasePlanner {
     use->is_deferred = late;
   }
 
+  /*! Moves the release of a slot that a pipelined loop uses to the end into its last iteration,
+   * where the MMA that reads the slot last is waited for anyway. Behind it are what that iteration
+   * makes of the MMA's result, and the MMAs that overlap with the next iteration: the slot's next
+   * load runs beside them. */
+  void PlaceInLoop(const Channel& channel, const Window& w, SlotUse* use) const {
+    const RoleNode& node = *w.sequence->nodes[use->release];
+    const ForNode* loop = node.Loop();
+    if (!loop || !IsPipelined(loop) || channel.consumer_writes) return;
+    // Which iteration is the last one is asked in the loop, which may change what is read.
+    if (HasLoad(loop->min) || HasLoad(loop->extent)) return;
+    const std::vector<size_t> steps = StepOrder(node.body);
+    const RoleSchedule schedule = ScheduleOf(node.body);
+    const auto stage = [&](size_t i) { return schedule.empty() ? 0 : schedule[i]->stage; };
+    std::optional<size_t> last;
+    for (size_t p = 0; p < steps.size(); ++p) {
+      const RoleNode& n = *node.body.nodes[steps[p]];
+      if (HasJump(n)) return;
+      const bool used = std::any_of(channel.buffers.begin(), channel.buffers.end(),
+                                    [&](const Var& v) { return IsUsed(n, v); });
+      if (used && (!last || stage(steps[*last]) <= stage(steps[p]))) last = p;
+    }
+    if (!last || !WgmmaAt(node.body, steps[*last])) return;
+    const auto found = FindWait(node.body, steps, *last);
+    // A partial wait in front of a use of accumulators: see Place.
+    if (!found || found->place >= steps.size() || found->for_later) return;
+    use->in_loop = {steps[found->place], steps[*last]};
+    use->release_side = -1;
+  }
+
  private:
+  /*! The loop around the statement may end early by it. */
+  static bool HasJump(const RoleNode& node) {
+    bool found = IsBreak(node.stmt) || IsContinue(node.stmt);
+    for (const RoleSequence* body : {&node.body, &node.otherwise}) {
+      ForEachNode(*body,
+                  [&](const RoleNode* n) { found |= IsBreak(n->stmt) || IsContinue(n->stmt); });
+    }
+    return found;
+  }
+
   /*! The last step of the operation that step `at` belongs to. */
   static size_t EndOfOperation(const RoleSequence& sequence, const std::vector<size_t>& steps,
                                size_t at) {
@@ -160,7 +200,10 @@ void PlaceReleases(const Views& views, WarpRoles* roles) {
       for (SlotUse& use : w.uses) {
         use.release_at = use.release;
         if (!channel.empty_arrivals) continue;
-        ReleasePlanner(views, *roles, use.role).Place(channel, &w, &use);
+        const ReleasePlanner planner(views, *roles, use.role);
+        planner.Place(channel, &w, &use);
+        // Roles of a schedule may rely on where another one releases a slot (RefineReleases).
+        if (!roles->is_scheduled) planner.PlaceInLoop(channel, w, &use);
       }
     }
   }

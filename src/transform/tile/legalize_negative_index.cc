@@ -1,15 +1,16 @@
 /*!
- * LegalizeNegativeIndex: an index that is negative whenever it happens counts from the end.
+ * LegalizeNegativeIndex: an index that is negative however often loops run counts from the end.
  *
  * In:  a tile program under thread_extent attributes.
- * Out: the same; where an index of an element is proved to be negative, as that of `A[i - 8]` for
- *      i < 8, the dimension's extent is added, as Python does and the front end for constants.
- * Refuses nothing. An index that is negative for some iterations only is left as it is: of a tensor
- * such elements read as 0 or as its safe value, and are not written (LegalizeSafeMemoryAccess). The
- * number of blocks proves nothing, so that a program means the same with a grid of any size.
+ * Out: the same; where an index of an element is proved to be negative, as that of `A[-1 - i]` or
+ *      `A[i % 8 - 8]`, the dimension's extent is added, as Python does and the front end for
+ *      constants.
+ * Refuses nothing. Numbers of iterations, threads and blocks prove nothing, so that a program means
+ * the same with any of them: `A[k * 64 + i - 64]` is a halo, also where a size makes the loop over
+ * k one iteration long. Other indices are left as they are: of a tensor, elements in front of it
+ * read as 0 or as its safe value, and are not written (LegalizeSafeMemoryAccess); an access that
+ * is outside whenever it happens has a warning or, in a tile, is refused (CheckBounds).
  */
-#include <string>
-
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../tvm/attrs.h"
@@ -27,11 +28,12 @@ class NegativeIndexLegalizer : public AnalyzingMutator {
 
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return AnalyzingMutator::Mutate_(op);
-    const IterVar axis = op->node.cast<IterVar>();
-    if (std::string(axis->thread_tag).rfind("blockIdx", 0) != 0)
-      return AnalyzingMutator::Mutate_(op);
-    const DLDataType type = axis->var->dtype();
-    analyzer_.Bind(axis->var, MakeInt(type, 0), MakeVar("blocks", type));
+    const Var index = op->node.cast<IterVar>()->var;
+    BindToAnyExtent(index, MakeInt(index->dtype(), 0));
+    return Default<Stmt>(op);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    BindToAnyExtent(op->loop_var, op->min);
     return Default<Stmt>(op);
   }
   Expr Mutate_(const TensorLoadNode* op) final {
@@ -54,6 +56,10 @@ class NegativeIndexLegalizer : public AnalyzingMutator {
   }
 
  private:
+  void BindToAnyExtent(const Var& var, const Expr& first) {
+    analyzer_.Bind(var, first, MakeVar("extent", var->dtype()));
+  }
+
   Array<Expr> FromTheEnd(const Var& buffer, Array<Expr> indices) {
     const Array<Expr>& shape = BufferOf(buffer)->shape;
     for (size_t d = 0; d < indices.size() && d < shape.size(); ++d) {

@@ -81,18 +81,17 @@ void Placements::PlaceAnnotated(const Var& buffer, const Layout& layout) {
   annotated_.insert(views->RootOf(buffer).get());
 }
 
-void Placements::PlaceSwizzle(const Var& buffer, const Layout& layout, const Span& span) {
-  const Var root = views->RootOf(buffer);
-  if (!root.same_as(buffer)) {
-    return PlaceSwizzle(root, Carry(layout, buffer, root, span), span);
-  }
-  auto [it, is_new] = placed_.try_emplace(buffer.get(), Placed{buffer, layout, span});
-  if (is_new) return news_.push_back(buffer);
-  const int bits = BufferOf(buffer)->dtype->dtype.bits;
-  const auto old_span = it->second.layout->SwizzleBytes(bits);
-  if (!old_span || layout->SwizzleBytes(bits) >= old_span) return;
-  it->second = {buffer, layout, span};
-  news_.push_back(buffer);
+void Placements::PlaceSwizzle(const WgmmaOperand& operand, const Span& span) {
+  const Var root = views->RootOf(operand.region.buffer);
+  std::vector<WgmmaOperand>& operands = descriptor_operands_[root.get()];
+  operands.push_back(operand);
+  const Layout placed = Find(operand.region.buffer);
+  if (placed.defined() && WhyNotWgmmaLayout(operand, placed).empty()) return;
+  // SelectInstructions gives wgmma only operands that have one.
+  const Layout common = CommonWgmmaLayout(root, operands);
+  if (!common.defined()) return;
+  placed_.insert_or_assign(root.get(), Placed{root, common, span});
+  news_.push_back(root);
 }
 
 Layout Placements::Carry(const Layout& layout, const Var& from, const Var& to, const Span& span) {

@@ -19,7 +19,8 @@
  *                        read_by_async_proxy, count (in words), count_number, windows
  *   windows              body, first_fill, last_fill, last_use; uses: role, acquire, release, the
  *                        place of the release (release_at, side), is_deferred, is_waited_for,
- *                        is_implied
+ *                        is_implied; of a release in a loop's last iteration its place in the body
+ *                        (in_loop) and the last use there (loop_use), else -1
  *   counts               loops whose variables tell the number of a fill, or the name of a variable
  *   schedules            of a loop whose MMAs overlap: statement, order, stage, chosen
  */
@@ -196,6 +197,8 @@ Any DescribeWindow(const WarpRoles& roles, const Window& w, const Numbering& num
                           {"release_at", int64_t(use.release_at)},
                           {"side", int64_t(use.release_side)},
                           {"is_deferred", int64_t(use.is_deferred)},
+                          {"in_loop", use.in_loop ? int64_t(use.in_loop->at) : -1},
+                          {"loop_use", use.in_loop ? int64_t(use.in_loop->last_use) : -1},
                           {"is_waited_for", int64_t(use.is_waited_for)},
                           {"is_implied", int64_t(use.is_implied)}});
   }
@@ -355,9 +358,13 @@ class PlanReader {
              size_t(Int(fields, "last_use")),
              {}};
     for (const Fields& use : List(fields, "uses")) {
+      std::optional<SlotUse::InLoop> in_loop;
+      if (const int64_t at = Int(use, "in_loop"); at >= 0) {
+        in_loop = {size_t(at), size_t(Int(use, "loop_use"))};
+      }
       w.uses.push_back({RoleOf(use, "role"), size_t(Int(use, "acquire")),
                         size_t(Int(use, "release")), size_t(Int(use, "release_at")),
-                        int(Int(use, "side")), Int(use, "is_deferred") != 0,
+                        int(Int(use, "side")), Int(use, "is_deferred") != 0, in_loop,
                         Int(use, "is_waited_for") != 0, Int(use, "is_implied") != 0});
     }
     return w;

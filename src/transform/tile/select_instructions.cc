@@ -7,15 +7,18 @@
  * order along K), `warps` (how warps share it), `interleaved` (interleaved_tiles.h) and `rejected`
  * (why better rows do not make it): gemm_instruction.h. A copy has `instruction` (what may make it,
  * the best first) and `rejected`: copy_instruction.h. Function attribute `tl.selected`. The
- * operands, the layouts that users and gemms dictate, what else the kernel does with a tensor, and
- * the threads that run the operator decide: those of the block or of the range around, or of the
- * role that T.annotate_ws_schedule gives it. Establishes: what the program asks for
+ * operands, the layouts that users and gemms dictate (of gemms that read one tile by wgmma, those
+ * for which it has no common layout take other instructions), what else the kernel does with a
+ * tensor, and the threads that run the operator decide: those of the block or of the range around,
+ * or of the role that T.annotate_ws_schedule gives it. Establishes: what the program asks for
  * (`prefer_instruction`) is read here alone; a demand is the only candidate, marked `demanded`.
  * Passes behind this one choose no instruction of a gemm; of a copy they narrow the candidates.
  * Refuses (ValueError): operands of a gemm in memory that no instruction reads, types without
  * arithmetic, shapes of sparse, asynchronous or 4-bit MMAs that no row has; a demand for TMA
  * where the target, the memories, a keyword or another access of the tensor is against it.
  */
+
+#include <algorithm>
 
 #include "../../analysis/effects.h"
 #include "../../analysis/kernel_facts.h"
@@ -51,7 +54,7 @@ class Selector : public StmtExprMutator {
 
  protected:
   /*! The call with its instructions; undefined for operators that have none. */
-  virtual Call Selected(const CallNode* call, const Stmt& s) const = 0;
+  virtual Call Selected(const CallNode* call, const Stmt& s) = 0;
 
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
@@ -136,28 +139,123 @@ class LoneGemms : public StmtExprVisitor {
   std::unordered_set<const CallNode*> lone_;
 };
 
+/*! Why a gemm cannot be wgmma although its own operands are what descriptors reach, by call. */
+using NoCommonLayout = std::unordered_map<const CallNode*, std::string>;
+
+/*! Gemms by wgmma, and what they read of shared memory whose layout the user leaves open. */
+class WgmmaReaders {
+ public:
+  explicit WgmmaReaders(const Views& views) : views_(views) {}
+
+  void Add(const CallNode* call, const GemmOp& gemm, std::vector<WgmmaOperand> operands) {
+    all_.push_back({call, gemm.asynchronous, gemm.span, std::move(operands)});
+  }
+
+  /*! The gemms that have to be other instructions, so that each tile has a layout that all of its
+   * readers take. Those that can be nothing else go first, then the program's order decides. */
+  NoCommonLayout Settle() {
+    std::stable_sort(all_.begin(), all_.end(), [](const Reader& a, const Reader& b) {
+      return a.asynchronous && !b.asynchronous;
+    });
+    NoCommonLayout out;
+    std::unordered_map<const Object*, Tile> tiles;
+    for (const Reader& reader : all_) {
+      auto tried = tiles;
+      const std::string why = WhyNot(reader, &tried);
+      if (why.empty()) {
+        tiles = std::move(tried);
+      } else {
+        out.emplace(reader.call, why);
+      }
+    }
+    return out;
+  }
+
+ private:
+  struct Reader {
+    const CallNode* call;
+    bool asynchronous;
+    Span span;
+    std::vector<WgmmaOperand> operands;
+  };
+  struct Tile {
+    Layout layout;
+    std::vector<WgmmaOperand> operands;
+    Span first_reader;
+  };
+
+  std::string WhyNot(const Reader& reader, std::unordered_map<const Object*, Tile>* tiles) const {
+    for (const WgmmaOperand& operand : reader.operands) {
+      const Var& buffer = operand.region.buffer;
+      const Var root = views_.RootOf(buffer);
+      Tile& tile = tiles->try_emplace(root.get(), Tile{Layout(), {}, reader.span}).first->second;
+      tile.operands.push_back(operand);
+      if (tile.layout.defined()) {
+        const auto own = CarryLayout(tile.layout, root, buffer);
+        if (own && WhyNotWgmmaLayout(operand, *own).empty()) continue;
+      }
+      tile.layout = CommonWgmmaLayout(root, tile.operands);
+      if (tile.layout.defined()) continue;
+      return "no swizzle of " + std::string(root->name) +
+             " has both the matrix that this product reads and that of the product at " +
+             Where(tile.first_reader);
+    }
+    return "";
+  }
+
+  const Views& views_;
+  std::vector<Reader> all_;
+};
+
 class GemmSelector : public Selector {
  public:
-  GemmSelector(const Views& views, const Target& target, const Stmt& kernel)
-      : Selector(target), views_(views), lone_(kernel) {}
+  GemmSelector(const Views& views, const Target& target, const Stmt& kernel,
+               NoCommonLayout no_common_layout = {})
+      : Selector(target),
+        views_(views),
+        lone_(kernel),
+        no_common_layout_(std::move(no_common_layout)),
+        readers_(views) {}
+
+  NoCommonLayout WithoutCommonLayout() { return readers_.Settle(); }
 
  protected:
-  Call Selected(const CallNode* call, const Stmt& s) const final {
+  Call Selected(const CallNode* call, const Stmt& s) final {
     if (!IsGemm(call)) return Call();
     const GemmOp gemm = ParseGemm(call, s->span);
     const ThreadRange threads = ThreadsOf(s);
+    const auto it = no_common_layout_.find(call);
     const GemmContext context{threads.threads,
                               &target_,
-                              AnnotatedOf(gemm.a.buffer),
-                              AnnotatedOf(gemm.b.buffer),
+                              AnnotatedFor(gemm.a.buffer),
+                              AnnotatedFor(gemm.b.buffer),
                               OfAnotherWidth(gemm.a.buffer) || OfAnotherWidth(gemm.b.buffer),
-                              threads.first};
+                              threads.first,
+                              it == no_common_layout_.end() ? "" : it->second};
     GemmPlan plan = PlanGemm(gemm, context);
+    if (plan.UsesWgmma()) AddReader(call, gemm, plan);
     plan.interleaves_reads = InterleavesReads(gemm, plan) && lone_.Has(call);
     return WithInstruction(call, gemm, plan);
   }
 
  private:
+  /*! What the user gives the buffer, or the one whose memory it names. */
+  Layout AnnotatedFor(const Var& buffer) const {
+    const Var root = views_.RootOf(buffer);
+    const Layout layout = AnnotatedOf(root);
+    if (!layout.defined() || OfAnotherWidth(buffer)) return AnnotatedOf(buffer);
+    return CarryLayout(layout, root, buffer).value_or(Layout());
+  }
+
+  void AddReader(const CallNode* call, const GemmOp& gemm, const GemmPlan& plan) {
+    std::vector<WgmmaOperand> operands;
+    for (const WgmmaOperand& operand : {plan.SharedA(gemm), plan.SharedB(gemm)}) {
+      const Var& buffer = operand.region.buffer;
+      if (IsShared(buffer) && !AnnotatedFor(buffer).defined()) operands.push_back(operand);
+    }
+    readers_.Add(call, gemm, std::move(operands));
+  }
+
   /*! Whether it is a view whose elements are wider or narrower than its buffer's. */
   bool OfAnotherWidth(const Var& buffer) const {
     return BitsOf(buffer) != BitsOf(views_.RootOf(buffer));
@@ -174,6 +272,8 @@ class GemmSelector : public Selector {
 
   const Views& views_;
   const LoneGemms lone_;
+  const NoCommonLayout no_common_layout_;
+  WgmmaReaders readers_;
 };
 
 /*! Whether the program asks for an instruction of a copy. */
@@ -208,7 +308,7 @@ class CopySelector : public Selector {
         cluster_blocks_(kernel.cluster_blocks) {}
 
  protected:
-  Call Selected(const CallNode* call, const Stmt& s) const final {
+  Call Selected(const CallNode* call, const Stmt& s) final {
     if (!IsCopy(call)) return Call();
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
     CopyChoice choice;
@@ -397,7 +497,11 @@ PrimFunc SelectInstructions(PrimFunc f) {
   const auto select = [&, &target = TargetOf(f)](const AttrStmtNode* op) {
     const Views views(GetRef<Stmt>(op));
     GemmSelector gemms(views, target, GetRef<Stmt>(op));
-    const Stmt selected = gemms.Mutate(GetRef<Stmt>(op));
+    Stmt selected = gemms.Mutate(GetRef<Stmt>(op));
+    if (NoCommonLayout without = gemms.WithoutCommonLayout(); !without.empty()) {
+      GemmSelector others(views, target, GetRef<Stmt>(op), std::move(without));
+      selected = others.Mutate(GetRef<Stmt>(op));
+    }
     const Stmt kernel = InterleaveTiles(selected, views, gemms.Annotated(), target);
     const KernelInfo info = ReadKernelInfo(kernel, f);
     return info.block ? CopySelector(facts, info, kernel, views).Mutate(kernel) : kernel;

@@ -76,6 +76,10 @@ struct ChannelBarriers {
   Stmt Withhold(const Expr& number, const Span& span) const {
     return Call(kRelease, empty, number, {MakeInt(kBool, 0)}, span, channel->blocks);
   }
+  /*! Releases the slot where the condition holds. */
+  Stmt ReleaseIf(const Expr& number, const Expr& condition, const Span& span) const {
+    return Call(kRelease, empty, number, {condition}, span, channel->blocks);
+  }
   /*! This warp's stores to the slot are done. Its other operations may still be in flight. */
   Stmt SignalFull(const Expr& number, const Span& span) const {
     return Call(kRelease, full, number, {}, span);
@@ -233,6 +237,7 @@ class RoleEmitter {
       const RoleNode& node = *sequence.nodes[i];
       if (node.IsRunBy(role_)) {
         CloseUses(sequence, uses, i, -1, &out);
+        CloseInLoop(sequence, i, -1, &out);
         OpenWindows(uses, i, node.stmt->span, &out);
         const Stmt s = node.fill == CopyKind::kNothing ? WithBodies(node) : Fill(node, uses);
         out.push_back({Select(s, i, uses), node.fill == CopyKind::kTma, i, 0, i});
@@ -241,7 +246,9 @@ class RoleEmitter {
           if (filled) CloseFill(u, node.stmt->span, &out);
         }
         CloseUses(sequence, uses, i, 1, &out);
+        CloseInLoop(sequence, i, 1, &out);
         CloseLoop(node, i, &out);
+        CloseUnused(node, uses, i, &out);
       }
       CountLoop(node, &out);
     }
@@ -342,7 +349,7 @@ class RoleEmitter {
     std::vector<RoleStmt> withheld;
     for (const Use& u : uses) {
       const SlotUse* use = u.window->UseBy(role_);
-      if (!use || use->release_at != i || use->release_side != side) continue;
+      if (!use || use->release_at != i || use->release_side != side || use->in_loop) continue;
       if (!u.barriers->empty.defined()) continue;
       const Span& span = sequence.nodes[use->release]->stmt->span;
       const auto add = [&](const Stmt& s) { out->push_back({s, false, i, side, use->release}); };
@@ -361,6 +368,40 @@ class RoleEmitter {
     }
     // Behind the arrivals: their waits would delay these.
     out->insert(out->end(), withheld.begin(), withheld.end());
+  }
+
+  /*! The slots of the body around a loop that its last iteration releases on one side of statement
+   * i of its body. */
+  void CloseInLoop(const RoleSequence& body, size_t i, int side, std::vector<RoleStmt>* out) const {
+    const ForNode* loop = body.owner ? body.owner->Loop() : nullptr;
+    if (!loop) return;
+    for (const Use& u : UsesIn(*body.owner->parent)) {
+      const SlotUse* use = ReleasedIn(*body.owner, u);
+      if (!use || use->in_loop->at != i || use->release_side != side) continue;
+      const Expr is_last =
+          EqualOf(loop->loop_var + MakeInt(loop->loop_var->dtype(), 1), loop->min + loop->extent);
+      const Stmt release = u.barriers->ReleaseIf(u.number, is_last, body.nodes[i]->stmt->span);
+      out->push_back({release, false, i, side, use->in_loop->last_use});
+    }
+  }
+
+  /*! Behind a loop whose last iteration releases slots: where it has no iteration. */
+  void CloseUnused(const RoleNode& node, const std::vector<Use>& uses, size_t i,
+                   std::vector<RoleStmt>* out) const {
+    for (const Use& u : uses) {
+      if (!node.Loop() || !ReleasedIn(node, u)) continue;
+      const Expr extent = node.Loop()->extent;
+      const Expr none = extent < MakeInt(extent->dtype(), 1);
+      out->push_back({u.barriers->ReleaseIf(u.number, none, node.stmt->span), false, i, 1, i});
+    }
+  }
+
+  /*! The role's use of a slot that the last iteration of the loop `node` releases, else nullptr. */
+  const SlotUse* ReleasedIn(const RoleNode& node, const Use& u) const {
+    const SlotUse* use = u.window->UseBy(role_);
+    const bool here = use && use->in_loop && u.window->sequence == node.parent &&
+                      u.barriers->empty.defined() && use->release_at == IndexOf(node);
+    return here ? use : nullptr;
   }
 
   /*! Behind loops that release slots one fill late: the last ones. */

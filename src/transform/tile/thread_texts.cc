@@ -133,14 +133,18 @@ void RefuseLanes(const CallNode* reduction, const ReachingThreads& reach, const 
 void RefuseMask(const CallNode* call, const ThreadSet& here, int64_t warp, int64_t warp_threads,
                 const Span& span) {
   const std::string name = std::string(OpOf(call)->name).substr(std::string("tl.").size());
-  const uint64_t mask = static_cast<uint32_t>(*AsInt(call->args[0]));
+  // A program's mask has 32 bits, of which all stand for all lanes of any warp.
+  constexpr uint64_t kAllOfMask = UINT32_MAX;
+  uint64_t mask = static_cast<uint32_t>(*AsInt(call->args[0]));
+  if (mask == kAllOfMask) mask = ~uint64_t(0) >> (64 - warp_threads);
   const uint64_t lanes = here.LanesOf(warp, warp_threads);
+  const uint64_t some = mask & lanes ? mask & lanes : lanes;
+  const std::string say = some < kAllOfMask ? "say mask=" + Hex(some) + ", or give" : "give";
   ThrowAt(span, "ValueError",
           "found " + name + " of the lanes " + Hex(mask) + ", of which only " + Hex(lanes) +
               " of warp " + std::to_string(warp) + " get here (" + here.Text() + " of " +
-              std::to_string(here.BlockSize()) + "), wanted lanes that all call it; say mask=" +
-              Hex(mask & lanes ? mask & lanes : lanes) + ", or give the block whole warps of " +
-              std::to_string(warp_threads) + " threads");
+              std::to_string(here.BlockSize()) + "), wanted lanes that all call it; " + say +
+              " the block whole warps of " + std::to_string(warp_threads) + " threads");
 }
 
 }  // namespace tl

@@ -7,9 +7,10 @@
  * shared buffer, a fragment or a tensor that one iteration writes and another one reads, or to
  * which another one writes something else; a T.alloc_var that an iteration reads as another one
  * left it. Iterations that write the same to an element, and an element or a variable that each
- * iteration writes before it reads it, are independent. Likewise a T.copy, T.transpose or tile of
- * T.atomic_add whose source and destination overlap in one buffer, unless it is a fragment, whose
- * copies read all elements first.
+ * iteration writes before it reads it, are independent. Likewise a T.copy, T.transpose, T.cumsum or
+ * tile of T.atomic_add whose source and destination overlap in one buffer, unless it is a fragment,
+ * whose copies read all elements first. Names of one memory (T.view, T.reshape) are compared by
+ * where their elements lie in it, if shapes are constants.
  *
  * The indices are evaluated for every iteration. Loops around and blocks are at their first value
  * where all conditions around hold then, else unknown; an extent that is not constant is 2.
@@ -17,11 +18,14 @@
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "../../analysis/effects.h"
 #include "../../layout/index_box.h"
 #include "../../op/parallel.h"
+#include "../../op/region_nest.h"
+#include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
@@ -30,6 +34,19 @@
 
 namespace tl {
 namespace {
+
+/*! The bits of an element. */
+int64_t BitsOf(const Var& buffer) {
+  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  return int64_t(t.bits) * t.lanes;
+}
+
+/*! Whether the place of each element is known: constant extents, row-major. */
+bool HasKnownPlaces(const Var& buffer) {
+  const auto is_const = [](const Expr& e) { return AsInt(e).has_value(); };
+  const auto* type = BufferOf(buffer);
+  return type->strides.empty() && std::all_of(type->shape.begin(), type->shape.end(), is_const);
+}
 
 /*! More points than this are not looked at. */
 constexpr int64_t kMaxLoopPoints = 1 << 20;
@@ -60,6 +77,7 @@ class TouchCollector : public StmtExprVisitor {
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
+    span_ = op->span;
     Visit(op->min);
     Visit(op->extent);
     inner_.push_back(op);
@@ -69,6 +87,7 @@ class TouchCollector : public StmtExprVisitor {
     inner_.pop_back();
   }
   void Visit_(const WhileNode* op) final {
+    span_ = op->span;
     Visit(op->condition);
     const size_t before = written_.size();
     guards_.emplace_back(names_.Mutate(op->condition), true);
@@ -93,12 +112,18 @@ class TouchCollector : public StmtExprVisitor {
                                  [&](const ElementTouch& w) { return Supplies(w, read); });
     if (!own) touches.push_back(std::move(read));
   }
+  void Visit_(const EvaluateNode* op) final {
+    span_ = op->span;
+    Visit(op->value);
+  }
   void Visit_(const BindNode* op) final {
+    span_ = op->span;
     Visit(op->value);
     if (IsPureInteger(op->value)) names_.map[op->var.get()] = names_.Mutate(op->value);
     values_.map[op->var.get()] = values_.Mutate(op->value);
   }
   void Visit_(const IfThenElseNode* op) final {
+    span_ = op->span;
     VisitChoice(op->condition, op->then_case,
                 op->else_case ? ObjectRef(*op->else_case) : ObjectRef());
   }
@@ -192,8 +217,9 @@ struct Hash {
  */
 class ValueKey : public StmtExprVisitor {
  public:
-  ValueKey(const IndexBox& box, const std::vector<ElementTouch>& touches, const Expr& value)
-      : box_(box), touches_(touches) {
+  ValueKey(const IndexBox& box, const std::vector<ElementTouch>& touches, const Views& views,
+           const Expr& value)
+      : box_(box), touches_(touches), views_(views) {
     Visit(value);
   }
   bool known = true;
@@ -205,7 +231,7 @@ class ValueKey : public StmtExprVisitor {
   void Visit_(const TensorLoadNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
     known &= std::none_of(touches_.begin(), touches_.end(), [&](const ElementTouch& t) {
-      return t.IsWrite() && t.buffer.same_as(buffer);
+      return t.IsWrite() && views_.IsSameMemory(t.buffer, buffer);
     });
     for (const Expr& i : op->indices) {
       if (IsPureInteger(i) && box_.CanEvaluate(i)) {
@@ -228,12 +254,16 @@ class ValueKey : public StmtExprVisitor {
 
   const IndexBox& box_;
   const std::vector<ElementTouch>& touches_;
+  const Views& views_;
 };
 
 /*! Looks for a dependence in one nest. */
 class NestVerifier {
  public:
-  NestVerifier(const ParallelNest& nest, Substituter* around) : around_(around) {
+  /*! An operator's iterations are its elements. */
+  NestVerifier(const ParallelNest& nest, const Views& views, Substituter* around,
+               bool is_operator = false)
+      : views_(views), around_(around), is_operator_(is_operator) {
     TouchCollector collector;
     collector(nest.body);
     touches_ = std::move(collector.touches);
@@ -254,7 +284,11 @@ class NestVerifier {
           touches_.begin(), touches_.end(),
           [&](const ElementTouch& r) { return !r.IsWrite() && r.buffer.same_as(t.buffer); });
       if (IsScalar(t.buffer) && !is_read) continue;
-      if (!EachHasItsElement(t)) VerifyBuffer(t.buffer);
+      if (const int64_t bits = BitsOfCells(t.buffer)) {
+        VerifyBuffer(t.buffer, bits);
+      } else if (!EachHasItsElement(t)) {
+        VerifyBuffer(t.buffer, 0);
+      }
     }
   }
 
@@ -293,16 +327,46 @@ class NestVerifier {
                         [&](const ForNode* loop) { return varies(loop->loop_var); });
   }
 
-  void VerifyBuffer(const Var& buffer) {
+  /*! Where the nest touches the buffer's memory under several names, the bits of which an element
+   * of each name has a whole number; else 0. */
+  int64_t BitsOfCells(const Var& buffer) const {
+    bool has_other = false, known = true;
+    int64_t bits = 0;
+    for (const ElementTouch& t : touches_) {
+      if (!views_.IsSameMemory(t.buffer, buffer)) continue;
+      has_other |= !t.buffer.same_as(buffer);
+      known = known && HasKnownPlaces(t.buffer);
+      bits = std::gcd(bits, BitsOf(t.buffer));
+    }
+    return has_other && known ? bits : 0;
+  }
+
+  /*! By cells of so many bits, under all names of its memory, or by elements. */
+  void VerifyBuffer(const Var& buffer, int64_t cell_bits) {
     writes_.clear();
     for (const bool writes : {true, false}) {
       for (const ElementTouch& t : touches_) {
-        if (t.buffer.same_as(buffer) && t.IsWrite() == writes) VerifyTouch(t);
+        const bool is_it = cell_bits ? views_.IsSameMemory(t.buffer, buffer)  //
+                                     : t.buffer.same_as(buffer);
+        if (is_it && t.IsWrite() == writes) VerifyTouch(t, cell_bits);
       }
     }
   }
 
-  void VerifyTouch(const ElementTouch& t) {
+  /*! What a touch of an element is a touch of. */
+  static std::vector<Point> PlacesOf(const ElementTouch& t, const Point& element,
+                                     int64_t cell_bits) {
+    if (!cell_bits) return {element};
+    const std::vector<int64_t> shape = ConstShape(t.buffer);
+    int64_t flat = 0;
+    for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + element[d];
+    const int64_t cells = BitsOf(t.buffer) / cell_bits;
+    std::vector<Point> out;
+    for (int64_t c = 0; c < cells; ++c) out.push_back({flat * cells + c});
+    return out;
+  }
+
+  void VerifyTouch(const ElementTouch& t, int64_t cell_bits) {
     std::vector<Axis> axes = axes_;
     for (const ForNode* loop : t.inner) {
       if (const std::optional<Axis> axis = AxisOf(loop)) axes.push_back(*axis);
@@ -321,7 +385,7 @@ class NestVerifier {
     }
     bool known = false;
     if (t.IsWrite()) {
-      const ValueKey key(box, touches_, around_->Mutate(t.value));
+      const ValueKey key(box, touches_, views_, around_->Mutate(t.value));
       for (const Expr& e : key.integers) keys.push_back(box.Compile(e));
       known = key.known;
     }
@@ -336,11 +400,13 @@ class NestVerifier {
                             point.begin() + static_cast<std::ptrdiff_t>(axes_.size()));
       const Write mine{iteration, &t, t.IsWrite() ? evaluate(keys, point) : Point(), known,
                        certain};
-      const auto it = writes_.find(element);
-      if (it != writes_.end() && it->second.iteration != iteration && Depend(it->second, mine)) {
-        Refuse(t, element, it->second, iteration);
+      for (const Point& place : PlacesOf(t, element, cell_bits)) {
+        const auto it = writes_.find(place);
+        if (it != writes_.end() && it->second.iteration != iteration && Depend(it->second, mine)) {
+          Refuse(t, element, it->second, iteration);
+        }
+        if (t.IsWrite()) writes_.try_emplace(place, mine);
       }
-      if (t.IsWrite()) writes_.try_emplace(element, mine);
       return true;
     });
   }
@@ -369,11 +435,27 @@ class NestVerifier {
         accumulates ? "use T.reduce_sum and its like, T.alloc_reducer or T.atomic_add where the "
                       "iterations combine their values, else T.serial"
                     : "read from another buffer than the one that is written, or use T.serial";
+    const Var& other = first.touch->buffer;
+    if (is_operator_) RefuseOverlap(t.span, t.buffer, Text(element), other);
+    const std::string of_other =
+        other.same_as(t.buffer)
+            ? ""
+            : ", in memory that " + std::string(other->name) + " is another name of";
     ThrowAt(t.span, "ValueError",
             "found iterations (" + vars + ") = (" + Text(first.iteration) + ") and (" +
                 Text(second) + ") of T.Parallel that both touch " + name +
-                (IsScalar(t.buffer) ? "" : "[" + Text(element) + "]") +
+                (IsScalar(t.buffer) ? "" : "[" + Text(element) + "]") + of_other +
                 ", the first one writing it, wanted independent iterations; " + repair);
+  }
+
+  [[noreturn]] static void RefuseOverlap(const Span& span, const Var& src,
+                                         const std::string& element, const Var& dst) {
+    const std::string name(src->name);
+    ThrowAt(span, "ValueError",
+            "found a source in " + name + " and a destination in " + std::string(dst->name) +
+                ", a name of the same memory, that overlap at " + name + "[" + element +
+                "], wanted two that do not, since elements move in any order; copy the source to "
+                "another tile first");
   }
 
   /*! The value written is made of the element's old one. */
@@ -383,7 +465,9 @@ class NestVerifier {
     });
   }
 
+  const Views& views_;
   Substituter* around_;
+  bool is_operator_;
   Analyzer analyzer_;
   std::vector<ElementTouch> touches_;
   std::vector<Axis> axes_;
@@ -394,10 +478,33 @@ class NestVerifier {
 /*! The operators that read a region element by element and write another one. */
 bool MovesElements(const OpNode* op) {
   return op->name == "tl.tileop.copy" || op->name == "tl.tileop.transpose" ||
-         op->name == "tl.tileop.atomic";
+         op->name == "tl.tileop.atomic" || op->name == "tl.tileop.scan";
+}
+
+/*! The nest that writes an element of `dst` as it reads one of `src`; nullopt where their shapes do
+ * not say which. */
+std::optional<ParallelNest> NestOfMove(const TileRegion& src, const TileRegion& dst,
+                                       bool transposes, const Span& span) {
+  const std::vector<size_t> dims = NonUnitDims(src);
+  if (dims.size() != NonUnitDims(dst).size()) return std::nullopt;
+  ParallelNest nest = NestOverRegion(src, span), written = nest;
+  const size_t count = dims.size(), rank = src.ranges.size();
+  if (transposes && count >= 2 && dims[count - 2] + 2 == rank) {
+    written.vars = nest.vars;
+    written.vars.Set(count - 2, nest.vars[count - 1]);
+    written.vars.Set(count - 1, nest.vars[count - 2]);
+  }
+  nest.body = MakeStore(
+      dst.buffer,
+      CastTo(BufferOf(dst.buffer)->dtype->dtype, LoadOf(src.buffer, ElementOf(src, nest))),
+      ElementOf(dst, written), span);
+  return nest;
 }
 
 class ParallelLoopVerifier : public StmtExprVisitor {
+ public:
+  explicit ParallelLoopVerifier(const Stmt& body) : views_(body) {}
+
  protected:
   using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
@@ -414,7 +521,7 @@ class ParallelLoopVerifier : public StmtExprVisitor {
   }
   void Visit_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel) {
-      NestVerifier(NestOfLoop(op), unknown_ ? &names_ : &first_).Verify();
+      NestVerifier(NestOfLoop(op), views_, unknown_ ? &names_ : &first_).Verify();
       return;
     }
     first_.map[op->loop_var.get()] = first_.Mutate(op->min);
@@ -443,9 +550,16 @@ class ParallelLoopVerifier : public StmtExprVisitor {
 
   void VerifyRegions(const CallNode* call, const TileRegion& a, const TileRegion& b,
                      const Span& span) {
-    if (!a.buffer.same_as(b.buffer) || IsFragment(a.buffer)) return;
+    if (!views_.IsSameMemory(a.buffer, b.buffer) || IsFragment(a.buffer)) return;
     Substituter& around = unknown_ ? names_ : first_;
-    bool is_same = OpOf(call)->name != "tl.tileop.transpose";
+    const bool transposes = OpOf(call)->name == "tl.tileop.transpose";
+    if (!a.buffer.same_as(b.buffer)) {
+      const bool adds = OpOf(call)->name == "tl.tileop.atomic";
+      const auto nest = NestOfMove(adds ? b : a, adds ? a : b, transposes, span);
+      if (nest) NestVerifier(*nest, views_, &around, true).Verify();
+      return;
+    }
+    bool is_same = !transposes;
     std::string distances;
     for (size_t d = 0; d < a.ranges.size(); ++d) {
       const Expr from = around.Mutate(a.ranges[d]->min), to = around.Mutate(b.ranges[d]->min);
@@ -464,13 +578,14 @@ class ParallelLoopVerifier : public StmtExprVisitor {
                 "the source to another tile first");
   }
 
+  const Views views_;
   Analyzer analyzer_;
   Substituter first_, names_;
   int unknown_ = 0;
 };
 
 PrimFunc VerifyParallelLoop(PrimFunc f) {
-  ParallelLoopVerifier()(f->body);
+  ParallelLoopVerifier{f->body}(f->body);
   return f;
 }
 

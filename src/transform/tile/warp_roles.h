@@ -103,6 +103,13 @@ struct SlotUse {
   size_t release_at = 0;
   int release_side = 1;
   bool is_deferred = false;
+  /*! `release_at` is a loop, of which the role uses the slot in each iteration: its last iteration
+   * releases the slot, on that side of the statement `at` of the loop's body, and `last_use` is the
+   * last of its statements that use the buffers. */
+  struct InLoop {
+    size_t at, last_use;
+  };
+  std::optional<InLoop> in_loop = std::nullopt;
   /*! At that place the role waits for the MMA that uses the slot last, even without an arrival. */
   bool is_waited_for = false;
   /*! A later arrival of another role implies this role's. It waits for the MMAs that read the

@@ -179,3 +179,31 @@ def test_votes_of_the_block():
 def test_errors(trace, statement, error, message):
     with pytest.raises(error, match=rf"{message}[\s\S]*--> "):
         trace(f"T.evaluate({statement})")
+
+
+@pytest.mark.parametrize("threads", [32, 64])
+def test_all_threads_of_a_block_of_one_warp_follow_its_vote(device, threads):
+    """Behind it they meet at barriers; of a second warp it says nothing."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, threads), "int32"), B: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=threads):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((threads,), "int32")
+            total = T.alloc_var("int32", 0)
+            for k in T.serial(4):
+                if T.any_sync(A[k, tx] < 0) != 0:
+                    break
+                S[tx] = A[k, tx]
+                total += S[threads - 1 - tx]
+            B[0] = total
+
+    if threads > 32:
+        with pytest.raises(ValueError, match="needs a barrier"):
+            tilelang.compile(main, target="cuda -arch=sm_80")
+        return
+    a, b = torch.ones(4, threads, dtype=torch.int32, device=device), torch.zeros(1, device=device)
+    a[3, 7] = -1
+    b = b.int()
+    tilelang.compile(main)(a, b)
+    assert b.item() == 3

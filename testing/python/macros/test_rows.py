@@ -6,6 +6,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang.macros import copy_rows
+from tilelang.macros.rows import Copy
 
 
 @tilelang.jit
@@ -33,6 +34,8 @@ def copies(rows, given, wanted, dtype):
         pytest.param(9, 40, 37, T.bfloat16, id="shorter by two-byte elements"),
         pytest.param(20, 33, 30, T.float8_e4m3fn, id="between words on both sides"),
         pytest.param(9, 16, 32, T.bfloat16, id="whole words"),
+        pytest.param(700, 17, 24, T.bfloat16, id="several rows of a block's threads"),
+        pytest.param(700, 24, 17, T.bfloat16, id="several shorter ones"),
         pytest.param(300, 3, 16, T.float8_e4m3fn, id="rows without a word"),
         pytest.param(1, 9, 16, T.float8_e4m3fn, id="a row of one word"),
     ],
@@ -48,6 +51,11 @@ def test_rows_are_copied(device, rows, given, wanted, dtype):
         expected = torch.zeros_like(found)
         expected[..., :shared] = source[..., :shared]
         assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(34, 48), (48, 34), (6, 1040)])
+def test_short_rows_share_the_threads_of_a_block(given, wanted):
+    assert Copy(10000, given, wanted).words > 100
 
 
 @pytest.mark.parametrize(("source", "target"), [(1, 0), (0, 3), (8, 8), (15, 1)])

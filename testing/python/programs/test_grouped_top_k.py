@@ -33,3 +33,24 @@ def test_results(device, example, arch):
     wanted, order = example["reference"](logits, bias, groups, best_groups, k)
     assert torch.equal(experts.long(), order)
     torch.testing.assert_close(weights.double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_equal_scores(device, example):
+    """Of equal ones the first expert comes first, as of groups."""
+    groups, per_group, best_groups, k, length = 8, 12, 3, 9, 24
+    kernel = tilelang.compile(example["route"](groups, per_group, best_groups, k))
+    logits = torch.randint(-1, 2, (length, groups * per_group), device=device).float()
+    weights = torch.empty(length, k, device=device)
+    experts = torch.empty(length, k, dtype=torch.int32, device=device)
+    kernel(logits, torch.zeros(groups * per_group, device=device), weights, experts)
+
+    def order(values):
+        return values.sort(dim=1, descending=True, stable=True).indices
+
+    scores = logits.sigmoid().view(length, groups, per_group)
+    worth = scores.topk(2, dim=2).values.sum(2)
+    best = torch.zeros_like(worth, dtype=torch.bool).scatter_(
+        1, order(worth)[:, :best_groups], True
+    )
+    left = scores.masked_fill(~best[:, :, None], -torch.inf).flatten(1)
+    assert torch.equal(experts.long(), order(left)[:, :k])

@@ -55,8 +55,9 @@ def forward(width, rows=4, threads=64):
     return main
 
 
-def backward(width, rows=4, threads=64):
-    """Gradients of h, and of weight and bias as sums that blocks add up."""
+def backward(width, rows=4, threads=64, blocks=2):
+    """Gradients of h, and of weight and bias. A block goes through each `blocks`-th group of rows
+    and keeps its sums of columns in registers, which blocks add up at their end."""
     length = T.dynamic("length")
 
     @T.prim_func
@@ -70,7 +71,7 @@ def backward(width, rows=4, threads=64):
         dWeight: T.Tensor((width,), "float32"),
         dBias: T.Tensor((width,), "float32"),
     ):
-        with T.Kernel(T.ceildiv(length, rows), threads=threads) as bx:
+        with T.Kernel(blocks, threads=threads) as bx:
             normal = T.alloc_fragment((rows, width), "float32")
             dy = T.alloc_fragment((rows, width), "float32")
             product = T.alloc_fragment((rows, width), "float32")
@@ -78,26 +79,31 @@ def backward(width, rows=4, threads=64):
             scale = T.alloc_fragment((rows,), "float32")
             along = T.alloc_fragment((rows,), "float32")
             total = T.alloc_fragment((rows,), "float32")
-            of_columns = T.alloc_fragment((width,), "float32")
-            T.copy(H[bx * rows, 0], normal)
-            T.copy(dY[bx * rows, 0], dy)
-            T.copy(Mean[bx * rows], mean)
-            T.copy(Scale[bx * rows], scale)
-            for i, j in T.Parallel(rows, width):
-                normal[i, j] = (normal[i, j] - mean[i]) * scale[i]
-                product[i, j] = dy[i, j] * normal[i, j]
-            T.reduce_sum(product, of_columns, dim=0)
-            T.atomic_add(dWeight, of_columns)
-            T.reduce_sum(dy, of_columns, dim=0)
-            T.atomic_add(dBias, of_columns)
-            for i, j in T.Parallel(rows, width):
-                dy[i, j] *= Weight[j]
-                product[i, j] = dy[i, j] * normal[i, j]
-            T.reduce_sum(product, along, dim=1)
-            T.reduce_sum(dy, total, dim=1)
-            for i, j in T.Parallel(rows, width):
-                dy[i, j] = (dy[i, j] - (total[i] + normal[i, j] * along[i]) / width) * scale[i]
-            T.copy(dy, dH[bx * rows, 0])
+            of_weight = T.alloc_fragment((width,), "float32")
+            of_bias = T.alloc_fragment((width,), "float32")
+            T.clear(of_weight)
+            T.clear(of_bias)
+            for step in T.serial(T.ceildiv(T.ceildiv(length, rows) - bx, blocks)):
+                first = (step * blocks + bx) * rows
+                T.copy(H[first, 0], normal)
+                T.copy(dY[first, 0], dy)
+                T.copy(Mean[first], mean)
+                T.copy(Scale[first], scale)
+                for i, j in T.Parallel(rows, width):
+                    normal[i, j] = (normal[i, j] - mean[i]) * scale[i]
+                    product[i, j] = dy[i, j] * normal[i, j]
+                T.reduce_sum(product, of_weight, dim=0, clear=False)
+                T.reduce_sum(dy, of_bias, dim=0, clear=False)
+                for i, j in T.Parallel(rows, width):
+                    dy[i, j] *= Weight[j]
+                    product[i, j] = dy[i, j] * normal[i, j]
+                T.reduce_sum(product, along, dim=1)
+                T.reduce_sum(dy, total, dim=1)
+                for i, j in T.Parallel(rows, width):
+                    dy[i, j] = (dy[i, j] - (total[i] + normal[i, j] * along[i]) / width) * scale[i]
+                T.copy(dy, dH[first, 0])
+            T.atomic_add(dWeight, of_weight)
+            T.atomic_add(dBias, of_bias)
 
     return main
 

@@ -25,6 +25,10 @@ Instructions")."""
 PERSISTENT_REGISTERS = 32
 """Of a thread of examples/attention/flash_attention.py, besides its fragments: three warp groups
 with 192 x 128 scores of heads of 64 spill nothing with 160 in all."""
+PART_COLUMNS = 64
+"""Of a part of a result, at least: a row of 128 bytes, as TMA stores them."""
+BARRIER_BYTES = 1024
+"""For mbarriers and the number of the next tile. Assumed."""
 OTHERS_PER_SCORE = 6
 """Instructions of float32 for a score beside its exponential: scale, maximum, difference, sum,
 conversion. Counted in FlashAttention's formulas (T. Dao and others, 2022, algorithm 1)."""
@@ -32,8 +36,9 @@ conversion. Counted in FlashAttention's formulas (T. Dao and others, 2022, algor
 
 class FlashAttentionTemplate(BaseTemplate):
     """Attention of `batch_size` x `num_heads` sequences; `block` of a hint is queries and the
-    head's dimension, `rstep` keys. With `persistent` one block of each multiprocessor fetches tile
-    after tile, the longest first.
+    head's dimension, `rstep` keys. Keys and values have `num_kv_heads` heads, by default as many as
+    queries. With `persistent` one block of each multiprocessor fetches tile after tile, the longest
+    first; its results leave in `out_parts`.
 
     Example: ``FlashAttentionTemplate(8, 16, 128, 4096, 4096).recommend_hints(5)``
     """
@@ -50,6 +55,7 @@ class FlashAttentionTemplate(BaseTemplate):
         out_dtype: str = "float16",
         accum_dtype: str = "float32",
         persistent: bool = False,
+        num_kv_heads: int | None = None,
     ):
         self.batch_size, self.num_heads, self.head_dim = batch_size, num_heads, head_dim
         self.seq_length = seq_length
@@ -57,6 +63,7 @@ class FlashAttentionTemplate(BaseTemplate):
         self.is_causal = is_causal
         self.in_dtype, self.out_dtype = str(in_dtype), str(out_dtype)
         self.accum_dtype, self.persistent = str(accum_dtype), persistent
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
 
     def candidates(self) -> Iterator[Hint]:
         """See `BaseTemplate`."""
@@ -77,14 +84,35 @@ class FlashAttentionTemplate(BaseTemplate):
                     seconds=self._seconds(rows, keys, stages, threads),
                 )
 
+    def out_parts(self, hint: Hint) -> int:
+        """The fewest parts in which a tile of results goes through shared memory beside the
+        operands of a `persistent` kernel; 1 where no number is enough, and without `persistent`.
+
+        Example: ``template.out_parts(template.recommend_hints(1)[0])``
+        """
+        return self._shared(hint.block[0], hint.rstep[0], hint.pipeline_stage)[1]
+
+    def _shared(self, rows: int, keys: int, stages: int) -> tuple[int, int]:
+        """Bytes of a block, and in how many parts its results go through them."""
+        row = self.head_dim * element_bytes(self.in_dtype)
+        operands = int((rows + 2 * keys * stages) * row)
+        if not self.persistent:
+            return operands, 1
+        # The result has its own place where the next tile's queries come before it is stored.
+        parts = 1
+        while (
+            operands + rows * row / parts > self.arch.smem_cap - BARRIER_BYTES
+            and self.head_dim % (2 * parts * PART_COLUMNS) == 0
+        ):
+            parts *= 2
+        return int(operands + rows * row / parts), parts
+
     def _seconds(self, rows: int, keys: int, stages: int, threads: int) -> float:
         arch, width, dim = self.arch, element_bytes(self.in_dtype), self.head_dim
         # Scores, the same in the operand's type, and the result.
         beside = PERSISTENT_REGISTERS if self.persistent else OTHER_REGISTERS
         numbers = rows * (keys * (1 + width / 4) + dim) / threads + beside
-        # Queries, tiles of keys and values, and the result where the next tile's queries come
-        # before it is stored.
-        shared = int((rows * (2 if self.persistent else 1) + 2 * keys * stages) * dim * width)
+        shared, _ = self._shared(rows, keys, stages)
         roles = 128 if arch.has_warp_groups and stages > 1 else 0
         if numbers > (240 if roles else 255):
             return math.inf
@@ -118,7 +146,7 @@ class FlashAttentionTemplate(BaseTemplate):
             # Short tiles fill what is left beside long ones, of which the longest has all keys.
             total = max(tiles / arch.speeds.sms * steps, 2 * steps)
         clocks = total * (step + STEP_CLOCKS) + LATENCY_CLOCKS * math.ceil(most / room)
-        sequences = self.batch_size * self.num_heads
-        moved = 2 * sequences * (self.seq_length + self.seq_kv_length) * dim * width
+        moved = 2 * self.batch_size * self.num_heads * self.seq_length * dim * width
+        moved += 2 * self.batch_size * self.num_kv_heads * self.seq_kv_length * dim * width
         memory = moved / (BANDWIDTH_SHARE * arch.bandwidth)
-        return max(clocks / arch.speeds.clock, memory)
+        return together(clocks / arch.speeds.clock, memory)

@@ -62,6 +62,14 @@ TL_DEVICE T extremum(bool first, T x, T y) {
 TL_DEVICE float reciprocal_sqrt(float x) { return rsqrtf(x); }
 TL_DEVICE double reciprocal_sqrt(double x) { return ::rsqrt(x); }
 
+/*! 1 / x for x in [1, 2]. IEEE division has a branch for subnormals, across which ptxas moves no
+ * load. */
+TL_DEVICE float reciprocal_of_one_to_two(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return fmaf(y, fmaf(-x, y, 1.0f), y);
+}
+
 // Rounding towards zero with saturation to 32 and 64 bits; the intrinsics are defined for every
 // input, a C++ cast is not.
 template <typename To, typename From>

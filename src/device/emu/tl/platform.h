@@ -73,6 +73,9 @@ TL_DEVICE T extremum(bool first, T x, T y) {
 TL_DEVICE float reciprocal_sqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
 TL_DEVICE double reciprocal_sqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 
+/*! 1 / x for x in [1, 2]. */
+TL_DEVICE float reciprocal_of_one_to_two(float x) { return 1.0f / x; }
+
 // The GPU's conversion: towards zero, saturating. NaN gives 0, or only the top bit where a type has
 // 64 bits (PTX ISA, cvt). A C++ cast of such values is undefined.
 template <typename To, typename From>

@@ -147,6 +147,12 @@ TL_DEVICE float reciprocal_sqrt(float x) {
 }
 TL_DEVICE double reciprocal_sqrt(double x) { return 1.0 / __builtin_sqrt(x); }
 
+/*! 1 / x for x in [1, 2], without the scaling of IEEE division. */
+TL_DEVICE float reciprocal_of_one_to_two(float x) {
+  const float y = __builtin_amdgcn_rcpf(x);
+  return __builtin_fmaf(y, __builtin_fmaf(-x, y, 1.0f), y);
+}
+
 // Rounding towards zero with saturation to 32 and 64 bits, as tl::cast has it. V_CVT_I32_F32 and
 // V_CVT_U32_F32 give that, and 0 for NaN (CDNA3 ISA); a C++ cast of such values is undefined.
 template <typename To, typename From>

@@ -22,7 +22,12 @@ TL_NARROW(rsqrt)
 TL_VEC_MAP(rsqrt, T)
 
 /*! 1 / (1 + exp(-x)) */
-TL_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp(-x)); }
+TL_DEVICE float sigmoid(float x) {
+  // Of -|x|: what is divided by is between 1 and 2.
+  const float power = exp(-abs(x));
+  const float y = detail::reciprocal_of_one_to_two(1.0f + power);
+  return x < 0 ? power * y : y;
+}
 TL_DEVICE double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 TL_NARROW(sigmoid)
 TL_VEC_MAP(sigmoid, T)

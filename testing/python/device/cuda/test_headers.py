@@ -266,3 +266,13 @@ def test_16_bit_floats_leave_their_instruction_without_a_type():
     instructions = re.findall(r"(\w+)\S*\.b?f16(?:\.f32)?\s+bits,", ptx)
     assert set(instructions) == {"cvt", "add", "mul", "max", "min", "fma", "atom"}
     assert set(results) == {"bits"}
+
+
+def test_sigmoid_has_no_division():
+    """IEEE division is a branch, and a kernel's loads wait behind each."""
+    source = """
+#include <tl/exponential.h>
+extern "C" __global__ void kernel(float* x) { x[threadIdx.x] = tl::sigmoid(x[threadIdx.x]); }
+"""
+    ptx = compile_ptx(source, "sm_90a")
+    assert re.findall(r"(?:rcp|div)\.\w+", ptx) == ["rcp.approx"]

@@ -65,6 +65,9 @@ extern "C" __global__ void bits(const int64_t* x, int* out) {{
   out[12 + i] = tl::clz(int(x[i]));
   out[16 + i] = tl::abs(int(x[i]));
 }}
+extern "C" __global__ void sigmoid(const float* x, float* out) {{
+  out[threadIdx.x] = tl::sigmoid(x[threadIdx.x]);
+}}
 extern "C" __global__ void error_function(const double* x, double* out) {{
   out[0] = tl::erf(x[0]);
   out[1] = tl::erf(float(x[0]));
@@ -120,3 +123,11 @@ def test_erf(run):
     out = np.zeros(2)
     run(SOURCE, "error_function", [np.array([0.5]), out], block=1)
     np.testing.assert_allclose(out, 0.5204998778130465, 1e-6)
+
+
+def test_sigmoid_of_large_numbers(run):
+    """Where the exponential or the result is subnormal, or neither."""
+    x = np.array([-200, -103, -100, -88, -87, -20, -1e-30, 17, 88, 200], np.float32)
+    out = np.zeros_like(x)
+    run(SOURCE, "sigmoid", [x, out], block=len(x))
+    np.testing.assert_allclose(out, 1 / (1 + np.exp(-x.astype(np.float64))), 4e-7, 2e-45)

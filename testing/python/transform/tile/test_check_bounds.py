@@ -107,7 +107,7 @@ def element_of_tensor(index, condition=lambda tx: True, extent=64):
 @pytest.mark.parametrize(
     ("index", "told"),
     [
-        (lambda tx: -1 - tx, "found index -1 or less of B .* the number of blocks alone"),
+        (lambda tx: -1 - tx, "found index -1 or less of B .* it does not count from the end"),
         (lambda tx: tx + 64, "found index 64 or more of B in dimension 0 whenever it happens"),
     ],
     ids=["negative", "beyond"],

@@ -44,16 +44,16 @@ def products(num_stages, inner=False):
     return main
 
 
-def two_products(length, num_stages=2, shared=False, blocks=1, **pipeline):
-    """The sum, halved before each, of products of a product, which is in registers or `shared`
-    memory; the last one counts twice."""
+def two_products(length, num_stages=2, shared=False, blocks=1, rows=1, **pipeline):
+    """For each 64 of 64 * `rows` rows the sum, halved before each, of products of a product, which
+    is in registers or `shared` memory; the last one counts twice."""
 
     @T.prim_func
     def main(
-        Q: T.Tensor((64, 64), "float16"),
+        Q: T.Tensor((64 * rows, 64), "float16"),
         K: T.Tensor((64 * length, 64), "float16"),
         V: T.Tensor((64 * length, 64), "float16"),
-        Out: T.Tensor((64, 64), "float32"),
+        Out: T.Tensor((64 * rows, 64), "float32"),
         n: T.int32,
     ):
         with T.Kernel(1, threads=128):
@@ -65,20 +65,21 @@ def two_products(length, num_stages=2, shared=False, blocks=1, **pipeline):
             p = T.alloc_fragment((64, 64), "float16")
             p_shared = T.alloc_shared((64, 64), "float16")
             o = T.alloc_fragment((64, 64), "float32")
-            T.copy(Q, q)
-            T.clear(o)
-            for i in T.Pipelined(n, num_stages=num_stages, **pipeline):
-                T.copy(K[i * 64, 0], k)
-                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
-                for x, y in T.Parallel(64, 64):
-                    factor = T.if_then_else(i == n - 1, 2, 1)
-                    s[x, y] = s[x, y] * factor
-                for x, y in T.Parallel(64, 64):
-                    o[x, y] = o[x, y] * 0.5
-                T.copy(s, p_shared if shared else p)
-                T.copy(V[i * 64, 0], v)
-                T.gemm(p_shared if shared else p, v, o)
-            T.copy(o, Out)
+            for t in T.serial(rows) if rows > 1 else [0]:
+                T.copy(Q[t * 64, 0], q)
+                T.clear(o)
+                for i in T.Pipelined(n, num_stages=num_stages, **pipeline):
+                    T.copy(K[i * 64, 0], k)
+                    T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                    for x, y in T.Parallel(64, 64):
+                        factor = T.if_then_else(i == n - 1, 2, 1)
+                        s[x, y] = s[x, y] * factor
+                    for x, y in T.Parallel(64, 64):
+                        o[x, y] = o[x, y] * 0.5
+                    T.copy(s, p_shared if shared else p)
+                    T.copy(V[i * 64, 0], v)
+                    T.gemm(p_shared if shared else p, v, o)
+                T.copy(o, Out[t * 64, 0])
 
     return main
 
@@ -159,6 +160,18 @@ def test_two_products_at_once(events):
     assert events(two_products(4)) == [*begin, "for", *OVERLAP, *end]
 
 
+def test_what_a_loop_reads_is_released_in_its_last_iteration(events):
+    """Behind the last product that reads it; behind a loop without iterations, too."""
+    released = ["release k_empty", "release q_empty"]
+    begin = ["acquire q_full", "acquire k_full", "commit", "wait 0", *released]
+    loop = [*OVERLAP[:5], *released, "wait 0", "release v_empty"]
+    end = ["acquire v_full", "commit", "wait 0", "release v_empty", "release q_empty"]
+    assert events(two_products(4, rows=3)) == [*begin, "for", *loop, *end]
+    begin = ["acquire q_full", "for", "acquire k_full", "commit", "wait 0", *released]
+    end = ["release v_empty", "acquire v_full", "commit", "wait 0", "release v_empty"]
+    assert events(two_products(4, rows=3, shared=True)) == [*begin, *end, "release q_empty"]
+
+
 @pytest.mark.parametrize(
     "options", [{"num_stages": 1}, {"shared": True}, {"order": [*range(7)], "stage": [0] * 7}]
 )
@@ -236,19 +249,21 @@ def test_sums_of_any_length(num_stages):
             assert torch.equal(c[:outer], wanted.expand(outer, -1, -1))
 
 
+@pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("shared", [False, True])
-def test_two_products_of_any_length(shared):
-    func = two_products(4, shared=shared)
+def test_two_products_of_any_length(shared, rows):
+    func = two_products(4, shared=shared, rows=rows)
     kernel = tilelang.compile(func, target=TARGET, execution_backend="emulate")
-    q, k, v = (torch.randint(-2, 3, shape).half() for shape in ((64, 64), (256, 64), (256, 64)))
+    shapes = (64 * rows, 64), (256, 64), (256, 64)
+    q, k, v = (torch.randint(-2, 3, shape).half() for shape in shapes)
     for n in (0, 1, 2, 4):
-        wanted = torch.zeros(64, 64)
+        wanted = torch.zeros(64 * rows, 64)
         for i in range(n):
             tile = slice(64 * i, 64 * i + 64)
             scores = (q @ k[tile].T).float() * (2 if i == n - 1 else 1)
             wanted = wanted / 2 + scores @ v[tile].float()
         for how in HOW:
-            out = torch.full((64, 64), -1.0)
+            out = torch.full((64 * rows, 64), -1.0)
             with schedule(**how):
                 kernel(q, k, v, out, n)
             assert torch.equal(out, wanted)

@@ -1,4 +1,4 @@
-"""Indices that are negative whenever they happen count from the end; others are left alone."""
+"""Indices that are negative however often loops run count from the end; others are left alone."""
 
 import pytest
 import torch
@@ -27,9 +27,9 @@ def shifted(index, blocks=1, extent=64, n=None):
 @pytest.mark.parametrize(
     ("index", "n"),
     [
-        (lambda i, bx, m: i - 8, None),
+        (lambda i, bx, m: -1 - i, None),
         (lambda i, bx, m: -1 - i % 4 * 2 - i // 4, None),
-        (lambda i, bx, m: i - 32 * 2, 64),
+        (lambda i, bx, m: i % 8 - 64, 64),
     ],
     ids=["expression", "quotients", "whole extent"],
 )
@@ -50,11 +50,12 @@ def test_elements_are_those_of_python(device, caplog, index, n):
     "index",
     [
         lambda i, bx, m: i - 3,
+        lambda i, bx, m: i - 8,  # with more iterations it is not
         lambda i, bx, m: bx - 1,  # with more blocks it is not
         lambda i, bx, m: i - m,
         lambda i, bx, m: i,
     ],
-    ids=["partly", "first block", "size", "never"],
+    ids=["partly", "first iterations", "first block", "size", "never"],
 )
 def test_what_may_be_an_element_is_left_alone(tile_passes, index):
     before = tile_passes(shifted(index), "MaterializeKernelLaunch")
@@ -70,3 +71,17 @@ def test_a_condition_proves_it(tile_passes):
                 A[n - 4] = 1
 
     assert "A[n + 60] = " in tile_passes(main, "LegalizeNegativeIndex")["main"].script()
+
+
+@pytest.mark.parametrize("n", [64, 128])
+def test_a_halo_reads_zeros_with_any_number_of_iterations(device, n):
+    @T.prim_func
+    def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            for k in T.serial(n // 64):
+                B[k * 64 + tx] = A[k * 64 + tx - 64]
+
+    a, b = torch.randn(n, device=device), torch.ones(n, device=device)
+    tilelang.compile(main)(a, b)
+    assert torch.equal(b, torch.cat([torch.zeros(64, device=device), a[:-64]]))

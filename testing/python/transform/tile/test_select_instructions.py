@@ -484,3 +484,60 @@ def test_lowering_chooses_nothing(tile_passes):
     """Without layout inference candidates are left, and no layout is known."""
     with pytest.raises(tvm.error.InternalError, match="found a copy without an instruction"):
         tile_passes(row_by_row(), "HoistViews", "SelectInstructions", "LowerTileOp", arch="sm_90a")
+
+
+def two_readers(first, second, shape=(64, 128), view=None, layout=None, second_gemm=T.gemm):
+    """Two products by the first and second operand A of one tile, or of a view of it."""
+
+    @T.prim_func
+    def main(C: T.Tensor((128, 64), "float32"), D: T.Tensor((128, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared(shape, F16)
+            b = T.alloc_shared((144, 64), F16)
+            T.clear(a)
+            T.clear(b)
+            if layout is not None:
+                T.annotate_layout({a: layout})
+            r = a if view is None else T.reshape(a, view)
+            for read, multiply, out in ((first, T.gemm, C), (second, second_gemm, D)):
+                tile, rows, columns = read(a, r)
+                c = T.alloc_fragment((rows, 64), "float32")
+                multiply(tile, b[:columns, :], c, clear_accum=True)
+                if second_gemm is not T.gemm:
+                    T.wait_wgmma(0)
+                T.copy(c, out[:rows, :])
+
+    return main
+
+
+def instructions(tile_passes, func):
+    """Of each product the family, which LayoutInference then finds a layout for."""
+    found = choices(tile_passes(func, "LayoutInference", arch="sm_90a"))
+    return [c["instruction"][0][0].split(".")[0] for c in found]
+
+
+def test_readers_of_one_tile_agree_on_a_swizzle(tile_passes):
+    """Parts that begin at 16 and at 32 columns both take spans of 16 columns, and no wider ones."""
+    func = two_readers(lambda a, r: (a[:, 16:48], 64, 32), lambda a, r: (a[:, 32:128], 64, 96))
+    assert instructions(tile_passes, func) == ["wgmma", "wgmma"]
+
+
+WHOLE = (lambda a, r: (r, 128, 144), lambda a, r: (a[0, :, :], 64, 144))
+
+
+def test_rows_of_two_lengths_have_no_common_swizzle(tile_passes):
+    func = two_readers(*WHOLE, shape=(2, 64, 144), view=(128, 144))
+    assert instructions(tile_passes, func) == ["wgmma", "mma"]
+    why = choices(tile_passes(func, "SelectInstructions", arch="sm_90a"))[1]["rejected"]["wgmma"]
+    assert why.startswith("no swizzle of a has both the matrix that this product reads and that of")
+    func = two_readers(*WHOLE, (2, 64, 144), (128, 144), second_gemm=T.wgmma_gemm)
+    assert instructions(tile_passes, func) == ["mma", "wgmma"]
+
+
+def test_a_layout_of_the_user_is_that_of_views(tile_passes):
+    def rows(a, r):
+        return r, 128, 64
+
+    layout = T.Layout((64, 128), lambda i, j: i * 136 + j)
+    func = two_readers(rows, rows, view=(128, 64), layout=layout)
+    assert instructions(tile_passes, func) == ["mma", "mma"]

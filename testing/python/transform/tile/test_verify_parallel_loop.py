@@ -276,3 +276,47 @@ def test_a_fragment_copied_over_itself(device):
     wanted = torch.cat([a[:1], a[:15]])
     tilelang.compile(main)(a)
     assert torch.equal(a, wanted)
+
+
+@T.macro
+def each(store):
+    """buffer[indices] = value for 16 x 16 independent iterations."""
+    for i, j in T.Parallel(16, 16):
+        buffer, indices, value = store(i, j)
+        buffer[indices] = value
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (lambda S, R, N: T.copy(S[:15, :], R[1:, :]), r"overlap at S\[1, 0\]"),
+        (lambda S, R, N: T.transpose(S, R), r"overlap at S\[0, 1\]"),
+        (lambda S, R, N: T.cumsum(S[:15, :], R[1:, :]), r"overlap at S\[1, 0\]"),
+        (lambda S, R, N: T.atomic_add(R[:15, :], S[1:, :]), r"overlap at S\[1, 0\]"),
+        (lambda S, R, N: T.copy(S, N[:, :16]), r"overlap at S\[0, 0\]"),
+        (lambda S, R, N: each(lambda i, j: (R, (i, j), S[i, 15 - j])), r"both touch S\[0, 15\]"),
+        (
+            lambda S, R, N: each(lambda i, j: (N, (i, j), S[i, j])),
+            r"S\[0, 0\], in memory that N is",
+        ),
+        (lambda S, R, N: each(lambda i, j: (N, (i, 2 * j), S[i, j])), None),
+        (lambda S, R, N: T.copy(S[:8, :], R[8:, :]), None),
+        (lambda S, R, N: T.copy(S, R), None),
+    ],
+)
+def test_names_of_one_memory_are_compared(tile_passes, statement, told):
+    """N has elements of half the width."""
+
+    @T.prim_func
+    def main():
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((16, 16), "float32")
+            R = T.reshape(S, (16, 16))
+            N = T.view(S, (16, 32), "float16")
+            statement(S, R, N)
+
+    if told is None:
+        tile_passes(main, "VerifyParallelLoop")
+        return
+    with pytest.raises(ValueError, match=rf"{HERE}: found .*{told}"):
+        tile_passes(main, "VerifyParallelLoop")

@@ -1,0 +1,165 @@
+/*!
+ * ReadHalfBytes: elements of 4 bits that a program takes out of bytes are loads of such elements.
+ *
+ * In:  a tile program; bytes of tiles, shared or in registers, that are shifted and masked:
+ *      `packed[i, j // 2] >> j % 2 * 4 & 15`, as kernels with weights of 4 bits have them.
+ * Out: the same values as `uint4` elements of a view of the tile, `half[i, j]`, a view for each
+ * such tile, declared in front of the block's body. A float of such an element and a constant more
+ *      or less, computed as an integer, is the float's sum where that is exact.
+ * Establishes: neighbouring elements are neighbours in memory, so loops over them are vectors, and
+ *      casts take eight of a word at a time (device/include/tl/nibble_pairs.h). Only shifts of 0 or
+ *      4 by what an index chooses are taken: of bytes whose two elements lie apart, nothing is
+ *      gained. Refuses nothing.
+ */
+#include <unordered_map>
+
+#include "../../op/views.h"
+#include "../../tvm/analyzer.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/registry.h"
+
+namespace tl {
+namespace {
+
+constexpr DLDataType kHalfByte{kDLUInt, 4, 1};
+constexpr int64_t kLargest = 15;
+
+bool IsInteger(DLDataType t) { return t.lanes == 1 && (t.code == kDLInt || t.code == kDLUInt); }
+
+/*! What is left of a value without conversions to wider integers. */
+Expr WithoutWidening(const Expr& e) {
+  const auto* cast = e.as<CastNode>();
+  if (!cast || !IsInteger(cast->dtype()) || !IsInteger(cast->value->dtype())) return e;
+  return cast->value->dtype().bits <= cast->dtype().bits ? WithoutWidening(cast->value) : e;
+}
+
+/*! Of 0, 1 or 4, which every integer type has. */
+Expr WithoutCasts(const Expr& e) {
+  const auto* cast = e.as<CastNode>();
+  return cast && IsInteger(cast->dtype()) && IsInteger(cast->value->dtype())
+             ? WithoutCasts(cast->value)
+             : e;
+}
+
+bool IsHalfByte(const Expr& e) {
+  const Expr value = WithoutWidening(e);
+  return value.as<TensorLoadNode>() && value->dtype() == kHalfByte;
+}
+
+/*! Integers up to this are floats of the type, nullopt for other types. */
+std::optional<int64_t> LargestExact(DLDataType t) {
+  if (t.code == kDLBfloat && t.bits == 16) return 1 << 8;
+  if (t.code != kDLFloat) return std::nullopt;
+  if (t.bits == 16) return 1 << 11;
+  return t.bits == 32 ? std::optional<int64_t>(1 << 24) : std::nullopt;
+}
+
+class HalfByteReader : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+
+  Stmt Mutate_(const SBlockNode* op) final {
+    std::vector<Stmt> body;
+    std::swap(body, declared_);
+    const Stmt rest = Mutate(op->body);
+    std::swap(body, declared_);
+    if (body.empty() && rest.same_as(op->body)) return GetRef<Stmt>(op);
+    body.push_back(rest);
+    auto block = make_object<SBlockNode>(*op);
+    block->body = MakeSeq(body);
+    return SBlock(block);
+  }
+
+  Expr Mutate_(const BitwiseAndNode* op) final {
+    for (const auto& [value, mask] : {std::pair(op->a, op->b), std::pair(op->b, op->a)}) {
+      if (!IsConst(mask, kLargest)) continue;
+      const Expr element = HalfByte(value);
+      if (element.defined()) return CastTo(op->dtype(), element);
+    }
+    return Default<Expr>(op);
+  }
+
+  Expr Mutate_(const CastNode* op) final {
+    const Expr cast = Default<Expr>(op);
+    const Expr value = cast.as<CastNode>()->value;
+    if (IsHalfByte(value)) return CastTo(op->dtype(), WithoutWidening(value));
+    if (const auto* add = value.as<AddNode>()) return Sum(cast, add->a, add->b, 1);
+    if (const auto* sub = value.as<SubNode>()) return Sum(cast, sub->a, sub->b, -1);
+    return cast;
+  }
+
+ private:
+  /*! The element that a shifted byte begins with, if the index chooses which one; else undefined.
+   */
+  Expr HalfByte(const Expr& value) {
+    const auto* shifted = WithoutWidening(value).as<RShiftNode>();
+    if (!shifted) return Expr();
+    const auto* load = WithoutWidening(shifted->a).as<TensorLoadNode>();
+    if (!load || !IsInteger(load->dtype()) || load->dtype().bits != 8) return Expr();
+    const Var buffer = load->source.as_or_throw<Var>();
+    const bool is_tile = IsShared(buffer) || IsFragment(buffer);
+    if (!is_tile || !BufferOf(buffer)->strides.empty()) return Expr();
+    const Expr half = WhichHalf(shifted->b);
+    if (!half.defined()) return Expr();
+    Array<Expr> indices = MutateArray(load->indices);
+    const size_t last = indices.size() - 1;
+    const Expr byte = indices[last];
+    indices.Set(last, analyzer_.Simplify(byte * 2 + CastTo(byte->dtype(), half)));
+    return LoadOf(ViewOf(buffer), indices);
+  }
+
+  /*! `x % 2` of a shift by four times that; undefined for others. */
+  static Expr WhichHalf(const Expr& shift) {
+    const Expr bits = WithoutCasts(shift);
+    Expr half;
+    if (const auto* product = bits.as<MulNode>()) {
+      if (IsConst(product->b, 4)) half = product->a;
+      if (IsConst(product->a, 4)) half = product->b;
+    } else if (const auto* left = bits.as<LShiftNode>()) {
+      if (IsConst(left->b, 2)) half = left->a;
+    }
+    if (!half.defined()) return Expr();
+    half = WithoutCasts(half);
+    const auto* remainder = half.as<FloorModNode>();
+    return remainder && IsConst(remainder->b, 2) ? half : Expr();
+  }
+
+  Var ViewOf(const Var& buffer) {
+    Var& view = views_[buffer.get()];
+    if (!view.defined()) {
+      Array<Expr> shape = BufferOf(buffer)->shape;
+      const size_t last = shape.size() - 1;
+      shape.Set(last, analyzer_.Simplify(shape[last] * 2));
+      view = MakeBuffer(std::string(buffer->name) + "_half", kHalfByte, shape, ScopeOf(buffer));
+      declared_.push_back(DeclareView(view, buffer, buffer->span));
+    }
+    return view;
+  }
+
+  /*! The float of `a` and `sign` times `b`, one of which is an element of 4 bits, the other a
+   * constant. */
+  static Expr Sum(const Expr& cast, const Expr& a, const Expr& b, int sign) {
+    const std::optional<int64_t> constant = AsInt(b), largest = LargestExact(cast->dtype());
+    if (!constant || !largest || !IsHalfByte(a)) return cast;
+    const DLDataType integer = a->dtype();
+    const int64_t added = sign * *constant, most = int64_t(1) << (integer.bits - 1);
+    // No integer wraps round, and every one is a float.
+    const bool is_signed = integer.code == kDLInt;
+    const bool fits = is_signed ? added >= -most && added + kLargest < most
+                                : added >= 0 && added + kLargest < 2 * most;
+    if (!fits || std::abs(added) + kLargest > *largest) return cast;
+    const DLDataType type = cast->dtype();
+    return CastTo(type, WithoutWidening(a)) + MakeFloat(type, static_cast<double>(added));
+  }
+
+  std::unordered_map<const Object*, Var> views_;
+  std::vector<Stmt> declared_;
+  Analyzer analyzer_;
+};
+
+PrimFunc ReadHalfBytes(PrimFunc f) { return WithBody(f, HalfByteReader().Mutate(f->body)); }
+
+Registration read_half_bytes_registration([] { RegisterPass("ReadHalfBytes", ReadHalfBytes); });
+
+}  // namespace
+}  // namespace tl
