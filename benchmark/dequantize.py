@@ -39,16 +39,18 @@ LONG = 128
 MOST_SPLIT = 16
 
 
-def shared_bytes(config):
+def shared_bytes(config, N, form):
     """Of a stage of a pipeline, and of the result."""
     m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
-    return (2 * m + n // 2) * k + n * k // 32, 2 * m * n
+    # Rows of single bytes that begin anywhere in a chunk take twice theirs.
+    scales = n * k // (16 if form == "mxfp4" and N % 16 else 32)
+    return (2 * m + n // 2) * k + scales, 2 * m * n
 
 
-def with_stages(config, most, steps):
+def with_stages(config, most, steps, N, form):
     """As many stages as there is room for, steps, or `most`; None where two do not fit, or three of
     several parts, of which one in flight keeps its stage: two take twice the time."""
-    stage, result = shared_bytes(config)
+    stage, result = shared_bytes(config, N, form)
     # A block takes 1 KB itself, and some for its barriers.
     room = SHARED // config.get("min_blocks", 1) - result - 1024 - 256
     stages = min(most, room // stage, max(steps, 3))
@@ -73,25 +75,27 @@ def shares(tiles, steps, room, least):
     return sorted(wanted - {0})
 
 
-def long(M, N, K):
+def long(M, N, K, form):
     """Of A with many rows. Blocks share K where the result has few tiles, and stay where it has
     many: the loads of the next tile run beside the end of one."""
     found = []
-    shapes = [(128, 128, 256, 1), (128, 128, 256, 2)]
-    # Where threads load scales, they need registers.
-    by_threads = N % 16 != 0
-    if not by_threads:
-        shapes += [(128, 256, 256, 2), (64, 128, 128, 2), (64, 256, 128, 2)]
+    shapes = [
+        (128, 128, 256, 1),
+        (128, 128, 256, 2),
+        (128, 256, 256, 2),
+        (64, 128, 128, 2),
+        (64, 256, 128, 2),
+    ]
     for m, (n, k, threads, parts) in itertools.product(heights(M), shapes):
         # The smallest tile that is worth its loads.
-        if m > (128 if by_threads else 256) or m * n < 64 * 128:
+        if m * n < 64 * 128:
             continue
         tiles, steps = -(-M // m) * -(-N // n), -(-K // k)
         for split in shares(tiles, steps, 2, 4):
             config = tile(m, n, k, 0, threads, split)
             if parts > 1:
                 config["parts"] = parts
-            config = with_stages(config, 5, -(-steps // split))
+            config = with_stages(config, 5, -(-steps // split), N, form)
             if config is None:
                 continue
             found.append(config)
@@ -127,7 +131,7 @@ def short(M, N, K, form):
                     config["parts"] = parts
                 if room > 1:
                     config["min_blocks"] = room
-                config = with_stages(config, 8, -(-steps // split))
+                config = with_stages(config, 8, -(-steps // split), N, form)
                 if config is not None and columns // 2 + k // 4 <= most_registers:
                     found.append(config)
                     break
@@ -143,7 +147,7 @@ def row(form, M, N, K, wanted, packed=False, small=False):
     configs = (
         [tile(16, 64, 128, 2, 128, 2)]
         if small
-        else long(M, N, K)
+        else long(M, N, K, form)
         if M > LONG
         else short(M, N, K, form)
     )

@@ -22,8 +22,8 @@ SHARE_BYTES_PER_CLOCK, SHARES_CLOCKS = 27, 1750
 APART_CLOCKS, APART_BYTES = 1600, 4 * 8 * 128
 """Of the kernel that adds up apart, and of a share for one of its blocks. Fitted to seven shapes
 (2026-11-28), of which it finds the faster way where they differ by more than 4 %."""
-SCALES_CLOCKS, WORD_CLOCKS = 249, 0.12
-"""Of a step whose scales TMA does not load, and of a word of A that it does not load."""
+WORD_CLOCKS = 0.12
+"""Of a word of A that TMA does not load."""
 COPY_SECONDS = 5.8e-6
 """Of a copy of A."""
 
@@ -52,8 +52,6 @@ def seconds(form, M, N, K, config):
         # Of the shares of a multiprocessor, and of those that the last block of a tile reads.
         shares = each + (split if split > 2 else 1)
         clocks += SHARES_CLOCKS + 4.0 * m * n * shares / SHARE_BYTES_PER_CLOCK
-    if N % (8 if form == "int4" else 16):
-        clocks += each * steps * SCALES_CLOCKS
     if K % 8 and M > 1 and not config.get("padded"):
         clocks += each * steps * m * k / 2 * WORD_CLOCKS
     moved = N * K / 2 + 2.0 * M * (K + N)

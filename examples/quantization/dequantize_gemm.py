@@ -187,6 +187,8 @@ class Step(NamedTuple):
     parts: int
     packed: bool
     scale_sums: bool
+    scale_rows: int
+    """Elements of a row of scales in memory, N."""
 
     @property
     def width(self):
@@ -197,6 +199,26 @@ class Step(NamedTuple):
     def scaled(self):
         """Elements of a step along K that have a scale in common."""
         return min(self.group, self.block_K)
+
+    @property
+    def chunk(self):
+        """Scales in 16 bytes, at multiples of which TMA begins."""
+        return 128 // self.form.scale.bits
+
+    @property
+    def is_shifted(self):
+        """Whether rows of scales begin anywhere in a chunk. Then TMA loads them as pieces of one
+        row, each from the chunk on in which a tile's scales begin."""
+        return self.scale_rows % self.chunk != 0
+
+    @property
+    def scale_tile(self):
+        """Shape of the scales of a step; shifted rows are whole multiples of 128 bytes, as TMA
+        has its boxes in shared memory."""
+        held, whole = self.block_N, 8 * self.chunk
+        if self.is_shifted:
+            held = -(-(held + self.chunk - 1) // whole) * whole
+        return self.block_K // self.scaled, held
 
     @property
     def by_words(self):
@@ -250,7 +272,37 @@ def load_part(B_shared, B_local, first, step):
 
 
 @T.macro
-def scaled_weights(B_local, weight, scale_shared, first, step):
+def load_scales(scale, scale_shared, at, column, step):
+    """The scales of a step, whose first row is row `at`, from a tile's first `column` on."""
+    rows, held = scale_shared.shape
+    if step.is_shifted:
+        # Behind the scales of this tile come others, of no use.
+        row = T.view(scale, (scale.shape[0] * step.scale_rows,), scale.dtype)
+        for g in T.unroll(rows):
+            first = ((at + g) * step.scale_rows + column) // step.chunk * step.chunk
+            T.copy(row[first : first + held], scale_shared[g, :])
+    else:
+        T.copy(scale[at, column], scale_shared)
+
+
+class Scales(NamedTuple):
+    """Those of a step, in shared memory: of which row and column of all the first one is."""
+
+    tile: object
+    row: object
+    column: object
+
+    def of(self, j, n, step):
+        """The scale of the step's element j of the tile's row n."""
+        g = j // step.scaled
+        if step.is_shifted:
+            # Chunks are powers of two.
+            n += (self.row + g) * step.scale_rows + self.column & (step.chunk - 1)
+        return self.tile[g, n]
+
+
+@T.macro
+def scaled_weights(B_local, weight, scales, first, step):
     """The weights of a part, and their scales."""
     for n, j in T.Parallel(*weight.shape):
         place = place_in_pack(j, step.width) if step.packed else j
@@ -258,11 +310,11 @@ def scaled_weights(B_local, weight, scale_shared, first, step):
         if step.scale_sums:
             weight[n, j] = integer
         else:
-            weight[n, j] = integer * scale_shared[(first + j) // step.scaled, n]
+            weight[n, j] = integer * scales.of(first + j, n, step)
 
 
 @T.macro
-def scaled_floats(B_local, weight, scale_shared, first, step):
+def scaled_floats(B_local, weight, scales, first, step):
     """The same of MXFP4. A scale's bits are those of the exponent of the bfloat16 2 ** (scale -
     127)."""
     rows, width = weight.shape
@@ -272,7 +324,7 @@ def scaled_floats(B_local, weight, scale_shared, first, step):
             word = B_local[n, place_in_pack(2 * j, width) // 8]
             pairs[n, j] = e2m1_pair(word, j % 16 // 4)
     for n, j in T.Parallel(rows, width):
-        exponent = T.cast(scale_shared[(first + j) // step.scaled, n], T.uint16)
+        exponent = T.cast(scales.of(first + j, n, step), T.uint16)
         if step.packed:
             exponent = exponent + T.uint16(126 - OFFSET)
         power = T.reinterpret(exponent << 7, T.bfloat16)
@@ -303,14 +355,15 @@ def multiply(operands, tiles, local, place, steps, num_stages, step):
         k = share * steps + i
         T.copy(A[row * step.block_M, k * step.block_K], A_shared)
         T.copy(B[column * rows, k * (step.block_K // 2)], B_bytes)
-        T.copy(scale[k * step.block_K // step.group, column * rows], scale_shared)
+        scales = Scales(scale_shared, k * step.block_K // step.group, column * rows)
+        load_scales(scale, scale_shared, scales.row, scales.column, step)
         for p in T.unroll(parts, explicit=True):
             first = p * width
             load_part(B_shared, B_local[p], first, step)
             if step.form.scale == T.uint8:
-                scaled_floats(B_local[p], weight[p], scale_shared, first, step)
+                scaled_floats(B_local[p], weight[p], scales, first, step)
             else:
-                scaled_weights(B_local[p], weight[p], scale_shared, first, step)
+                scaled_weights(B_local[p], weight[p], scales, first, step)
             A_part, of_part = A_shared[:, first : first + width], local
             if step.scale_sums:
                 of_part = sums[p]
@@ -319,7 +372,7 @@ def multiply(operands, tiles, local, place, steps, num_stages, step):
         # Behind all products: they run while others are unpacked.
         for p in T.unroll(parts if step.scale_sums else 0, explicit=True):
             for n, m in T.Parallel(*local.shape):
-                local[n, m] += sums[p][n, m] * scale_shared[p * width // step.scaled, n]
+                local[n, m] += sums[p][n, m] * scales.of(p * width, n, step)
 
 
 class Shares(NamedTuple):
@@ -362,7 +415,7 @@ def product(operands, C, partial, arrivals, shares, num_stages, step, leaves_roo
     m, n, k = step.block_M, step.block_N, step.block_K
     A_shared = T.alloc_shared((m, k), step.form.dtype)
     B_bytes = T.alloc_shared((n, k // 2), T.uint8)
-    scale_shared = T.alloc_shared((k // step.scaled, n), step.form.scale)
+    scale_shared = T.alloc_shared(step.scale_tile, step.form.scale)
     local = T.alloc_fragment((n, m), T.float32)
     C_shared = T.alloc_shared((m, n), step.form.dtype)
     T.annotate_layout({B_bytes: make_swizzled_layout(B_bytes)})
@@ -415,7 +468,7 @@ def matmul(
     part take the scale of their group, not its weights: fewer instructions where A has few rows."""
     _, dtype, scale_type, usual = kind = FORMS[form]
     tile = block_M, block_N, block_K
-    step = Step(kind, group or usual, *tile, parts, packed, scale_sums).checked(threads)
+    step = Step(kind, group or usual, *tile, parts, packed, scale_sums, N).checked(threads)
     shares = Shares.of(M, N, K, step, split, apart, blocks)
     columns = -(-K // PACKED) * PACKED if packed else K
 

@@ -489,11 +489,23 @@ std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const
   return *a == *b ? "" : "tiles whose elements lie in another order";
 }
 
+namespace {
+
+/*! Whether the region is eights of rows. Other copies fill the rest of an eight, which begin where
+ * no swizzle does. */
+bool HasWholeEights(const TileRegion& shared) {
+  const Range& rows = shared.ranges[shared.ranges.size() - 2];
+  const auto first = AsInt(rows->min), count = AsInt(rows->extent);
+  return count && *count % 8 == 0 && (!first || *first % 8 == 0);
+}
+
+}  // namespace
+
 Layout ProposeTmaLayout(const TileRegion& shared) {
   const std::vector<int64_t> shape = ConstShape(shared.buffer);
   const int bits = BufferOf(shared.buffer)->dtype->dtype.bits;
   const auto inner = AsInt(shared.ranges.back()->extent);
-  if (shape.size() >= 2 && shape[shape.size() - 2] % 8 == 0 && inner) {
+  if (shape.size() >= 2 && shape[shape.size() - 2] % 8 == 0 && inner && HasWholeEights(shared)) {
     for (int chunks : {8, 4, 2}) {
       const int64_t span = chunks * 128 / bits;
       if (shape.back() % span == 0 && *inner % span == 0) {

@@ -91,7 +91,7 @@ std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const
                         const Layout& to_layout, Analyzer* analyzer);
 
 /*! The layout that TMA writes and threads read best: the widest swizzle that the tile and the
- * copied region have room for, else row-major. */
+ * copied region have room for, else row-major, as for a region that is not eights of rows. */
 Layout ProposeTmaLayout(const TileRegion& shared);
 
 }  // namespace tl

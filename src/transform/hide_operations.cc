@@ -183,7 +183,25 @@ class MisleadingFinder : public AnalyzingMutator {
   bool unreached_ = false;
 };
 
+/*! Lets loops of one iteration begin at 0: of one that begins at a number that varies TVM learns
+ * two values of the variable, and refuses the second. */
+class FromZero : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const ForNode* op) override {
+    const Stmt s = Default<Stmt>(op);
+    op = s.as<ForNode>();
+    if (AsInt(op->min) || op->step || !IsConst(Analyzer().Simplify(op->extent), 1)) return s;
+    auto n = make_object<ForNode>(*op);
+    n->min = MakeInt(op->loop_var->dtype(), 0);
+    n->extent = MakeInt(op->loop_var->dtype(), 1);
+    n->body = Substitute(op->body, op->loop_var, op->min + op->loop_var);
+    return For(n);
+  }
+};
+
 PrimFunc HideOperationsPass(PrimFunc f) {
+  f = WithBody(f, FromZero().Mutate(f->body));
   MisleadingFinder finder(f);
   finder.Mutate(f->body);
   const auto misleads = [&](const Expr& original, const Expr&) {

@@ -335,14 +335,19 @@ class RolePlanner {
     }
   }
 
-  /*! The bytes of the fills of a window that stand right behind those of another one; nullopt
-   * where they do not, or where not all of both are by TMA. */
+  /*! The bytes of the fills of a window that stand behind those of another one, with nothing but
+   * bindings of numbers between them; nullopt where they do not, or where not all of both are by
+   * TMA. */
   static std::optional<int64_t> BytesBehind(const Window& window, const Window& other) {
-    if (window.first_fill != other.last_fill + 1) return std::nullopt;
+    if (window.first_fill <= other.last_fill) return std::nullopt;
     int64_t bytes = 0;
     for (size_t i = other.first_fill; i <= window.last_fill; ++i) {
       const RoleNode& node = *window.sequence->nodes[i];
-      if (node.fill != CopyKind::kTma) return std::nullopt;
+      if (node.fill != CopyKind::kTma) {
+        // Numbers that the program binds in front of a copy keep it apart from none.
+        if (node.stmt.as<BindNode>() && node.use.reads.empty()) continue;
+        return std::nullopt;
+      }
       if (i < window.first_fill) continue;
       bytes += TmaBytes(TileRegion::From(AsTileOp(node.stmt)->args[1]));
     }

@@ -110,6 +110,20 @@ def test_other_schedules(example, device, form, size, tile):
     assert example.relative_error(form, *size, device=device, **tile) < bound
 
 
+@pytest.mark.parametrize(("form", "columns"), [("int4", 74), ("mxfp4", 71)])
+def test_rows_of_scales_that_begin_anywhere_are_loaded_by_tma(example, device, form, columns):
+    """Threads of the producer would load those of a step, and wait for them, before they ask for
+    those of the next one. Of the second tile few scales are of use."""
+    tile = {**SHORT, "block_K": 256, "num_stages": 2, "packed": True, "parts": 2}
+    bound = {"int4": 1e-3, "mxfp4": 8e-3}[form]
+    assert example.relative_error(form, 24, columns, 1000, device=device, split=3, **tile) < bound
+    program = example.matmul.get_tir(form, 24, columns, 1000, **tile)
+    kernel = tilelang.compile(program, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    (loads,) = [line for line in kernel.explain().splitlines() if "channel 0: " in line]
+    assert "A_shared, B_bytes, scale_shared" in loads
+    assert "by the threads" not in kernel.explain()
+
+
 @pytest.mark.parametrize("form", ["int4", "mxfp4"])
 def test_packed_weights_are_unpacked_by_their_order(example, form):
     _, pairs, scale, _ = example.inputs(form, 1, 3, 1000)

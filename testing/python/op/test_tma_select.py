@@ -177,3 +177,27 @@ def test_a_tile_whose_elements_a_loop_writes_has_the_layout_of_its_load(how):
         a[5] = 0
         assert torch.equal(c, a @ b)
     assert kernel.get_kernel_source().count("tl::tma_load<") == 2
+
+
+def test_a_tile_that_is_filled_row_by_row_is_row_major():
+    """Each row begins elsewhere in memory. No swizzle begins at each of them."""
+    columns = 71
+
+    @T.prim_func
+    def main(A: T.Tensor((8, columns), "uint8"), B: T.Tensor((8, columns), "uint8")):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((8, 128), "uint8")
+            row = T.view(A, (8 * columns,), "uint8")
+            for _ in T.Pipelined(1, num_stages=2):
+                for i in T.unroll(8):
+                    first = i * columns // 16 * 16
+                    T.copy(row[first : first + 128], S[i, :])
+                for i, j in T.Parallel(8, columns):
+                    B[i, j] = S[i, i * columns % 16 + j]
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    assert kernel.explain().count("producer, by TMA") == 8
+    a = torch.arange(8 * columns).to(torch.uint8).view(8, columns)
+    b = torch.zeros_like(a)
+    kernel(a, b)
+    assert torch.equal(a, b)

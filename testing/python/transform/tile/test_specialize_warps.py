@@ -153,7 +153,7 @@ def test_consumer_sees_its_threads_from_0(program):
     assert "C[tx - 128] = T.float32(1.0)" in role(program(main), "consumer")
 
 
-def rows(columns=64, before=False, after=False, apart=False):
+def rows(columns=64, before=False, after=False, apart=False, bound=False):
     """A tile and a number for each of its rows, or for more; used within the tile's use."""
 
     @T.prim_func
@@ -175,7 +175,11 @@ def rows(columns=64, before=False, after=False, apart=False):
                 T.copy(A[k * 64, 0], S)
                 if apart:
                     T.copy(B[k * 64, 0], W)
-                T.copy(L[k * columns], scales)
+                if bound:
+                    at = k * columns
+                    T.copy(L[at], scales)
+                else:
+                    T.copy(L[k * columns], scales)
                 if not apart:
                     T.copy(B[k * 64, 0], W)
                 if before:
@@ -210,6 +214,7 @@ def test_a_few_bytes_come_with_the_tile_that_they_are_used_with(plan):
         ({"before": True}, ["S, scales", "W"]),
         ({"after": True}, ["S", "scales, W"]),
         ({"apart": True}, ["S", "W, scales"]),
+        ({"apart": True, "bound": True}, ["S", "W, scales"]),
     ],
 )
 def test_what_is_loaded_behind_a_tile_and_used_earlier_comes_with_it(plan, what, wanted):
