@@ -148,6 +148,6 @@ def test_a_pipeline_of_bytes_by_another_name(arch):
     given = torch.randint(0, 256, (ROWS, steps * BYTES), dtype=torch.uint8)
     scale = torch.randn(ROWS, steps * 2).half()
     kernel = tilelang.compile(main, -1, "emulate", target=f"cuda -arch={arch}")
-    assert re.search(r"uint4b_t, [248]", kernel.get_kernel_source())
+    assert "uint4b_t" in kernel.get_kernel_source()
     wanted = halves(given).half() * scale.repeat_interleave(BYTES, 1)
     torch.testing.assert_close(kernel(given, scale), wanted, rtol=0, atol=0)
