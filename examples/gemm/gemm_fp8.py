@@ -457,6 +457,8 @@ OTHER_PART, SHORT = 290, 300
 SPREAD = 0.2
 # Clocks of a load where the memory is busy: what is on its way bounds the speed. Fitted.
 BUSY_LATENCY = 7500
+# How much longer rows behind A's end take in a tile of which they are half or more. Fitted.
+FEW_ROWS = 1.06
 # Columns of an instruction, which fewer do not make faster. Assumed.
 FEW_COLUMNS = 32
 # Rows of A, at most, that are columns of tiles.
@@ -535,6 +537,11 @@ class Clocks:
         return waves + ADDING + units * self.share / L2_OF_ALL
 
     def __float__(self):
+        is_empty = not self.plan.swap and self.plan.block_M > 2 * self.plan.M
+        return self.of_all() * (FEW_ROWS if is_empty else 1.0)
+
+    def of_all(self):
+        """Of all blocks."""
         plan, blocks, parts = self.plan, self.blocks, self.plan.parts
         if plan.tail > 1:
             return 2000 + self.of_shares()
