@@ -173,6 +173,8 @@ class Tracer:
         """How many macros are being expanded in each other."""
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
+        self.memory: dict[ir.Var, ir.Var] = {}
+        """Of a view the buffer whose memory it is."""
         self._unnamed: set[ir.Var] = set()
         self._reductions: dict[ir.Var, str] = {}
         self.tensor_floats: set[ir.Var] = set()
