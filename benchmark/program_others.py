@@ -472,14 +472,15 @@ def grouped_top_k() -> Program:
 
 def dequantised_gemm(rows: int, m: int) -> Program:
     own, group, width = module("test_dequantised_gemm"), 128, 8192
+    few = rows < 128
     tile = {
         "rows": rows,
-        "columns": 64 if rows < 128 else 128,
+        "columns": 64 if few else 128,
         "step": 128,
-        "threads": 2 * rows,
-        "num_stages": 4 if rows < 128 else 3,
+        "threads": 128 if few else 256,
+        "num_stages": 4 if few else 2,
         # Few rows make few blocks: of these, two share a multiprocessor.
-        "split": 2 if rows < 128 else 1,
+        "split": 2 if few else 1,
     }
 
     def case(kernels, device, m, n, k):
@@ -546,7 +547,7 @@ PROGRAMS = {
     "rotary": rotary,
     "grouped_top_k": grouped_top_k,
     "dequantised_gemv": functools.partial(dequantised_gemm, 64, 64),
-    "dequantised_gemm": functools.partial(dequantised_gemm, 128, 4096),
+    "dequantised_gemm": functools.partial(dequantised_gemm, 256, 4096),
     "roles_by_schedule": functools.partial(roles_gemm, True),
     "roles_by_hand": functools.partial(roles_gemm, False),
 }

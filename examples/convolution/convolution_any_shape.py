@@ -2,8 +2,9 @@
 
 It is a product of windows and weights. A step along K has channels of one tap of the window, or of
 a few: behind the last channel TMA writes zeros, so that any number of channels, in rows of whole 16
-bytes, is loaded by it. Other images, and weights, are copied first. Blocks that share a tile leave
-their sums in a workspace, which a second kernel adds up.
+bytes, is loaded by it. Other images, and weights, are copied first, and so are images whose rows
+end in half a sector of L2, if taps load each pixel often. Blocks that share a tile leave their sums
+in a workspace, which a second kernel adds up.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -38,9 +39,13 @@ from tilelang.macros import copy_rows
 
 EIGHT = 8
 """Elements of 16 bytes, of which TMA wants rows of a tensor to be multiples."""
-SECTOR = 16
-"""Elements of 32 bytes, which L2 reads at once. Rows that are copied become multiples: with 3 x 3
-taps of 36 x 219 x 123 x 17 on an H200 rows of 24 took 211 us, rows of 32 took 119."""
+SECTORS = 32
+"""Elements of 64 bytes, two sectors, which L2 reads at once. Rows that are copied become multiples:
+with 3 x 3 taps of 36 x 219 x 123 x 17 on an H200 rows of 24 took 211 us, rows of 32 took 119."""
+LOADED = 3
+"""Times that taps load a pixel, in a row of the window, from which on a copy of rows that end in
+half a sector pays: of 24, 40 and 72 channels they took 188, 283 and 466 us, with the copy 132, 222
+and 332."""
 ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
 """Of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
 COLUMNS = (16, 32, 64, 96, 128, 160, 192, 224, 256)
@@ -72,9 +77,10 @@ def eights(extent):
     return -(-extent // EIGHT) * EIGHT
 
 
-def wide_row(channels):
+def wide_row(channels, kernel, stride):
     """Elements of a row of pixels as TMA loads it."""
-    return channels if channels % EIGHT == 0 else -(-channels // SECTOR) * SECTOR
+    copied = channels % EIGHT or (channels % (2 * EIGHT) and kernel >= LOADED * stride)
+    return -(-channels // SECTORS) * SECTORS if copied else channels
 
 
 @T.macro
@@ -179,7 +185,7 @@ def convolution(
     tall = min(panel, tile_rows)
     part_columns = block_N // parts
     narrow = (make_quarter_bank_swizzled_layout, make_half_bank_swizzled_layout)[block_K % 32 == 0]
-    wide, wide_filters = wide_row(channels), eights(filters)
+    wide, wide_filters = wide_row(channels, kernel, stride), eights(filters)
 
     @T.prim_func
     def main(
@@ -227,8 +233,9 @@ def convolution(
 def copies(arch, problem):
     """Seconds of the copies in front of the product."""
     found = 0.0
+    wide_pixel = wide_row(problem.channels, problem.kernel, problem.stride)
     for rows, extent, wide in (
-        (problem.pixels, problem.channels, wide_row(problem.channels)),
+        (problem.pixels, problem.channels, wide_pixel),
         (problem.taps * problem.channels, problem.filters, eights(problem.filters)),
     ):
         if extent != wide:

@@ -58,9 +58,12 @@ class Plan:
     `cluster` work on neighbours in M, and each loads a part of B's tile for all.
 
     `split`: so many shares of K are units of their own; the last one that arrives at a tile adds
-    them up, or with `apart` a second kernel, whose blocks have a part each. `padded`: A and B are
-    copied first, to rows of whole lines of L2: TMA takes rows of whole 16 bytes, but those across
-    lines are read more slowly.
+    them up, or with `apart` a second kernel, whose blocks have a part each. `tail`: only tiles
+    behind the last whole round, in which all clusters have one, have so many shares, and the second
+    kernel adds up theirs. `swap`: tiles have block_M rows of B, and block_N of A are their columns:
+    instructions have 64 rows or more, and as few columns as a short A has rows. `padded`: A and B
+    are copied first, to rows of whole lines of L2: TMA takes rows of whole 16 bytes, but those
+    across lines are read more slowly.
     """
 
     M: int
@@ -78,6 +81,8 @@ class Plan:
     cluster: int = 1
     split: int = 1
     apart: bool = False
+    tail: int = 1
+    swap: bool = False
     padded: bool = False
     out_dtype: T.dtype = T.bfloat16
 
@@ -89,6 +94,22 @@ class Plan:
                 f"{width} and clusters of {self.cluster}, wanted tiles of 64 x 64 or more, whose "
                 "counters `arrivals_of` gives, and no clusters; apart=True takes both"
             )
+        if self.tail > 1 and (self.split > 1 or self.wide is not None or self.swap):
+            raise ValueError(
+                f"found {self.tail} shares of the last tiles with split={self.split}, "
+                f"wide={self.wide}, swap={self.swap}, wanted tiles of one kind and of one share"
+            )
+        if self.swap and (self.rows_of_B or self.adds_up or self.group % self.block_M):
+            raise ValueError(
+                f"found swapped tiles of {self.block_M} rows of B with rows_of_B={self.rows_of_B}, "
+                f"split={self.split} and apart={self.apart}, wanted rows that have one scale a "
+                f"group of {self.group}, and shares that a second kernel adds up"
+            )
+
+    @property
+    def extents(self):
+        """Rows and columns of what tiles cover: C, or with `swap` its transpose."""
+        return (self.N, self.M) if self.swap else (self.M, self.N)
 
     @property
     def adds_up(self):
@@ -113,13 +134,14 @@ class Plan:
     @property
     def rows(self):
         """Tiles of clusters below each other."""
-        return -(-self.M // (self.cluster * self.block_M))
+        return -(-self.extents[0] // (self.cluster * self.block_M))
 
     @property
     def columns(self):
         """Of tiles with all parts, and of those with one part."""
-        wide = -(-self.N // (self.parts * self.block_N)) if self.wide is None else self.wide
-        return wide, max(0, -(-self.N // self.block_N) - wide * self.parts)
+        across = self.extents[1]
+        wide = -(-across // (self.parts * self.block_N)) if self.wide is None else self.wide
+        return wide, max(0, -(-across // self.block_N) - wide * self.parts)
 
     @property
     def shared(self):
@@ -130,7 +152,10 @@ class Plan:
     def partial(self):
         """Shares of whole tiles, of which none is stored element by element in parts."""
         width = self.parts * self.block_N
-        whole = self.rows * self.cluster * self.block_M, -(-self.N // width) * width
+        if self.last_shares > 1:
+            return self.tail, self.last_tiles * self.cluster * self.block_M, width
+        whole = [self.rows * self.cluster * self.block_M, -(-self.extents[1] // width) * width]
+        whole = whole[::-1] if self.swap else whole
         return (self.split, *(-(-extent // 128) * 128 for extent in whole))
 
     @property
@@ -146,10 +171,38 @@ class Plan:
         return -(-self.rows // self.tall)
 
     @property
+    def whole_tiles(self):
+        """Of clusters, in rounds in which all have one; some are behind the last row."""
+        tiles = self.panels * self.columns[0] * self.tall
+        return tiles // self.clusters * self.clusters
+
+    @property
+    def last_tiles(self):
+        """Behind these."""
+        return self.panels * self.columns[0] * self.tall - self.whole_tiles
+
+    @property
+    def last_shares(self):
+        """Of each of them."""
+        return self.tail if self.last_tiles else 1
+
+    @property
     def skips(self):
         """TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come
         along."""
         return self.M % 4 != 0
+
+    @property
+    def room_for_scales(self):
+        """Of A's rows in a step."""
+        rows = self.parts * self.block_N if self.swap else self.block_M
+        return rows + 32 if self.skips else rows
+
+    @property
+    def C_tile(self):
+        """Shape of a part of C in shared memory."""
+        shape = self.block_M, self.block_N
+        return shape[::-1] if self.swap else shape
 
 
 class Block(NamedTuple):
@@ -162,8 +215,8 @@ class Block(NamedTuple):
     C: Any
     partial: Any
     arrivals: Any
-    A_shared: Any
-    B_shared: Any
+    X_shared: Any
+    Y_shared: Any
     scale: Any
     scale_of_B: Any
     C_shared: Any
@@ -175,16 +228,19 @@ class Block(NamedTuple):
 
 
 @T.macro
-def load_scales(plan, block, k, first, at, left, width):
-    """Those of step k: of rows from `first` on, which are at `at` among all of A, and of columns
-    from `left` on."""
+def load_scales(plan, block, k, first, left, width):
+    """Those of step k, of rows from `first` on and of columns from `left` on."""
+    begin = left if plan.swap else first  # among A's rows
+    at = k * plan.M + begin
     if plan.skips:
         flat = T.reshape(block.scale_A, (plan.groups * plan.M,))
-        T.copy(flat[at // 4 * 4 : at // 4 * 4 + plan.block_M + 32], block.scale)
+        T.copy(flat[at // 4 * 4 : at // 4 * 4 + plan.room_for_scales], block.scale)
     else:
-        T.copy(block.scale_A[k, first : first + plan.block_M], block.scale)
+        T.copy(block.scale_A[k, begin : begin + plan.room_for_scales], block.scale)
     if plan.rows_of_B:
         T.copy(block.scale_B[k, left : left + width], block.scale_of_B[0:width])
+    elif plan.swap:
+        block.square[0] = block.scale_B[first // plan.group, k]
     else:
         # Under way during the product.
         for p in T.unroll(width // plan.shared):
@@ -192,42 +248,67 @@ def load_scales(plan, block, k, first, at, left, width):
 
 
 @T.macro
-def multiply(plan, block, C_local, first, left, share):
-    """The product of a share of the steps, of rows from `first` on and columns from `left` on."""
-    width, begin = len(C_local) * plan.block_N, share * plan.steps
+def multiply(plan, block, C_local, first, left, begin, count):
+    """The product of `count` steps from `begin` on, of rows from `first` on and columns from `left`
+    on."""
+    width = len(C_local) * plan.block_N
+    X, Y = (block.B, block.A) if plan.swap else (block.A, block.B)
     for sums in C_local:
         T.clear(sums)
-    count = T.min(plan.steps, plan.groups - begin) if plan.groups % plan.split else plan.steps
     for step in T.Pipelined(count, num_stages=plan.num_stages):
         k = begin + step
-        at = k * plan.M + first
-        T.copy(block.A[first, k * plan.group], block.A_shared)
-        T.copy(block.B[left : left + width, k * plan.group], block.B_shared[0:width, :])
-        load_scales(plan, block, k, first, at, left, width)
+        T.copy(X[first, k * plan.group], block.X_shared)
+        T.copy(Y[left : left + width, k * plan.group], block.Y_shared[0:width, :])
+        load_scales(plan, block, k, first, left, width)
+        skipped = (k * plan.M + (left if plan.swap else first)) % 4 if plan.skips else 0
+        of_B = (block.scale_of_B, 1) if plan.rows_of_B else (block.square, plan.shared)
         add_scaled_products(
-            *(block.A_shared, block.B_shared, C_local, block.product),
-            *(block.row, block.scale, at % 4 if plan.skips else 0),
-            *((block.scale_of_B, 1) if plan.rows_of_B else (block.square, plan.shared)),
+            *(block.X_shared, block.Y_shared, C_local, block.product, block.row),
+            *((block.square, 0, block.scale, 1) if plan.swap else (block.scale, skipped, *of_B)),
             T.GemmWarpPolicy.FullRow,
+            skipped if plan.swap else 0,
         )
+
+
+@T.macro
+def store(plan, block, C_local, first, left):
+    """A tile of C."""
+    for n, sums in enumerate(C_local):
+        staged = block.C_shared[n % plan.results]
+        if plan.swap:
+            for i, j in T.Parallel(plan.block_M, plan.block_N):
+                staged[j, i] = sums[i, j]
+            T.copy(staged, block.C[left + n * plan.block_N, first])
+        else:
+            T.copy(sums, staged)
+            T.copy(staged, block.C[first, left + n * plan.block_N])
+
+
+@T.macro
+def leave(plan, block, C_local, share, first, left):
+    """A share of a tile, which begins there in `partial`."""
+    block_M, block_N, partial = plan.block_M, plan.block_N, block.partial
+    for n, sums in enumerate(C_local):
+        at = left + n * block_N
+        if plan.swap:
+            for i, j in T.Parallel(block_M, block_N):
+                partial[share, at + j, first + i] = sums[i, j]
+        else:
+            T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
 
 
 @T.macro
 def make_tile(plan, block, C_local, by, left, share):
     """The tile of row `by` from column `left` on, of as many parts as C_local has, or a share."""
-    block_M, block_N, partial = plan.block_M, plan.block_N, block.partial
-    first = (by * plan.cluster + block.rank) * block_M
-    multiply(plan, block, C_local, first, left, share)
+    first, begin = (by * plan.cluster + block.rank) * plan.block_M, share * plan.steps
+    count = T.min(plan.steps, plan.groups - begin) if plan.groups % plan.split else plan.steps
+    multiply(plan, block, C_local, first, left, begin, count)
     if plan.split > 1:
-        for n, sums in enumerate(C_local):
-            at = left + n * block_N
-            T.copy(sums, partial[share, first : first + block_M, at : at + block_N])
-    tile = by * -(-plan.N // block_N) + left // block_N
-    counts = partial, block.arrivals, block.arrived
+        leave(plan, block, C_local, share, first, left)
+    tile = by * -(-plan.N // plan.block_N) + left // plan.block_N
+    counts = block.partial, block.arrivals, block.arrived
     if plan.split == 1 or (plan.adds_up and add_up(C_local, *counts, tile, first, left, share)):
-        for n, sums in enumerate(C_local):
-            T.copy(sums, block.C_shared[n % plan.results])
-            T.copy(block.C_shared[n % plan.results], block.C[first, left + n * block_N])
+        store(plan, block, C_local, first, left)
 
 
 @T.macro
@@ -251,6 +332,57 @@ def deal_tiles(plan, block, C_local, number):
                 make_tile(plan, block, C_local[:1], by, left, share)
 
 
+@T.macro
+def place(plan, tile):
+    """Row and first column of a tile, in the order of `deal_tiles`."""
+    tall, (wide, _) = plan.tall, plan.columns
+    by = tile // (wide * tall) * tall + tile % tall
+    return by, tile // tall % wide * (plan.parts * plan.block_N)
+
+
+@T.macro
+def deal_tiles_and_shares(plan, block, C_local, number):
+    """The tiles of a cluster in whole rounds, then its shares of the last tiles. These have a loop
+    of their own: a number of steps that differs, and where they begin, would be computed in each
+    step of all tiles."""
+    whole, last, steps = plan.whole_tiles, plan.last_tiles, -(-plan.groups // plan.tail)
+    for tile in T.Persistent([whole], plan.clusters, number):
+        by, left = place(plan, tile)
+        if by < plan.rows:
+            first = (by * plan.cluster + block.rank) * plan.block_M
+            multiply(plan, block, C_local, first, left, 0, plan.groups)
+            store(plan, block, C_local, first, left)
+    for unit in T.Persistent([last * plan.tail], plan.clusters, number):
+        share, tile = unit // last, unit % last
+        by, left = place(plan, whole + tile)
+        if by < plan.rows:
+            first = (by * plan.cluster + block.rank) * plan.block_M
+            begin = share * steps
+            count = T.min(steps, plan.groups - begin) if plan.groups % plan.tail else steps
+            multiply(plan, block, C_local, first, left, begin, count)
+            at = (tile * plan.cluster + block.rank) * plan.block_M
+            leave(plan, block, C_local, share, at, 0)
+
+
+@T.macro
+def add_last_tiles(plan, partial, C):
+    """A kernel that adds up the shares of the last tiles, in this order."""
+    tiles, rows, columns = plan.last_tiles * plan.cluster, 16, 64
+    grid = tiles, plan.block_M // rows, plan.parts * plan.block_N // columns
+    with T.Kernel(*grid, threads=256) as (tile, y, x):
+        sums = T.alloc_fragment((rows, columns), T.float32)
+        T.clear(sums)
+        T.pdl_sync()
+        for share in T.unroll(plan.tail):
+            for i, j in T.Parallel(rows, columns):
+                at = tile * plan.block_M + y * rows + i
+                sums[i, j] += partial[share, at, x * columns + j]
+        by, left = place(plan, plan.whole_tiles + tile // plan.cluster)
+        first = (by * plan.cluster + tile % plan.cluster) * plan.block_M
+        if by < plan.rows:
+            T.copy(sums, C[first + y * rows, left + x * columns])
+
+
 @tilelang.jit
 def scaled_matmul(M, N, K, **schedule):
     """C of A, B and their scales by a schedule, the fields of `Plan` from rows_of_B on. `arrivals`
@@ -268,7 +400,8 @@ def scaled_matmul(M, N, K, **schedule):
         arrivals: T.Tensor((arrivals_of(M, N),), T.int32),
     ):
         C = T.empty((M, N), plan.out_dtype)
-        partial = T.alloc_global(plan.partial, T.float32) if plan.split > 1 else None
+        shares = max(plan.split, plan.last_shares)
+        partial = T.alloc_global(plan.partial, T.float32) if shares > 1 else None
         left, right = A, B
         if plan.padded:
             A_deep = T.alloc_global((M, deep), T.float8_e4m3fn)
@@ -276,22 +409,25 @@ def scaled_matmul(M, N, K, **schedule):
             copy_rows((A, A_deep), (B, B_deep))
             left, right = A_deep, B_deep
         with T.Kernel(plan.clusters * cluster, threads=2 * block_M, cluster_dims=cluster) as index:
-            A_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
-            B_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
+            X_shared = T.alloc_shared((block_M, group), T.float8_e4m3fn)
+            Y_shared = T.alloc_shared((parts * block_N, group), T.float8_e4m3fn)
             staged = 0 if plan.split > 1 and plan.apart else plan.results
-            C_shared = [T.alloc_shared((block_M, block_N), plan.out_dtype) for _ in range(staged)]
+            C_shared = [T.alloc_shared(plan.C_tile, plan.out_dtype) for _ in range(staged)]
             scale_of_B = T.alloc_shared((parts * block_N,), T.float32) if plan.rows_of_B else None
-            scale = T.alloc_shared((block_M + 32 if plan.skips else block_M,), T.float32)
-            row = T.alloc_fragment((block_M,), T.float32)
-            square = T.alloc_local((parts * block_N // plan.shared,), T.float32)
+            scale = T.alloc_shared((plan.room_for_scales,), T.float32)
+            row = None if plan.swap else T.alloc_fragment((block_M,), T.float32)
+            square = T.alloc_local((1 if plan.swap else parts * block_N // plan.shared,), T.float32)
             product = T.alloc_fragment((block_M, block_N), T.float32)
             C_local = [T.alloc_fragment((block_M, block_N), T.float32) for _ in range(parts)]
             arrived = T.alloc_shared((1,), T.int32) if plan.adds_up else None
             memory = (left, right, scale_A, scale_B, C, partial, arrivals)
-            tiles = (A_shared, B_shared, scale, scale_of_B, C_shared, arrived)
+            tiles = (X_shared, Y_shared, scale, scale_of_B, C_shared, arrived)
             block = Block(*memory, *tiles, row, square, product, index % cluster)
-            deal_tiles(plan, block, C_local, index // cluster)
-        if plan.split > 1 and plan.apart:
+            deal = deal_tiles_and_shares if plan.last_shares > 1 else deal_tiles
+            deal(plan, block, C_local, index // cluster)
+        if plan.last_shares > 1:
+            add_last_tiles(plan, partial, C)
+        elif plan.split > 1 and plan.apart:
             add_shares(partial, C)
         return C
 
@@ -312,72 +448,174 @@ def counters(M, N, device="cpu"):
 # all, and bytes of shared memory of a block.
 MEMORY, L2, L2_OF_ALL, SHARED = 2200, 40, 5120, 227 * 1024
 # Clocks of a load, and of a kernel that adds up shares, besides their bytes.
-LATENCY, ADDING = 900, 4000
+LATENCY, ADDING = 900, 2500
+# More clocks of a step, for each part but one, and where short instructions hide none of its waits:
+# both fitted to measurements of an H200 (docs/measurements.md).
+OTHER_PART, SHORT = 290, 300
+# Power of the share of multiprocessors that are busy, with which the memory's speed grows. As in
+# the carver's model.
+SPREAD = 0.2
+# Clocks of a load where the memory is busy: what is on its way bounds the speed. Fitted.
+BUSY_LATENCY = 7500
+# How much longer rows behind A's end take in a tile of which they are half or more. Fitted.
+FEW_ROWS = 1.06
+# Columns of an instruction, which fewer do not make faster. Assumed.
+FEW_COLUMNS = 32
+# Rows of A, at most, that are columns of tiles.
+MOST_COLUMNS = 64
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """What a plan may take, by counts of clocks: a step of a warp group is a chain of its products
+    (four m64nNk32 of N / 2 clocks), of their additions and of waits; warp groups share tensor cores
+    and shared memory."""
+
+    plan: Plan
+    blocks: int
+
+    @property
+    def share(self):
+        """Bytes of sums of a tile."""
+        return 4 * self.plan.block_M * self.plan.parts * self.plan.block_N
+
+    def tiles(self, parts):
+        """Of blocks, with all parts or with one."""
+        plan = self.plan
+        return plan.rows * plan.cluster * plan.columns[parts != plan.parts]
+
+    def step(self, parts):
+        """Of one step, without the memory's."""
+        plan = self.plan
+        groups, wide = plan.block_M // 64, max(plan.block_N, FEW_COLUMNS)
+        chain = parts * (2 * wide + 1.05 * plan.block_N + 70) + 110 * groups
+        chain += OTHER_PART * (parts - 1) + SHORT * plan.swap
+        products = 1.12 * groups * 2 * parts * wide
+        return max(chain, products, self.received(parts) * plan.group / L2)
+
+    def loading(self, active, parts, steps):
+        """Of the memory for so many steps of so many blocks, if each operand comes once: of its
+        bytes, and of a block's pipeline behind its first fill."""
+        plan = self.plan
+        tiles = self.tiles(plan.parts) + (self.tiles(1) / plan.parts if plan.columns[1] else 0)
+        loaded = (plan.M + plan.N) * plan.K / (tiles * plan.groups)
+        moved = active * loaded / (MEMORY * (active / self.blocks) ** SPREAD)
+        share = min(1.0, loaded / (self.received(parts) * plan.group))
+        waits = share * BUSY_LATENCY / plan.num_stages
+        return max(steps * moved, (steps - plan.num_stages) * waits)
+
+    def received(self, parts):
+        """Rows of both operands, in a step."""
+        height, breadth = self.plan.extents
+        return min(height, self.plan.block_M) + min(breadth, parts * self.plan.block_N)
+
+    def wave(self, active, parts, steps):
+        """Of so many steps of so many blocks at a time, and of storing their sums."""
+        if not active:
+            return 0.0
+        stored = 600 + 8 * parts * self.plan.block_N + self.adding
+        return max(steps * self.step(parts) + stored, self.loading(active, parts, steps))
+
+    @property
+    def adding(self):
+        """Of the last one of a tile's shares, which adds them up, one behind the other; of two the
+        other one alone."""
+        split = self.plan.split
+        if not self.plan.adds_up:
+            return self.share / L2 if split > 1 else 0.0
+        return 2500 + self.share / L2 + (split if split > 2 else 1) * (self.share / L2 + LATENCY)
+
+    def of_shares(self):
+        """Of whole rounds, then of the last tiles' shares."""
+        plan, blocks = self.plan, self.blocks
+        rounds, last = divmod(self.tiles(plan.parts), blocks)
+        steps, units = -(-plan.groups // plan.tail), last * plan.tail
+        waves = rounds * self.wave(blocks, plan.parts, plan.groups)
+        for active in units // blocks * [blocks] + [units % blocks]:
+            stored = self.share / L2 if active else 0
+            waves += self.wave(active, plan.parts, steps) + stored
+        return waves + ADDING + units * self.share / L2_OF_ALL
+
+    def __float__(self):
+        is_empty = not self.plan.swap and self.plan.block_M > 2 * self.plan.M
+        return self.of_all() * (FEW_ROWS if is_empty else 1.0)
+
+    def of_all(self):
+        """Of all blocks."""
+        plan, blocks, parts = self.plan, self.blocks, self.plan.parts
+        if plan.tail > 1:
+            return 2000 + self.of_shares()
+        units = self.tiles(parts) * plan.split
+        last, narrow = units % blocks, self.tiles(1) if plan.columns[1] else 0
+        rounds = -(-narrow // (blocks - last))
+        behind = ADDING + units * self.share / L2_OF_ALL if plan.split > 1 and plan.apart else 0
+        return (
+            2000
+            + units // blocks * self.wave(blocks, parts, plan.steps)
+            + max(
+                self.wave(last, parts, plan.steps),
+                rounds * self.wave(blocks, 1, plan.steps),
+            )
+            + behind
+        )
+
+
+def swapped_tiles(M, groups):
+    """Of rows of B and columns of a short A."""
+    width = max(16, -(-M // 8) * 8)
+    for block_M, split in itertools.product((64, 128), range(1, 33)):
+        if M <= MOST_COLUMNS and -(-groups // split) * (split - 1) < groups:
+            yield {"block_M": block_M, "block_N": width, "split": split} | {
+                "swap": True,
+                "apart": split > 1,
+            }
+
+
+def tiles_of_rows(M, N, groups, blocks):
+    """Of rows of A, or shares of them."""
+    for block_M, (block_N, parts) in itertools.product(
+        (64, 128, 192), ((64, 1), (128, 1), (192, 1), (128, 2))
+    ):
+        if block_M == 192 and (block_N, parts) != (128, 1):
+            continue  # three warp groups have less registers each
+        tile = {"block_M": block_M, "block_N": block_N, "parts": parts}
+        for split, apart in itertools.product(range(1, 33), (False, True)):
+            if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
+                continue  # the last share would have nothing
+            if split == 1 or block_M < 192:
+                yield {**tile, "split": split, "apart": apart}
+        if parts > 1:
+            yield from ({**tile, "wide": w} for w in range(1, (N - 1) // (parts * block_N) + 1))
+        tiles = -(-M // block_M) * -(-N // (parts * block_N))
+        if tiles > blocks and tiles % blocks:
+            shares = range(2, min(16, groups // 3) + 1)
+            yield from ({**tile, "tail": n} for n in shares if -(-groups // n) * (n - 1) < groups)
 
 
 def configurations(M, N, K, blocks=None):
     """Configurations of `scaled_matmul` for so many `blocks`, by default this GPU's number, the one
-    that should be the fastest first, by counts of clocks: a step of a warp group is a chain of its
-    products (four m64nNk32 of N / 2 clocks), of their additions and of waits; warp groups share
-    tensor cores and shared memory."""
-    found, groups, blocks = [], -(-K // 128), blocks or processors()
-
-    def clocks(block_M, block_N, parts, split, apart, wide):
-        width = parts * block_N
-        down, across = -(-M // block_M), -(-N // block_N)
-        narrow = 0 if wide is None else across - wide * parts
-        steps = -(-groups // split)
-        units = down * (-(-N // width) if wide is None else wide) * split
-        adding, behind = 0, 0
-        share = 4 * block_M * width
-        if apart:  # a share is stored, and a second kernel loads them all
-            adding = share / L2
-            behind = ADDING + units * share / L2_OF_ALL
-        elif split > 1:  # or the last one's block, one behind the other; of two the other one alone
-            adding = 2500 + share / L2 + (split if split > 2 else 1) * (share / L2 + LATENCY)
-        # What a step loads from the memory, if each operand comes once.
-        bytes_of_step = (M + N) * K / ((units + down * narrow / parts) * steps)
-
-        def wave(active, parts=parts):
-            rows, columns = min(M, block_M), min(N, parts * block_N)
-            chain = parts * (2 * block_N + 1.05 * block_N + 70) + 110 * (block_M // 64)
-            products = 1.12 * (block_M // 64) * 2 * parts * block_N
-            step = max(chain, products, (rows + columns) * 128 / L2)
-            time = steps * max(step, active * bytes_of_step / MEMORY)
-            return time + 600 + 4 * parts * block_N + adding if active else 0
-
-        last = units % blocks
-        narrow_rounds = -(-down * narrow // (blocks - last))
-        return (
-            2000
-            + units // blocks * wave(blocks)
-            + max(wave(last), narrow_rounds * wave(blocks, 1))
-            + behind
-        )
-
-    for block_M, (block_N, parts), split, apart in itertools.product(
-        (64, 128, 192),
-        ((64, 1), (128, 1), (192, 1), (128, 2)),
-        range(1, 33),
-        (False, True),
-    ):
-        if block_M == 192 and ((block_N, parts, split) != (128, 1, 1) or M < 1024):
-            continue  # three warp groups have less registers each; not measured with few rows
-        if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
-            continue  # the last share would have nothing
-        stage = (block_M + parts * block_N) * 128 + (block_M + 32) * 4
-        stages = min(8, (SHARED - block_M * block_N * 2 - 256) // stage)
-        config = {"block_M": block_M, "block_N": block_N, "parts": parts, "split": split}
-        config |= {"num_stages": stages, "panel": 16, "padded": K % 16 != 0, "apart": apart}
-        # The widest of equal ones.
-        narrower = range(N // (parts * block_N), 0, -1) if parts > 1 and split == 1 else ()
-        time, wide = min(
-            ((clocks(block_M, block_N, parts, split, apart, w), w) for w in (None, *narrower)),
-            key=lambda entry: entry[0],
-        )
-        config |= {"wide": wide} if wide else {}
-        found.append((time, config))
-        if split == 1 and M > block_M == 128 and (M + N) * K > 50 * 2**20 and not wide:
+    that should be the fastest first."""
+    groups, blocks = -(-K // 128), blocks or processors()
+    best = {}
+    for tile in itertools.chain(swapped_tiles(M, groups), tiles_of_rows(M, N, groups, blocks)):
+        config = {**tile, "panel": 16, "padded": K % 16 != 0}
+        plan = Plan(M, N, K, **config)
+        width = plan.parts * plan.block_N
+        stage = (plan.block_M + width) * 128 + (plan.room_for_scales + 32) * 4
+        left = SHARED - plan.block_M * plan.block_N * 2 - 256
+        config["num_stages"] = min(12 if plan.swap else 8, left // stage)
+        plan = Plan(M, N, K, **config)
+        time = float(Clocks(plan, blocks))
+        # Of those that differ in the share of tiles that are wide, or in how many shares the last
+        # tiles have, the best one.
+        kind = plan.block_M, plan.block_N, plan.parts, plan.split, plan.apart, plan.swap
+        kind += plan.wide is None, plan.tail > 1
+        if kind not in best or time < best[kind][0]:
+            best[kind] = time, config
+    found = list(best.values())
+    for time, config in best.values():
+        whole = config.get("split", 1) == 1 and "wide" not in config and "swap" not in config
+        if whole and M > config["block_M"] == 128 and (M + N) * K > 50 * 2**20:
             # Less comes from L2 and the memory, but blocks wait for each other.
             found.append((time * 1.001, {**config, "cluster": 2, "panel": 8}))
     return [config for _, config in sorted(found, key=lambda entry: entry[0])]

@@ -2,6 +2,6 @@
 
 The compiler knows none of them. Where users look for a name, a thin module imports it from here:
 `tilelang.contrib.nvcc`, `tilelang.carver.arch.driver`, `tilelang.utils.device`,
-`tilelang.jit.adapter.base`. `tilelang.backend`, `tilelang.tileop`, `tilelang.cuda.language` and
-`tilelang.rocm.language` are other names of what other modules have.
+`tilelang.jit.adapter.base`. `tilelang.backend`, `tilelang.tileop`, `tilelang.cuda.language`,
+`tilelang.language.common` and `tilelang.rocm.language` are other names of what other modules have.
 """

@@ -97,12 +97,15 @@ def annotate_layout(layouts: Mapping[ir.Var, _LayoutOf]) -> None:
     ``T.annotate_layout({A_shared: tilelang.layout.make_swizzled_layout(A_shared)})``
     """
     kernel = enclosing_kernel("T.annotate_layout")
+    memory = current_tracer("T.annotate_layout").memory
     for buffer, given in layouts.items():
         layout = _checked_layout(buffer, given, kernel.num_threads)
-        if buffer in kernel.layouts or buffer in kernel.tensor_layouts:
-            raise ValueError(
-                f"T.annotate_layout: {buffer.name} has a layout already; give it one only"
-            )
+        for other in [*kernel.layouts, *kernel.tensor_layouts]:
+            if memory.get(other, other).same_as(memory.get(buffer, buffer)):
+                also = "" if other.same_as(buffer) else f" as {other.name}, a name of its memory"
+                raise ValueError(
+                    f"T.annotate_layout: {buffer.name} has a layout already{also}; give it one only"
+                )
         if buffer.scope() == "global":
             span = current_tracer("T.annotate_layout").span
             kernel.tensor_layouts[buffer] = layout

@@ -93,7 +93,7 @@ class BindingHooks(ConditionHooks):
         binding = self.bindings.get(name)
         if binding is not None and binding.value is value:
             if not binding.scope.is_open and binding.conditional:
-                raise ended_scope_error(name, binding.scope)
+                raise ended_scope_error(name, binding.scope, self.tracer.is_tile(value))
             inner = self.tracer.scopes[binding.scope.open_ancestor().depth + 1 :]
             binding.loop = next((s for s in inner if s.kind in LOOP_KINDS), binding.loop)
         self.tracer.check_alive(value, name)

@@ -29,7 +29,7 @@ from tilelang._snippet import snippet
 from tilelang.env import env
 from tilelang.language.advice import add_suggestion, explained
 from tilelang.language.effects import reads_memory
-from tilelang.language.scalars import as_expr, is_number, is_scalar_expr
+from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
 
 if TYPE_CHECKING:
     from tilelang.language.constants import Constants
@@ -173,6 +173,8 @@ class Tracer:
         """How many macros are being expanded in each other."""
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
+        self.memory: dict[ir.Var, ir.Var] = {}
+        """Of a view the buffer whose memory it is."""
         self._unnamed: set[ir.Var] = set()
         self._reductions: dict[ir.Var, str] = {}
         self.tensor_floats: set[ir.Var] = set()
@@ -309,6 +311,10 @@ class Tracer:
         """Whether ``value`` is the buffer of a mutable scalar."""
         return isinstance(value, ir.Var) and value in self._scalars
 
+    def is_tile(self, value: Any) -> bool:
+        """Whether ``value`` is a buffer that is no mutable scalar."""
+        return is_buffer(value) and not self.is_scalar_buffer(value)
+
     def name(self, name: str, value: Any) -> None:
         """Name variables that have no name yet."""
         if isinstance(value, ir.Var):
@@ -327,7 +333,7 @@ class Tracer:
         if isinstance(value, ir.Var):
             scope = self._owner.get(value)
             if scope is not None and not scope.is_open:
-                raise ended_scope_error(name or value.name, scope)
+                raise ended_scope_error(name or value.name, scope, self.is_tile(value))
 
     def read(self, value: Any, name: str | None = None) -> Any:
         """Return what ``value`` stands for in an expression."""
@@ -395,12 +401,15 @@ class Reference:
         return self.target
 
 
-def ended_scope_error(name: str, scope: Scope) -> RuntimeError:
+def ended_scope_error(name: str, scope: Scope, is_tile: bool = False) -> RuntimeError:
     """Return the error for a use of ``name`` after the scope that it was bound in."""
-    return RuntimeError(
-        f"{name} is used after the {scope.description}, in which it was bound, has ended; "
-        f"declare it before as a mutable variable, {name} = T.alloc_var(dtype, init)"
+    found = f"{name} is used after the {scope.description}, in which it was bound, has ended; "
+    repair = (
+        "allocate it, or declare the view, in front of that"
+        if is_tile
+        else f"declare it before as a mutable variable, {name} = T.alloc_var(dtype, init)"
     )
+    return RuntimeError(found + repair)
 
 
 def is_storable(value: Any) -> bool:

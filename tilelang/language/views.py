@@ -136,6 +136,7 @@ def _view(
         tracer.tensor_floats.add(alias)
     tracer.own(alias, kernel)
     tracer.add_unnamed(alias)
+    tracer.memory[alias] = tracer.memory.get(buf, buf)
     return alias
 
 

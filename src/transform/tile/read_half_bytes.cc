@@ -55,6 +55,9 @@ std::optional<int64_t> LargestExact(DLDataType t) {
 }
 
 class HalfByteReader : public StmtExprMutator {
+ public:
+  explicit HalfByteReader(const Stmt& body) : names_(body) {}
+
  protected:
   using StmtExprMutator::Mutate_;
 
@@ -131,7 +134,8 @@ class HalfByteReader : public StmtExprMutator {
       const size_t last = shape.size() - 1;
       shape.Set(last, analyzer_.Simplify(shape[last] * 2));
       view = MakeBuffer(std::string(buffer->name) + "_half", kHalfByte, shape, ScopeOf(buffer));
-      declared_.push_back(DeclareView(view, buffer, buffer->span));
+      // Other names of the tile are declared behind it.
+      declared_.push_back(DeclareView(view, names_.RootOf(buffer), buffer->span));
     }
     return view;
   }
@@ -152,12 +156,13 @@ class HalfByteReader : public StmtExprMutator {
     return CastTo(type, WithoutWidening(a)) + MakeFloat(type, static_cast<double>(added));
   }
 
+  const Views names_;
   std::unordered_map<const Object*, Var> views_;
   std::vector<Stmt> declared_;
   Analyzer analyzer_;
 };
 
-PrimFunc ReadHalfBytes(PrimFunc f) { return WithBody(f, HalfByteReader().Mutate(f->body)); }
+PrimFunc ReadHalfBytes(PrimFunc f) { return WithBody(f, HalfByteReader(f->body).Mutate(f->body)); }
 
 Registration read_half_bytes_registration([] { RegisterPass("ReadHalfBytes", ReadHalfBytes); });
 

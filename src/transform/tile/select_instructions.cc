@@ -239,12 +239,13 @@ class GemmSelector : public Selector {
   }
 
  private:
-  /*! What the user gives the buffer, or the one whose memory it names. */
+  /*! What the user gives the buffer's memory, under whichever name. */
   Layout AnnotatedFor(const Var& buffer) const {
-    const Var root = views_.RootOf(buffer);
-    const Layout layout = AnnotatedOf(root);
-    if (!layout.defined() || OfAnotherWidth(buffer)) return AnnotatedOf(buffer);
-    return CarryLayout(layout, root, buffer).value_or(Layout());
+    for (const auto& [name, layout] : Annotated()) {
+      if (!views_.IsSameMemory(name, buffer)) continue;
+      return name.same_as(buffer) ? layout : CarryLayout(layout, name, buffer).value_or(Layout());
+    }
+    return Layout();
   }
 
   void AddReader(const CallNode* call, const GemmOp& gemm, const GemmPlan& plan) {

@@ -45,8 +45,10 @@ def test_the_model_chooses(example):
     # Few tiles share their steps.
     chosen = example.configurations(example.Problem(2, 16, 21, 1824, 138, 5, 1, 1, 2), hopper)
     assert chosen[0]["split"] > 1
-    # Rows of whole 16 bytes are not copied, and others become whole sectors of L2.
-    assert [example.wide_row(channels) for channels in (9, 17, 24, 40)] == [16, 32, 24, 40]
+    # Rows of whole sectors of L2 are not copied, and neither are those of whole 16 bytes that taps
+    # load a few times.
+    assert [example.wide_row(channels, 3, 1) for channels in (9, 24, 48, 72)] == [32, 32, 48, 96]
+    assert [example.wide_row(channels, 3, 2) for channels in (9, 24, 48, 72)] == [32, 24, 48, 72]
     assert example.copies(hopper, example.Problem(1, 9, 9, 64, 64, 3)) == 0
     assert example.copies(hopper, example.Problem(1, 9, 9, 65, 64, 3)) > 0
     for arch in ("cuda -arch=sm_80", "cuda -arch=sm_90a"):

@@ -21,6 +21,18 @@ EXAMPLE = "gemm/gemm_fp8.py"
         pytest.param((520, 330, 272), {"parts": 2, "wide": 1, "cluster": 2}, id="and clusters"),
         pytest.param((264, 640, 400), {"parts": 2, "wide": 2, "split": 2}, id="and shares"),
         pytest.param((400, 330, 272), {"block_M": 192}, id="three warp groups"),
+        # Nine tiles for four blocks: the last one in two shares, of two steps and of one.
+        pytest.param((150, 330, 272), {"block_M": 64, "tail": 2}, id="shares of the last tile"),
+        pytest.param((580, 700, 400), {"parts": 2, "tail": 3, "cluster": 2}, id="of clusters"),
+        # A round of tiles and none behind it.
+        pytest.param((256, 256, 256), {"tail": 2}, id="no last tiles"),
+        # Rows of 7 and 24 scales, which columns of tiles need.
+        pytest.param((7, 330, 400), {"block_N": 16, "swap": True}, id="swapped"),
+        pytest.param(
+            (24, 330, 1037),
+            {"block_M": 64, "block_N": 24, "swap": True, "split": 3, "apart": True, "padded": True},
+            id="swapped shares",
+        ),
         # Panels of three of five rows of tiles.
         pytest.param((580, 72, 144), {"panel": 4}, id="a short panel"),
     ],
@@ -36,14 +48,39 @@ def test_shares_that_have_no_counters_of_their_own_are_refused(example, config):
         example.scaled_matmul.get_tir(264, 330, 400, split=2, **config)
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"tail": 2, "split": 2}, "found 2 shares of the last tiles"),
+        ({"tail": 2, "parts": 2, "wide": 1}, "found 2 shares of the last tiles"),
+        ({"swap": True, "split": 2}, "found swapped tiles"),
+        ({"swap": True, "rows_of_B": True}, "found swapped tiles"),
+        ({"swap": True, "block_M": 192}, "found swapped tiles"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(example, config, said):
+    with pytest.raises(ValueError, match=said):
+        example.scaled_matmul.get_tir(264, 330, 400, **config)
+
+
 def test_a_rule_chooses_configurations_that_have_work_for_all_shares(example, monkeypatch):
     monkeypatch.setattr(example, "processors", lambda: 132)
     for size in ((1, 256, 128), (7, 512, 22621), (4096, 4096, 7168)):
         configurations = example.configurations(*size)
         groups = -(-size[2] // 128)
         for c in configurations:
-            assert -(-groups // c["split"]) * (c["split"] - 1) < groups
+            shares = max(c.get("split", 1), c.get("tail", 1))
+            assert -(-groups // shares) * (shares - 1) < groups
             assert c["num_stages"] >= 2
             assert c["padded"] == (size[2] % 16 != 0)
         few_rows = size[0] <= 64
-        assert (configurations[0]["block_M"] == 64) == few_rows
+        assert configurations[0].get("swap", False) == few_rows
+
+
+def test_last_tiles_are_shared_where_a_round_would_be_nearly_empty(example, monkeypatch):
+    monkeypatch.setattr(example, "processors", lambda: 132)
+    # 425 tiles of 192 x 128: three rounds and 29 tiles.
+    first = example.configurations(928, 10816, 7488)[0]
+    assert first["tail"] > 2
+    plan = example.Plan(928, 10816, 7488, **first)
+    assert plan.last_tiles * plan.tail <= 132

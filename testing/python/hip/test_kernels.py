@@ -220,9 +220,7 @@ def test_a_mask_that_not_all_lanes_follow_is_refused():
             if tx < 48:
                 A[tx] = T.shfl_xor(A[tx], 1)
 
-    text = (
-        "lanes 0xFFFFFFFFFFFFFFFF, of which only 0xFFFFFFFFFFFF of warp 0 .*call it; give the block"
-    )
+    text = "lanes 0xFFFFFFFFFFFFFFFF, of which only 0xFFFFFFFFFFFF .*call it; give the block"
     with pytest.raises(ValueError, match=text):
         compiled(main)
 

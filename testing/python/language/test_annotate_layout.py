@@ -247,6 +247,17 @@ def test_a_second_layout_is_refused(trace):
             """)
 
 
+def test_a_name_of_the_same_memory_has_its_layout():
+    with pytest.raises(ValueError, match=r"R has a layout already as S, a name of its memory"):
+
+        @T.prim_func
+        def main():
+            with T.Kernel(1, threads=32):
+                S = T.alloc_shared((8, 16), "float16")
+                R = T.reshape(S, (16, 8))
+                T.annotate_layout({S: lambda i, j: [j, i], R: lambda i, j: [i, j]})
+
+
 def test_a_gemm_and_a_user_who_want_different_registers(device):
     """The user's layout stays; the product has an accumulator of its own."""
 

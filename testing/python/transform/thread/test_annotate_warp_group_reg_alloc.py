@@ -113,6 +113,35 @@ def test_as_many_blocks_as_there_is_room_for(groups, shared, local, wanted):
     assert (int(blocks[1]) if blocks else 1, int(registers[1])) == wanted
 
 
+@pytest.mark.parametrize(("few", "blocks"), [(False, 2), (True, 1)])
+def test_accumulators_leave_another_block_its_registers(few, blocks):
+    """Of 104 registers of a thread, 64 are accumulators: with one block alone, three stages do not
+    hide the loads."""
+    size, rows, step = 1024, 128, 64
+
+    @TL.prim_func
+    def main(
+        A: TL.Tensor((size, size), "float16"),
+        B: TL.Tensor((size, size), "float16"),
+        C: TL.Tensor((size, size), "float16"),
+    ):
+        with TL.Kernel(size // rows, size // rows, threads=256) as (bx, by):
+            a = TL.alloc_shared((rows, step), "float16")
+            b = TL.alloc_shared((rows, step), "float16")
+            c = TL.alloc_fragment((rows, rows), "float32")
+            TL.clear(c)
+            for k in TL.Pipelined(size // step, num_stages=3):
+                TL.copy(A[by * rows, k * step], a)
+                TL.copy(B[bx * rows, k * step], b)
+                TL.gemm(a, b, c, transpose_B=True)
+            TL.copy(c, C[by * rows, bx * rows])
+
+    with tilelang.transform.PassContext(config={"tl.second_choice.fewer_blocks": few}):
+        source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    bounds = re.search(r"__launch_bounds__\((\d+), (\d+)\)", source)
+    assert (int(bounds[1]), int(bounds[2])) == (384, blocks)
+
+
 def test_the_program_says_how_many_blocks_share_the_registers(registers):
     two = "T.attr(0, 'tl.min_blocks_per_sm', 2)\n"
     assert registers(specialised(1, 1, head=two)) == (24, 224)

@@ -118,3 +118,36 @@ def test_kept_sums(value, less, wanted):
     found = run(program, given)[1]
     exact = wanted(halves(given)).to(getattr(torch, value))
     torch.testing.assert_close(found, exact, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_pipeline_of_bytes_by_another_name(arch):
+    """Versions of the tile, a view of it in another shape, and bytes that lie anywhere in a row."""
+    steps, half = 4, BYTES // 2
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((ROWS, steps * BYTES), "uint8"),
+        scale: T.Tensor((ROWS, steps * 2), "float16"),
+        B: T.Tensor((ROWS, steps * 2 * BYTES), "float16"),
+    ):
+        with T.Kernel(1, threads=64):
+            packed = T.alloc_shared((ROWS, BYTES), "uint8")
+            values = T.alloc_shared((ROWS, 2 * BYTES), "float16")
+            halves_of_rows = T.view(packed, (ROWS, 2, half), "uint8")
+            for k in T.Pipelined(steps, num_stages=2):
+                T.copy(A[0, k * BYTES], packed)
+                for h in T.serial(2):
+                    for i, j in T.Parallel(ROWS, BYTES):
+                        values[i, h * BYTES + j] = (
+                            T.cast(FORMS["bytes"](halves_of_rows[i, h, j // 2], j), "float16")
+                            * scale[i, k * 2 + h]
+                        )
+                T.copy(values, B[0, k * 2 * BYTES])
+
+    given = torch.randint(0, 256, (ROWS, steps * BYTES), dtype=torch.uint8)
+    scale = torch.randn(ROWS, steps * 2).half()
+    kernel = tilelang.compile(main, -1, "emulate", target=f"cuda -arch={arch}")
+    assert "uint4b_t" in kernel.get_kernel_source()
+    wanted = halves(given).half() * scale.repeat_interleave(BYTES, 1)
+    torch.testing.assert_close(kernel(given, scale), wanted, rtol=0, atol=0)

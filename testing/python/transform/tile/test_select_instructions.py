@@ -541,3 +541,20 @@ def test_a_layout_of_the_user_is_that_of_views(tile_passes):
     layout = T.Layout((64, 128), lambda i, j: i * 136 + j)
     func = two_readers(rows, rows, view=(128, 64), layout=layout)
     assert instructions(tile_passes, func) == ["mma", "mma"]
+
+
+def test_a_layout_of_a_view_is_that_of_its_tile(tile_passes):
+    @T.prim_func
+    def main(C: T.Tensor((128, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((128, 64), F16)
+            b = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((128, 64), "float32")
+            view = T.reshape(a, (64, 128))
+            T.annotate_layout({view: T.Layout((64, 128), lambda i, j: i * 136 + j)})
+            T.clear(a)
+            T.clear(b)
+            T.gemm(a, b, c, clear_accum=True)
+            T.copy(c, C)
+
+    assert instructions(tile_passes, main) == ["mma"]
