@@ -15,6 +15,47 @@ import tilelang
 import tilelang.language as T
 
 
+@T.macro
+def choose_groups(worth, top, best, where, which, taken, count):
+    """The groups worth most, one after the other; the `top` scores of others are gone."""
+    tokens, groups = worth.shape
+    low = -T.infinity("float32")
+    for _ in T.serial(count):
+        T.reduce_max(worth, best, dim=1)
+        for i, g in T.Parallel(tokens, groups):
+            where[i, g] = T.if_then_else(worth[i, g] == best[i], g, groups)
+        T.reduce_min(where, which, dim=1)
+        for i, g in T.Parallel(tokens, groups):
+            if g == which[i]:
+                taken[i, g] = 1
+                worth[i, g] = low
+    for i, g in T.Parallel(tokens, groups):
+        top[i, g] = T.if_then_else(taken[i, g] == 1, top[i, g], low)
+
+
+@T.macro
+def find_next(scores, best, which, left, top_of_share, where, following, place, per_group):
+    """What the group of each token's chosen expert has best of the rest, and its place there: of
+    those behind the chosen one in the order of scores, then of experts."""
+    tokens, groups, share = left.shape
+    low = -T.infinity("float32")
+    for i, g in T.Parallel(tokens, groups):
+        top_of_share[i, g] = low
+        for e in T.unroll(share):
+            x = g * share + e
+            score = scores[i, which[i] // per_group, T.min(x, per_group - 1)]
+            is_left = (score < best[i]) | ((score == best[i]) & (x > which[i] % per_group))
+            left[i, g, e] = T.if_then_else(is_left & (x < per_group), score, low)
+            top_of_share[i, g] = T.max(top_of_share[i, g], left[i, g, e])
+    T.reduce_max(top_of_share, following, dim=1)
+    for i, g in T.Parallel(tokens, groups):
+        where[i, g] = per_group - 1
+        for e in T.unroll(share):
+            if left[i, g, share - 1 - e] == following[i]:
+                where[i, g] = g * share + share - 1 - e
+    T.reduce_min(where, place, dim=1)
+
+
 def route(groups, per_group, best_groups, k, tokens=8, threads=64):
     """Of Logits (length, groups * per_group): the `k` experts of each token, with weights whose sum
     is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A thread knows
@@ -67,17 +108,7 @@ def route(groups, per_group, best_groups, k, tokens=8, threads=64):
                     top[i, g] = T.max(top[i, g], score)
                 expert[i, g] += g * per_group
                 worth[i, g] = top[i, g] + second[i, g]
-            for _ in T.serial(best_groups):
-                T.reduce_max(worth, best, dim=1)
-                for i, g in T.Parallel(tokens, groups):
-                    where[i, g] = T.if_then_else(worth[i, g] == best[i], g, groups)
-                T.reduce_min(where, which, dim=1)
-                for i, g in T.Parallel(tokens, groups):
-                    if g == which[i]:
-                        taken[i, g] = 1
-                        worth[i, g] = low
-            for i, g in T.Parallel(tokens, groups):
-                top[i, g] = T.if_then_else(taken[i, g] == 1, top[i, g], low)
+            choose_groups(worth, top, best, where, which, taken, best_groups)
             for n in T.serial(k):
                 T.reduce_max(top, best, dim=1)
                 for i, g in T.Parallel(tokens, groups):
@@ -86,23 +117,9 @@ def route(groups, per_group, best_groups, k, tokens=8, threads=64):
                 for i, m in T.Parallel(tokens, k):
                     if m == n:
                         chosen[i, m] = which[i]
-                for i, g in T.Parallel(tokens, groups):
-                    top_of_share[i, g] = low
-                    for e in T.unroll(share):
-                        x = g * share + e
-                        score = scores[i, which[i] // per_group, T.min(x, per_group - 1)]
-                        is_left = (score < best[i]) | (
-                            (score == best[i]) & (x > which[i] % per_group)
-                        )
-                        left[i, g, e] = T.if_then_else(is_left & (x < per_group), score, low)
-                        top_of_share[i, g] = T.max(top_of_share[i, g], left[i, g, e])
-                T.reduce_max(top_of_share, following, dim=1)
-                for i, g in T.Parallel(tokens, groups):
-                    where[i, g] = per_group - 1
-                    for e in T.unroll(share):
-                        if left[i, g, share - 1 - e] == following[i]:
-                            where[i, g] = g * share + share - 1 - e
-                T.reduce_min(where, place, dim=1)
+                find_next(
+                    scores, best, which, left, top_of_share, where, following, place, per_group
+                )
                 for i, g in T.Parallel(tokens, groups):
                     if g == which[i] // per_group:
                         top[i, g] = following[i]

@@ -101,7 +101,11 @@ def annotate_layout(layouts: Mapping[ir.Var, _LayoutOf]) -> None:
     for buffer, given in layouts.items():
         layout = _checked_layout(buffer, given, kernel.num_threads)
         for other in [*kernel.layouts, *kernel.tensor_layouts]:
-            if memory.get(other, other).same_as(memory.get(buffer, buffer)):
+            # Two names of a tensor are for CheckTensorLayouts, which names both statements.
+            is_name = buffer.scope() != "global" and memory.get(other, other).same_as(
+                memory.get(buffer, buffer)
+            )
+            if other.same_as(buffer) or is_name:
                 also = "" if other.same_as(buffer) else f" as {other.name}, a name of its memory"
                 raise ValueError(
                     f"T.annotate_layout: {buffer.name} has a layout already{also}; give it one only"

@@ -36,7 +36,7 @@ namespace tl {
 namespace {
 
 /*! The bits of an element. */
-int64_t BitsOf(const Var& buffer) {
+int64_t ElementBits(const Var& buffer) {
   const DLDataType t = BufferOf(buffer)->dtype->dtype;
   return int64_t(t.bits) * t.lanes;
 }
@@ -336,7 +336,7 @@ class NestVerifier {
       if (!views_.IsSameMemory(t.buffer, buffer)) continue;
       has_other |= !t.buffer.same_as(buffer);
       known = known && HasKnownPlaces(t.buffer);
-      bits = std::gcd(bits, BitsOf(t.buffer));
+      bits = std::gcd(bits, ElementBits(t.buffer));
     }
     return has_other && known ? bits : 0;
   }
@@ -360,7 +360,7 @@ class NestVerifier {
     const std::vector<int64_t> shape = ConstShape(t.buffer);
     int64_t flat = 0;
     for (size_t d = 0; d < shape.size(); ++d) flat = flat * shape[d] + element[d];
-    const int64_t cells = BitsOf(t.buffer) / cell_bits;
+    const int64_t cells = ElementBits(t.buffer) / cell_bits;
     std::vector<Point> out;
     for (int64_t c = 0; c < cells; ++c) out.push_back({flat * cells + c});
     return out;
