@@ -9,12 +9,18 @@
  * Establishes: neighbouring elements are neighbours in memory, so loops over them are vectors, and
  *      casts take eight of a word at a time (device/include/tl/nibble_pairs.h). Only shifts of 0 or
  *      4 by what an index chooses are taken: of bytes whose two elements lie apart, nothing is
- *      gained. Refuses nothing.
+ *      gained. In a parallel loop that does not change the tile the byte may have a name, which is
+ *      gone if nothing else uses it. Refuses nothing.
  */
+#include <algorithm>
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 
@@ -54,6 +60,21 @@ std::optional<int64_t> LargestExact(DLDataType t) {
   return t.bits == 32 ? std::optional<int64_t>(1 << 24) : std::nullopt;
 }
 
+/*! Removes a name. */
+class WithoutName : public StmtExprMutator {
+ public:
+  explicit WithoutName(Var name) : name_(std::move(name)) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const BindNode* op) final {
+    return op->var.same_as(name_) ? MakeSeq({}) : GetRef<Stmt>(op);
+  }
+
+ private:
+  const Var name_;
+};
+
 class HalfByteReader : public StmtExprMutator {
  public:
   explicit HalfByteReader(const Stmt& body) : names_(body) {}
@@ -71,6 +92,40 @@ class HalfByteReader : public StmtExprMutator {
     auto block = make_object<SBlockNode>(*op);
     block->body = MakeSeq(body);
     return SBlock(block);
+  }
+
+  Stmt Mutate_(const ForNode* op) final {
+    if (op->kind != ForKind::kParallel || stored_) return Default<Stmt>(op);
+    stored_ = Stored();
+    for (const Object* buffer : WrittenBuffers(op->body)) {
+      stored_->insert(names_.RootOf(GetRef<Var>(static_cast<const VarNode*>(buffer))).get());
+    }
+    Stmt loop = Default<Stmt>(op);
+    // A byte that nothing else uses would keep the loop's vectors narrow.
+    for (const Var& name : named_) {
+      const Stmt without = WithoutName(name).Mutate(loop);
+      if (!Uses(without, name)) loop = without;
+    }
+    named_.clear();
+    bytes_.clear();
+    stored_.reset();
+    return loop;
+  }
+
+  /*! A byte that has a name, of a tile that the loop does not change. */
+  Stmt Mutate_(const BindNode* op) final {
+    const auto* load = WithoutWidening(op->value).as<TensorLoadNode>();
+    if (stored_ && load && load->dtype().bits == 8) {
+      const Var root = names_.RootOf(load->source.as_or_throw<Var>());
+      const bool moves = std::any_of(load->indices.begin(), load->indices.end(), [](const Expr& i) {
+        return HasNode<TensorLoadNode>(i, [](const TensorLoadNode*) { return true; });
+      });
+      if (!stored_->count(root.get()) && !moves) {
+        bytes_[op->var.get()] = op->value;
+        named_.push_back(op->var);
+      }
+    }
+    return Default<Stmt>(op);
   }
 
   Expr Mutate_(const BitwiseAndNode* op) final {
@@ -97,7 +152,9 @@ class HalfByteReader : public StmtExprMutator {
   Expr HalfByte(const Expr& value) {
     const auto* shifted = WithoutWidening(value).as<RShiftNode>();
     if (!shifted) return Expr();
-    const auto* load = WithoutWidening(shifted->a).as<TensorLoadNode>();
+    const auto named = bytes_.find(WithoutWidening(shifted->a).get());
+    const Expr byte_of = named == bytes_.end() ? shifted->a : named->second;
+    const auto* load = WithoutWidening(byte_of).as<TensorLoadNode>();
     if (!load || !IsInteger(load->dtype()) || load->dtype().bits != 8) return Expr();
     const Var buffer = load->source.as_or_throw<Var>();
     const bool is_tile = IsShared(buffer) || IsFragment(buffer);
@@ -157,6 +214,12 @@ class HalfByteReader : public StmtExprMutator {
   }
 
   const Views names_;
+  /*! Roots of the buffers that the parallel loop around stores to. */
+  using Stored = std::unordered_set<const Object*>;
+  std::optional<Stored> stored_;
+  /*! Names of bytes in that loop. */
+  std::unordered_map<const Object*, Expr> bytes_;
+  std::vector<Var> named_;
   std::unordered_map<const Object*, Var> views_;
   std::vector<Stmt> declared_;
   Analyzer analyzer_;

@@ -151,3 +151,37 @@ def test_a_pipeline_of_bytes_by_another_name(arch):
     assert "uint4b_t" in kernel.get_kernel_source()
     wanted = halves(given).half() * scale.repeat_interleave(BYTES, 1)
     torch.testing.assert_close(kernel(given, scale), wanted, rtol=0, atol=0)
+
+
+def named(stores):
+    """The byte has a name; the loop may store to its tile."""
+
+    @T.prim_func
+    def main(A: T.Tensor((ROWS, BYTES), "uint8"), B: T.Tensor((ROWS, 2 * BYTES), "float16")):
+        with T.Kernel(1, threads=64):
+            packed = T.alloc_shared((ROWS, BYTES), "uint8")
+            values = T.alloc_shared((ROWS, 2 * BYTES), "float16")
+            T.copy(A, packed)
+            for i in T.Parallel(ROWS):
+                for j in T.serial(2 * BYTES):
+                    byte = packed[i, j // 2]
+                    if stores:
+                        packed[i, j // 2] = T.uint8(0)
+                    element = byte >> T.cast(j % 2 * 4, "uint8") & T.uint8(15)
+                    values[i, j] = T.cast(T.cast(element, "int32") - SIGNED, "float16")
+            T.copy(values, B)
+
+    return main
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_byte_with_a_name(stores):
+    program = named(stores)
+    mod = transform.ReadHalfBytes()(transform.Simplify()(tvm.IRModule({"main": program})))
+    assert ("packed_half" in mod.script()) is not stores
+    assert ("packed[i, j // 2]" in mod.script()) is stores
+    given = all_bytes("uint8")
+    wanted = halves(given).half()
+    if stores:
+        wanted[:, 1::2] = 0
+    torch.testing.assert_close(run(program, given)[1], wanted - SIGNED, rtol=0, atol=0)
