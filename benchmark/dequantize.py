@@ -3,7 +3,7 @@
 import itertools
 
 import torch
-from common import Row, example, main, norm_error
+from common import H200_PROCESSORS, Row, example, main, norm_error
 from dequantize_model import seconds
 
 ROWS = [  # form, M, N, K, times torch's speed
@@ -30,8 +30,6 @@ def tile(block_M, block_N, block_K, num_stages, threads, split):
     }
 
 
-SMS = 132
-"""Multiprocessors of an H200."""
 SHARED = 233_472
 """Bytes of shared memory of a multiprocessor, for the tiles of its blocks."""
 LONG = 128
@@ -71,7 +69,7 @@ def shares(tiles, steps, room, least):
     """Numbers of blocks that share a tile's K: one, and those with which 1 to `room` of all blocks
     are on each multiprocessor; each has `least` steps."""
     most = max(min(steps // least, MOST_SPLIT), 1)
-    wanted = {1, *(min(SMS * beside // tiles, most) for beside in range(1, room + 1))}
+    wanted = {1, *(min(H200_PROCESSORS * beside // tiles, most) for beside in range(1, room + 1))}
     return sorted(wanted - {0})
 
 
@@ -99,8 +97,8 @@ def long(M, N, K, form):
             if config is None:
                 continue
             found.append(config)
-            if split == 1 and tiles > SMS:
-                found.append({**config, "blocks": SMS})
+            if split == 1 and tiles > H200_PROCESSORS:
+                found.append({**config, "blocks": H200_PROCESSORS})
     return found
 
 
@@ -123,7 +121,7 @@ def short(M, N, K, form):
     ):
         tiles, steps = -(-N // n), -(-K // k)
         for split in shares(tiles, steps, most, 2):
-            for room in range(min(most, -(-tiles * split // SMS)), 0, -1):
+            for room in range(min(most, -(-tiles * split // H200_PROCESSORS)), 0, -1):
                 # Registers: accumulators, and the weights of all parts, beside a producer's warps.
                 most_registers = {1: 128, 2: 128 if n == 64 else 72, 3: 96, 4: 64}[room]
                 config = tile(columns, n, k, 0, threads, split)

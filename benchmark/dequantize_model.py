@@ -3,10 +3,10 @@ H200."""
 
 import math
 
-SMS, CLOCK, BANDWIDTH, TENSOR_FLOP = 132, 1.83e9, 4.8e12, 4096
-"""Of an H200: multiprocessors, their clock, bytes of the memory a second, and FLOP per clock of a
-multiprocessor's tensor cores, as `tilelang.carver.arch.CUDA` has them. Rows are made where no GPU
-may be asked."""
+from tilelang.carver.arch.cuda import listed_speeds
+
+H200 = listed_speeds(90)
+"""Of the table, and not of the GPU that is here: rows are made where no GPU may be asked."""
 UNPACK_INSTRUCTIONS = {"int4": 2.2, "sums": 1.75, "mxfp4": 2.4}
 """Of a warp, for a weight of each of its threads; "sums": of int4 whose sums are scaled. Counted in
 the machine code, and `STEP_INSTRUCTIONS` of a step beside them, and for each other part."""
@@ -35,7 +35,7 @@ def seconds(form, M, N, K, config):
     """What a configuration may take: a sum of what its blocks do, fitted to measurements."""
     split = config["split"]
     m, n, k = (config[name] for name in ("block_M", "block_N", "block_K"))
-    each = math.ceil(math.ceil(M / m) * math.ceil(N / n) * split / SMS)
+    each = math.ceil(math.ceil(M / m) * math.ceil(N / n) * split / H200.sms)
     beside = math.ceil(each / config.get("min_blocks", 1))
     steps, parts = math.ceil(K / (k * split)), config.get("parts", 1)
     # Each scheduler has one warp of each warp group of 64 rows, and a warp 16 of them.
@@ -43,12 +43,12 @@ def seconds(form, M, N, K, config):
     instructions = STEP_INSTRUCTIONS + PART_INSTRUCTIONS * (parts - 1)
     instructions += UNPACK_INSTRUCTIONS["sums" if sums else form] * k / 2
     instructions += 0.6 * m * parts if sums else 0.0
-    products = 2.0 * max(m, FEW_COLUMNS) * 64 * k / TENSOR_FLOP
+    products = 2.0 * max(m, FEW_COLUMNS) * 64 * k / H200.tensor_flop
     clocks = each * steps * groups * (MULTIPLYING * products + UNPACKING * instructions)
     clocks += beside * steps * STEP_CLOCKS
     clocks += each * TILE_CLOCKS if config.get("blocks") else beside * BLOCK_CLOCKS
     if split > 1 and config.get("apart"):
-        adding = math.ceil(math.ceil(N / 128) * math.ceil(M / 8) / SMS) * split * APART_BYTES
+        adding = math.ceil(math.ceil(N / 128) * math.ceil(M / 8) / H200.sms) * split * APART_BYTES
         clocks += APART_CLOCKS + (4.0 * m * n * each + adding) / SHARE_BYTES_PER_CLOCK
     elif split > 1:
         # Of the shares of a multiprocessor, and of those that the last block of a tile reads.
@@ -58,4 +58,4 @@ def seconds(form, M, N, K, config):
         clocks += each * steps * m * k / 2 * WORD_CLOCKS
     moved = N * K / 2 + 2.0 * M * (K + N)
     copied = COPY_SECONDS if config.get("padded") else 0.0
-    return clocks / CLOCK + MEMORY * moved / BANDWIDTH + copied
+    return clocks / H200.clock + MEMORY * moved / H200.bandwidth + copied

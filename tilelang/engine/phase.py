@@ -51,7 +51,7 @@ def LowerAndLegalize(
         passes.append(transform.VerifyParallelLoop)
     passes += [
         transform.VerifyBufferInit,
-        transform.ReadHalfBytes,
+        transform.ReadNibbles,
         transform.UnrollCopies,
         transform.StageResults,
         transform.SelectInstructions,

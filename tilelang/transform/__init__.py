@@ -52,9 +52,9 @@ def HoistViews() -> Pass:
     return get_function("transform.HoistViews")()
 
 
-def ReadHalfBytes() -> Pass:
+def ReadNibbles() -> Pass:
     """Elements of 4 bits that a program shifts and masks out of bytes become loads of them."""
-    return get_function("transform.ReadHalfBytes")()
+    return get_function("transform.ReadNibbles")()
 
 
 def MaterializeKernelLaunch() -> Pass:
@@ -367,7 +367,7 @@ __all__ = [
     "PlanSharedMemory",
     "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
-    "ReadHalfBytes",
+    "ReadNibbles",
     "RemoveUnusedBindings",
     "RenewThreadNumber",
     "SeparateProducts",

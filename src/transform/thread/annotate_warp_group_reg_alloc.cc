@@ -15,14 +15,14 @@
  * wgmma kFewOther: one block's loads and epilogue then run beside the MMAs of another one. Where
  * ptxas spills with so few, the program is compiled again with kOther
  * (tilelang/jit/second_choice.py). Left alone: kernels with so many warp groups that no registers
- * are left to move, and those whose producers move data
- * themselves, which takes registers, and are no fewer than the consumers (MovesRegisters), unless
- * the program gives numbers. T.annotate_min_blocks_per_sm is limited to the blocks that a
- * multiprocessor has room for, with a warning. ptxas ignores a number that asks for more threads
- * than a multiprocessor has. Beyond what shared memory has room for, fewer registers do not admit
- * more blocks. A kernel that may begin beside another one (T.pdl_sync) leaves a quarter of the
- * registers to that one's blocks, if its buffers have room in the others: else it only begins where
- * those have ended (`tl.bound_threads`). Within the limit, a role always has registers left.
+ * are left to move, and those whose producers move data themselves, which takes registers, and are
+ * no fewer than the consumers (MovesRegisters), unless the program gives numbers.
+ * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
+ * warning. ptxas ignores a number that asks for more threads than a multiprocessor has. Beyond what
+ * shared memory has room for, fewer registers do not admit more blocks. A kernel that may begin
+ * beside another one (T.pdl_sync) leaves a quarter of the registers to that one's blocks, if its
+ * buffers have room in the others: else it only begins where those have ended (`tl.bound_threads`).
+ * Within the limit, a role always has registers left.
  * Refuses (ValueError): numbers of the program that need more registers than there are, those of
  * T.set_max_nreg among them, for which a warp group would wait for ever (held_registers.h). Warns
  * of numbers without an effect.

@@ -157,10 +157,16 @@ def _speeds(sm: int) -> Speeds:
         major, minor = torch.cuda.get_device_capability()
         if major * 10 + minor == sm:
             return _here(sm, torch.cuda.current_device())
-    return _row(sm)
+    return listed_speeds(sm)
 
 
-def _row(sm: int) -> Speeds:
+def listed_speeds(sm: int) -> Speeds:
+    """The table's row for an architecture's number, such as 90, whatever GPU is here.
+
+    Raises `ValueError` for one that is not known.
+
+    Example: ``listed_speeds(90).sms``
+    """
     found = _SPEEDS.get(_NEAREST.get(sm, sm))
     if found is None:
         known = ", ".join(f"sm_{number}" for number in sorted({*_SPEEDS, *_NEAREST}))
@@ -184,7 +190,7 @@ def _here(sm: int, number: int) -> Speeds:
             raise RuntimeError(f"cuDeviceGetAttribute({what.name}): {error.name}")
         return int(value)
 
-    row = _row(sm)
+    row = listed_speeds(sm)
     # Twice a clock, and a bus in bits; both rates are in kHz.
     width = ask(attribute.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)
     bandwidth = 2e3 * ask(attribute.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * width / 8

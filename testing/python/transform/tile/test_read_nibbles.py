@@ -1,4 +1,4 @@
-"""ReadHalfBytes: elements of 4 bits that are shifted and masked out of bytes."""
+"""ReadNibbles: elements of 4 bits that are shifted and masked out of bytes."""
 
 import re
 
@@ -44,7 +44,7 @@ def unpacking(form, dtype="uint8", scope="fragment", value="float16", less=lambd
 
 def lowered(program):
     """The stores of `values` behind the pass."""
-    mod = transform.ReadHalfBytes()(transform.Simplify()(tvm.IRModule({"main": program})))
+    mod = transform.ReadNibbles()(transform.Simplify()(tvm.IRModule({"main": program})))
     return "\n".join(re.findall(r"values\[.*", mod.script()))
 
 
@@ -68,7 +68,7 @@ def halves(given):
 @pytest.mark.parametrize("scope", ["fragment", "shared"])
 def test_forms(name, dtype, scope):
     program = unpacking(FORMS[name], dtype, scope)
-    assert "packed_half[" in lowered(program)
+    assert "packed_nibbles[" in lowered(program)
     given = all_bytes(dtype)
     kernel, found = run(program, given)
     assert re.search(r"uint4b_t, (4|8)", kernel.get_kernel_source()), "no words are cast"
@@ -78,7 +78,7 @@ def test_forms(name, dtype, scope):
 @pytest.mark.parametrize("name", KEPT)
 def test_kept(name):
     program = unpacking(KEPT[name])
-    assert "packed_half" not in lowered(program)
+    assert "packed_nibbles" not in lowered(program)
     given = all_bytes("uint8")
     shift = torch.arange(2 * BYTES) % 2 * {"fewer bits": 4, "another shift": 3}.get(name, 0)
     mask = 7 if name == "fewer bits" else 15
@@ -96,7 +96,7 @@ def test_floats_of_sums(value):
     program = unpacking(FORMS["bytes"], value=value, less=less)
     text = lowered(program)
     assert "int32" not in text
-    assert f'T.Cast("{value}", packed_half[' in text
+    assert f'T.Cast("{value}", packed_nibbles[' in text
     given = all_bytes("uint8")
     wanted = (halves(given).int() - SIGNED).to(getattr(torch, value))
     torch.testing.assert_close(run(program, given)[1], wanted, rtol=0, atol=0)
@@ -107,6 +107,8 @@ def test_floats_of_sums(value):
     [
         # An unsigned byte wraps round below 0.
         ("float16", lambda x: x - T.uint8(3), lambda x: (x - 3).to(torch.uint8)),
+        # Signed elements of 4 bits are other numbers.
+        ("float16", lambda x: T.cast(x, "int4"), lambda x: x.int() - 16 * (x > 7)),
         # bfloat16 has integers up to 256: the sum is rounded once.
         ("bfloat16", lambda x: T.cast(x, "int32") + 250, lambda x: x.int() + 250),
     ],
@@ -177,8 +179,8 @@ def named(stores):
 @pytest.mark.parametrize("stores", [False, True])
 def test_a_byte_with_a_name(stores):
     program = named(stores)
-    mod = transform.ReadHalfBytes()(transform.Simplify()(tvm.IRModule({"main": program})))
-    assert ("packed_half" in mod.script()) is not stores
+    mod = transform.ReadNibbles()(transform.Simplify()(tvm.IRModule({"main": program})))
+    assert ("packed_nibbles" in mod.script()) is not stores
     assert ("packed[i, j // 2]" in mod.script()) is stores
     given = all_bytes("uint8")
     wanted = halves(given).half()

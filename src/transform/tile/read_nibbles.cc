@@ -1,11 +1,11 @@
 /*!
- * ReadHalfBytes: elements of 4 bits that a program takes out of bytes are loads of such elements.
+ * ReadNibbles: elements of 4 bits that a program takes out of bytes are loads of such elements.
  *
  * In:  a tile program; bytes of tiles, shared or in registers, that are shifted and masked:
  *      `packed[i, j // 2] >> j % 2 * 4 & 15`, as kernels with weights of 4 bits have them.
- * Out: the same values as `uint4` elements of a view of the tile, `half[i, j]`, a view for each
- * such tile, declared in front of the block's body. A float of such an element and a constant more
- *      or less, computed as an integer, is the float's sum where that is exact.
+ * Out: the same values as `uint4` elements, `packed_nibbles[i, j]`: of a view of each such tile,
+ *      declared in front of the block's body. A float of such an element and a constant more or
+ *      less, computed as an integer, is a sum of floats where that is exact.
  * Establishes: neighbouring elements are neighbours in memory, so loops over them are vectors, and
  *      casts take eight of a word at a time (device/include/tl/nibble_pairs.h). Only shifts of 0 or
  *      4 by what an index chooses are taken: of bytes whose two elements lie apart, nothing is
@@ -27,16 +27,23 @@
 namespace tl {
 namespace {
 
-constexpr DLDataType kHalfByte{kDLUInt, 4, 1};
+constexpr DLDataType kNibble{kDLUInt, 4, 1};
 constexpr int64_t kLargest = 15;
 
 bool IsInteger(DLDataType t) { return t.lanes == 1 && (t.code == kDLInt || t.code == kDLUInt); }
 
-/*! What is left of a value without conversions to wider integers. */
+/*! Whether each value of `from` is one of `to`: a signed integer of as many bits has another one
+ * for half of them. */
+bool Holds(DLDataType to, DLDataType from) {
+  if (to.code == from.code) return to.bits >= from.bits;
+  return to.code == kDLInt && to.bits > from.bits;
+}
+
+/*! What is left of a value without conversions that keep it. */
 Expr WithoutWidening(const Expr& e) {
   const auto* cast = e.as<CastNode>();
   if (!cast || !IsInteger(cast->dtype()) || !IsInteger(cast->value->dtype())) return e;
-  return cast->value->dtype().bits <= cast->dtype().bits ? WithoutWidening(cast->value) : e;
+  return Holds(cast->dtype(), cast->value->dtype()) ? WithoutWidening(cast->value) : e;
 }
 
 /*! Of 0, 1 or 4, which every integer type has. */
@@ -47,9 +54,9 @@ Expr WithoutCasts(const Expr& e) {
              : e;
 }
 
-bool IsHalfByte(const Expr& e) {
+bool IsNibble(const Expr& e) {
   const Expr value = WithoutWidening(e);
-  return value.as<TensorLoadNode>() && value->dtype() == kHalfByte;
+  return value.as<TensorLoadNode>() && value->dtype() == kNibble;
 }
 
 /*! Integers up to this are floats of the type, nullopt for other types. */
@@ -75,9 +82,9 @@ class WithoutName : public StmtExprMutator {
   const Var name_;
 };
 
-class HalfByteReader : public StmtExprMutator {
+class NibbleReader : public StmtExprMutator {
  public:
-  explicit HalfByteReader(const Stmt& body) : names_(body) {}
+  explicit NibbleReader(const Stmt& body) : names_(body) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -131,7 +138,7 @@ class HalfByteReader : public StmtExprMutator {
   Expr Mutate_(const BitwiseAndNode* op) final {
     for (const auto& [value, mask] : {std::pair(op->a, op->b), std::pair(op->b, op->a)}) {
       if (!IsConst(mask, kLargest)) continue;
-      const Expr element = HalfByte(value);
+      const Expr element = Nibble(value);
       if (element.defined()) return CastTo(op->dtype(), element);
     }
     return Default<Expr>(op);
@@ -140,7 +147,7 @@ class HalfByteReader : public StmtExprMutator {
   Expr Mutate_(const CastNode* op) final {
     const Expr cast = Default<Expr>(op);
     const Expr value = cast.as<CastNode>()->value;
-    if (IsHalfByte(value)) return CastTo(op->dtype(), WithoutWidening(value));
+    if (IsNibble(value)) return CastTo(op->dtype(), WithoutWidening(value));
     if (const auto* add = value.as<AddNode>()) return Sum(cast, add->a, add->b, 1);
     if (const auto* sub = value.as<SubNode>()) return Sum(cast, sub->a, sub->b, -1);
     return cast;
@@ -149,7 +156,7 @@ class HalfByteReader : public StmtExprMutator {
  private:
   /*! The element that a shifted byte begins with, if the index chooses which one; else undefined.
    */
-  Expr HalfByte(const Expr& value) {
+  Expr Nibble(const Expr& value) {
     const auto* shifted = WithoutWidening(value).as<RShiftNode>();
     if (!shifted) return Expr();
     const auto named = bytes_.find(WithoutWidening(shifted->a).get());
@@ -190,7 +197,7 @@ class HalfByteReader : public StmtExprMutator {
       Array<Expr> shape = BufferOf(buffer)->shape;
       const size_t last = shape.size() - 1;
       shape.Set(last, analyzer_.Simplify(shape[last] * 2));
-      view = MakeBuffer(std::string(buffer->name) + "_half", kHalfByte, shape, ScopeOf(buffer));
+      view = MakeBuffer(std::string(buffer->name) + "_nibbles", kNibble, shape, ScopeOf(buffer));
       // Other names of the tile are declared behind it.
       declared_.push_back(DeclareView(view, names_.RootOf(buffer), buffer->span));
     }
@@ -201,7 +208,7 @@ class HalfByteReader : public StmtExprMutator {
    * constant. */
   static Expr Sum(const Expr& cast, const Expr& a, const Expr& b, int sign) {
     const std::optional<int64_t> constant = AsInt(b), largest = LargestExact(cast->dtype());
-    if (!constant || !largest || !IsHalfByte(a)) return cast;
+    if (!constant || !largest || !IsNibble(a)) return cast;
     const DLDataType integer = a->dtype();
     const int64_t added = sign * *constant, most = int64_t(1) << (integer.bits - 1);
     // No integer wraps round, and every one is a float.
@@ -225,9 +232,9 @@ class HalfByteReader : public StmtExprMutator {
   Analyzer analyzer_;
 };
 
-PrimFunc ReadHalfBytes(PrimFunc f) { return WithBody(f, HalfByteReader(f->body).Mutate(f->body)); }
+PrimFunc ReadNibbles(PrimFunc f) { return WithBody(f, NibbleReader(f->body).Mutate(f->body)); }
 
-Registration read_half_bytes_registration([] { RegisterPass("ReadHalfBytes", ReadHalfBytes); });
+Registration read_nibbles_registration([] { RegisterPass("ReadNibbles", ReadNibbles); });
 
 }  // namespace
 }  // namespace tl
