@@ -367,7 +367,8 @@ def deal_tiles_and_shares(plan, block, C_local, number):
 @T.macro
 def add_last_tiles(plan, partial, C):
     """A kernel that adds up the shares of the last tiles, in this order."""
-    tiles, rows, columns = plan.last_tiles * plan.cluster, 16, 64
+    tiles, rows = plan.last_tiles * plan.cluster, 16
+    columns = math.gcd(plan.parts * plan.block_N, 64)  # a part of a row of a tile
     grid = tiles, plan.block_M // rows, plan.parts * plan.block_N // columns
     with T.Kernel(*grid, threads=256) as (tile, y, x):
         sums = T.alloc_fragment((rows, columns), T.float32)

@@ -23,6 +23,9 @@ EXAMPLE = "gemm/gemm_fp8.py"
         pytest.param((400, 330, 272), {"block_M": 192}, id="three warp groups"),
         # Nine tiles for four blocks: the last one in two shares, of two steps and of one.
         pytest.param((150, 330, 272), {"block_M": 64, "tail": 2}, id="shares of the last tile"),
+        pytest.param(
+            (320, 288, 272), {"block_M": 64, "block_N": 96, "tail": 2}, id="narrow last tiles"
+        ),
         pytest.param((580, 700, 400), {"parts": 2, "tail": 3, "cluster": 2}, id="of clusters"),
         # A round of tiles and none behind it.
         pytest.param((256, 256, 256), {"tail": 2}, id="no last tiles"),
