@@ -64,6 +64,8 @@ class BoundsChecker : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const ForNode* op) final {
+    // A body that never runs reaches nothing, as of `T.unroll(n - 1)` where n is 1.
+    if (const std::optional<int64_t> extent = AsInt(op->extent); extent && *extent <= 0) return;
     analyzer_.BindLoop(op);
     const std::optional<Axis> axis = AxisOf(op);
     if (axis) axes_.push_back(*axis);
