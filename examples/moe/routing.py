@@ -72,11 +72,13 @@ def take(scores, group, looked, of_thread, best, where, place):
     T.reduce_max(of_thread, best, dim=1)
 
 
-def route(groups, per_group, best_groups, k, tokens=8, lanes=4):
+def route(groups, per_group, best_groups, k, tokens=8, lanes=None):
     """Of Logits (length, groups * per_group): the `k` experts of each token, with weights whose sum
     is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A block has
-    `tokens` tokens of `lanes` threads. A thread knows the best score that is left of each of its
-    groups. The threads of a token look through the group of a chosen expert together."""
+    `tokens` tokens of `lanes` threads, by default one for each group. A thread knows the best score
+    that is left of each of its groups. The threads of a token look through the group of a chosen
+    expert together."""
+    lanes = lanes or groups
     if groups % lanes:
         raise ValueError(
             f"found {groups} groups, wanted a multiple of {lanes}, the lanes of a token"
