@@ -57,6 +57,11 @@ def ReadNibbles() -> Pass:
     return get_function("transform.ReadNibbles")()
 
 
+def FoldClears() -> Pass:
+    """Products of cleared accumulators clear them themselves."""
+    return get_function("transform.FoldClears")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -339,6 +344,7 @@ __all__ = [
     "CheckTensorLayouts",
     "CountAsyncOperations",
     "FlattenBuffer",
+    "FoldClears",
     "HoistDivisions",
     "HoistTableReads",
     "HoistViews",
