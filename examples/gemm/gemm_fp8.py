@@ -374,9 +374,9 @@ def counters(M, N, device="cpu"):
 def configurations(M, N, K, blocks=None):
     """Configurations of `scaled_matmul` for so many `blocks`, by default this GPU's number, the one
     that the cost model expects to be the fastest first."""
-    own = [field.name for field in fields(ScaledSchedule) if field.name not in ("M", "N", "K")]
+    own = [field for field in fields(ScaledSchedule) if field.name not in ("M", "N", "K")]
     return [
-        {name: getattr(schedule, name) for name in own}
+        {f.name: value for f in own if (value := getattr(schedule, f.name)) != f.default}
         for schedule in scaled_schedules_of(M, N, K, blocks or processors())
     ]
 
