@@ -416,3 +416,33 @@ def test_scales_of_a_product_that_each_thread_awaits_come_by_themselves(plans):
     program = scaled(64, False).with_attr("tl.pass_configs", None)
     _, (plan,) = plans(program, config={"tl.disable_wgmma": True})
     assert [c["buffers"] for c in plan["channels"]] == [["a", "b"], ["scale"]]
+
+
+def test_a_second_product_of_other_registers_is_none_of_the_first(plans):
+    """Weights made in registers, not scores of the first product: nothing to run beside."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((64, 64), "float16"),
+        W: T.Tensor((256, 64), "float16"),
+        Out: T.Tensor((2, 64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_shared((64, 64), "float16")
+            w = T.alloc_shared((64, 64), "float16")
+            weights = T.alloc_fragment((64, 64), "float16")
+            first = T.alloc_fragment((64, 64), "float32")
+            second = T.alloc_fragment((64, 64), "float32")
+            T.copy(X, x)
+            T.clear(first)
+            T.clear(second)
+            for i in T.Pipelined(4, num_stages=2):
+                T.copy(W[i * 64, 0], w)
+                T.gemm(x, w, first, transpose_B=True)
+                T.copy(w, weights)
+                T.gemm(weights, x, second)
+            T.copy(first, Out[0, :, :])
+            T.copy(second, Out[1, :, :])
+
+    _, (plan,) = plans(main)
+    assert plan["schedules"] == []
