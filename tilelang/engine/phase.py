@@ -34,6 +34,7 @@ def LowerAndLegalize(
     if checked:
         passes += [transform.CheckSemantics, transform.VerifyReducer]
     passes += [
+        transform.EvaluateOnce,
         transform.PackFloat6,
         transform.HoistViews,
         transform.MaterializeKernelLaunch,

@@ -137,9 +137,6 @@ class PythonHooks:
     def in_order(self, *operands):
         return [operand() for operand in operands]
 
-    def known(self, value):
-        return lambda: value
-
     def operate(self, name, left, right):
         return OPERATORS[name](left(), right())
 
