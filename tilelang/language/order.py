@@ -15,7 +15,7 @@ from tvm import ir, tirx
 from tilelang.language.arithmetic import binary, compare, unary
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import has_effect, reads_memory
-from tilelang.language.python_functions import PythonFunction, in_program
+from tilelang.language.python_functions import PythonFunction
 from tilelang.language.scalars import is_number, is_scalar_expr
 from tilelang.language.tracer import Tracer
 
@@ -95,7 +95,6 @@ class OrderHooks:
     binary = staticmethod(binary)
     unary = staticmethod(unary)
     compare = staticmethod(compare)
-    function = staticmethod(in_program)
 
     def call(
         self, function: Any, names: Sequence[str | None], *arguments: Callable[[], Any]

@@ -395,7 +395,10 @@ class _Rewriter(ast.NodeTransformer):
             out.append(ast.Expr(self.hook("set_attribute", combined, *field)))
             return self.located(node, out)
         index = self.temporary()
-        out.append(ast.Assign([ast.Name(index, ast.Store())], self.index(target.slice)))
+        at = self.index(target.slice)
+        if _calls(value):  # which may change what says where the place is
+            at = self.hook("place", at)
+        out.append(ast.Assign([ast.Name(index, ast.Store())], at))
         place = [ast.Name(owner, _LOAD), ast.Name(index, _LOAD)]
         current = self.hook("value", self.hook("item", *place))
         combined = self.hook("augment", operator, *self.in_order(current, value))

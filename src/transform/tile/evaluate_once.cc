@@ -6,16 +6,25 @@
  *      shuffle) is bound to a variable in front of its statement if it is part of an index, or if
  *      the statement has the very node more than once. `C[fetch_add(n)] += 1` has it in two places,
  *      abs(x) makes three of x, and so may a plain function of the user's.
- * Establishes: no index has such a call. Later passes repeat indices, in bounds above all.
- * Refuses: a call that has to be bound where nothing can stand in front (ValueError): in the
- * condition of a `while`, which each iteration evaluates, and in an operand that the program may
- * skip; and a value that is used behind the branch or loop in which it is computed.
+ *      What says where an operator's tiles are, and a value for all of a tile's elements, is bound
+ *      where it is read from memory of the tiles: `T.fill(S, S[0] + 1)`.
+ *      A member of a Python container (`t = [A[i], A[j]]`) is a place, where a tile may start, and
+ *      has the value of when it got there: the front end binds `tl.element(A[i])`, and where the
+ *      node A[i] is evaluated later stands that variable.
+ * Establishes: no index has such a call, and there is no `tl.element`. Later passes repeat indices,
+ * in bounds above all. Refuses: a call that has to be bound where nothing can stand in front
+ * (ValueError): in the condition of a `while`, which each iteration evaluates, and in an operand
+ * that the program may skip; and a value that is used behind the branch or loop in which it is
+ * computed.
  */
+#include <algorithm>
 #include <type_traits>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "../../analysis/effects.h"
 #include "../../op/operator.h"
+#include "../../op/views.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
@@ -40,10 +49,40 @@ bool IsScalarValue(const CallNode* call) {
   return type && type->dtype.code != kDLOpaqueHandle && type->dtype.bits > 0;
 }
 
+/*! `tl.element(A[i])`: the value that a container has, beside the place A[i]. */
+constexpr const char* kElement = "tl.element";
+
+const TensorLoadNode* AsElement(const Expr& value) {
+  return IsCallTo(value, kElement) ? value.as<CallNode>()->args[0].as<TensorLoadNode>() : nullptr;
+}
+
+/*! How often each node, and each variable, is evaluated. */
+struct UseCounter : StmtExprVisitor {
+  std::unordered_map<const Object*, int> uses;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const BindNode* op) final { Visit(op->value); }
+  void Visit_(const VarNode* op) final { ++uses[op]; }
+  void Visit_(const TensorLoadNode* op) final {
+    ++uses[op];
+    Default(op);
+  }
+  void Visit_(const CallNode* op) final {
+    ++uses[op];
+    const TensorLoadNode* place = AsElement(GetRef<Expr>(op));
+    if (!place) place = AsAddressOf(GetRef<Expr>(op));
+    if (!place) return Default(op);
+    for (const Expr& i : place->indices) Visit(i);
+  }
+};
+
 class OnceEvaluator : public StmtExprMutator {
  public:
-  explicit OnceEvaluator(const Stmt& body) {
-    ForEachIn<CallNode>(body, [&](const CallNode* call) { ++uses_[call]; });
+  explicit OnceEvaluator(const Stmt& body) : views_(body), written_(WrittenBuffers(body)) {
+    UseCounter counter;
+    counter(body);
+    uses_ = std::move(counter.uses);
   }
 
  protected:
@@ -66,8 +105,15 @@ class OnceEvaluator : public StmtExprMutator {
     if (!body.same_as(op->body)) s.CopyOnWrite()->body = body;
     return s;
   }
-  Stmt Mutate_(const BindNode* op) final { return Statement(op); }
-  Stmt Mutate_(const EvaluateNode* op) final { return Statement(op); }
+  Stmt Mutate_(const BindNode* op) final {
+    const TensorLoadNode* element = AsElement(op->value);
+    return element ? Element(op, element) : Statement(op);
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (!call) return Statement(op);
+    return Within(op->span, [&] { return Operator(call, op->span); });
+  }
   Stmt Mutate_(const AssertStmtNode* op) final { return Statement(op); }
   Stmt Mutate_(const BufferStoreNode* op) final {
     return Within(op->span, [&] {
@@ -122,11 +168,13 @@ class OnceEvaluator : public StmtExprMutator {
   }
 
   Expr Mutate_(const TensorLoadNode* op) final {
-    const Array<Expr> indices = Indices(op->indices);
-    if (indices.same_as(op->indices)) return GetRef<Expr>(op);
-    auto n = make_object<TensorLoadNode>(*op);
-    n->indices = indices;
-    return TensorLoad(n);
+    const auto it = values_.find(op);
+    if (it == values_.end()) return Place(op);
+    if (it->second.is_open) return it->second.var;
+    ThrowAt(span_, "ValueError",
+            "found an element of " + std::string(op->source.as_or_throw<Var>()->name) +
+                " that a container got in a loop or a branch which has ended, wanted a value of "
+                "here; keep it in a T.alloc_var or a T.alloc_local array");
   }
   Expr Mutate_(const TensorRegionNode* op) final {
     ++indices_;
@@ -138,6 +186,13 @@ class OnceEvaluator : public StmtExprMutator {
   Expr Mutate_(const OrNode* op) final { return OfFirst(op->a, op); }
   Expr Mutate_(const CallNode* op) final {
     if (IsIfThenElse(op)) return OfFirst(op->args[0], op);
+    if (const TensorLoadNode* place = AsAddressOf(GetRef<Expr>(op))) {
+      const Expr placed = Place(place);
+      if (placed.get() == place) return GetRef<Expr>(op);
+      Call call = GetRef<Call>(op);
+      call.CopyOnWrite()->args.Set(0, placed);
+      return call;
+    }
     if ((indices_ == 0 && uses_[op] < 2) || !IsScalarValue(op) || !HasEffect(op)) {
       return Default<Expr>(op);
     }
@@ -199,6 +254,63 @@ class OnceEvaluator : public StmtExprMutator {
     return body;
   }
 
+  /*! A member of a container is evaluated where it got there, if anything uses the value, and
+   * memory may change until then. */
+  Stmt Element(const BindNode* op, const TensorLoadNode* element) {
+    const bool changes = written_.count(element->source.get()) > 0;
+    const bool is_named = uses_[op->var.get()] > 0;
+    if (!is_named && !(changes && uses_[element] > 0)) return MakeSeq({});
+    return Within(op->span, [&] {
+      const Stmt s = MakeBind(op->var, Place(element), op->span);
+      if (changes) {
+        values_.emplace(element, Value{op->var, true});
+        order_.push_back(element);
+      }
+      return s;
+    });
+  }
+
+  /*! An operator's elements are read and written in any order, so what says where its tiles are,
+   * and a value for all elements, is read before. */
+  Stmt Operator(const CallNode* op, const Span& span) {
+    std::vector<Var> tiles;
+    for (const Expr& arg : op->args) {
+      if (const auto* region = arg.as<TensorRegionNode>()) {
+        tiles.push_back(region->source.as_or_throw<Var>());
+      }
+    }
+    const auto before = [&](const Expr& e) {
+      const Expr value = Mutate(e);
+      const bool reads = HasNode<TensorLoadNode>(value, [&](const TensorLoadNode* load) {
+        return std::any_of(tiles.begin(), tiles.end(), [&](const Var& tile) {
+          return views_.IsSameMemory(tile, load->source.as_or_throw<Var>());
+        });
+      });
+      if (!reads || !e->ty.as<PrimTypeNode>()) return value;
+      before_.push_back(MakeBind(MakeVar("value", value->dtype()), value, span_));
+      return Expr(before_.back().as_or_throw<Bind>()->var);
+    };
+    Call call = GetRef<Call>(op);
+    call.CopyOnWrite()->args = op->args.Map([&](const Expr& arg) -> Expr {
+      const auto* region = arg.as<TensorRegionNode>();
+      if (!region) return before(arg);
+      auto n = make_object<TensorRegionNode>(*region);
+      ++indices_;
+      n->region = region->region.Map(
+          [&](const Range& r) { return MakeRange(before(r->min), before(r->extent)); });
+      --indices_;
+      return TensorRegion(n);
+    });
+    return MakeEvaluate(call, span);
+  }
+
+  Expr Place(const TensorLoadNode* op) {
+    const Array<Expr> indices = Indices(op->indices);
+    if (indices.same_as(op->indices)) return GetRef<Expr>(op);
+    auto n = make_object<TensorLoadNode>(*op);
+    n->indices = indices;
+    return TensorLoad(n);
+  }
   Array<Expr> Indices(const Array<Expr>& indices) {
     ++indices_;
     const Array<Expr> result = MutateArray(indices);
@@ -228,6 +340,8 @@ class OnceEvaluator : public StmtExprMutator {
     return var;
   }
 
+  const Views views_;
+  const std::unordered_set<const Object*> written_;
   std::unordered_map<const Object*, int> uses_;
   std::unordered_map<const Object*, Value> values_;
   std::vector<const Object*> order_;
@@ -242,7 +356,10 @@ PrimFunc EvaluateOnce(PrimFunc f) {
   return body.same_as(f->body) ? f : WithBody(std::move(f), body);
 }
 
-Registration evaluate_once_registration([] { RegisterPass("EvaluateOnce", EvaluateOnce); });
+Registration evaluate_once_registration([] {
+  RegisterOp(kElement, kElement, CallEffect::kPure);
+  RegisterPass("EvaluateOnce", EvaluateOnce);
+});
 
 }  // namespace
 }  // namespace tl

@@ -351,19 +351,33 @@ class Walk : public StmtExprMutator {
     ForEachIn<TensorLoadNode>(op->value, [&](const TensorLoadNode* load) {
       const Var source = load->source.as_or_throw<Var>();
       has_fragment |= IsFragment(source);
-      found |= views_.RootOf(source).same_as(views_.RootOf(op->buffer)) &&
+      found |= Reads(GetRef<Expr>(load), op->buffer) &&
                !(source.same_as(op->buffer) && ffi::StructuralEqual()(load->indices, op->indices));
     });
+    for (const Expr& index : op->indices) found |= Reads(index, op->buffer);
     // A value of a fragment becomes a loop, whose iterations are compared as such.
     return found && !has_fragment;
   }
+  bool Reads(const Expr& e, const Var& memory) const {
+    return HasNode<TensorLoadNode>(e, [&](const TensorLoadNode* load) {
+      return views_.IsSameMemory(load->source.as_or_throw<Var>(), memory);
+    });
+  }
   /*! All of them read before one writes: a statement has no place for the barrier that ThreadSync
    * puts between two. */
-  static Stmt ReadFirst(const Stmt& s) {
+  Stmt ReadFirst(const Stmt& s) const {
     const auto* store = s.as<BufferStoreNode>();
-    const Var value = MakeVar("value", store->value->dtype());
-    return MakeSeq({MakeBind(value, store->value, s->span),
-                    MakeStore(store->buffer, value, store->indices, s->span)});
+    std::vector<Stmt> out;
+    const auto named = [&](const Expr& e) {
+      const Var value = MakeVar("value", e->dtype());
+      out.push_back(MakeBind(value, e, s->span));
+      return Expr(value);
+    };
+    const Expr value = named(store->value);
+    const Array<Expr> indices =
+        store->indices.Map([&](const Expr& i) { return Reads(i, store->buffer) ? named(i) : i; });
+    out.push_back(MakeStore(store->buffer, value, indices, s->span));
+    return MakeSeq(out);
   }
 
   Stmt ByOneThread(const BufferStoreNode* op, const Stmt& store) const {

@@ -110,6 +110,9 @@ class PythonHooks:
 
     continues = breaks
 
+    def place(self, index):
+        return index
+
     def negation(self, value):
         return not value
 

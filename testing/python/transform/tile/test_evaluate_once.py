@@ -1,5 +1,7 @@
 """EvaluateOnce: calls that do something are made as often as the program says."""
 
+import collections
+
 import pytest
 import torch
 
@@ -99,3 +101,93 @@ def test_a_call_that_cannot_be_made_in_front_is_refused(define, statement, found
     main = define(program, next_of=next_of)["main"]
     with pytest.raises(ValueError, match=found):
         tilelang.lower(main, target="cuda -arch=sm_90a")
+
+
+MEMBERS = {
+    "list": "t = [A[0], A[1]]",
+    "tuple": "t = (A[0], A[1])",
+    "comprehension": "t = [A[i] for i in (0, 1)]",
+    "dict": "t = {0: A[0], 1: A[1]}",
+    "append": "t = []\nt.append(A[0])\nt.append(A[1])",
+    "insert": "t = [A[1]]\nt.insert(0, A[0])",
+    "record": "t = Pair(A[0], A[1])",
+    "place of a table": "v = T.alloc_var(T.int32, 0)\nt = [A[v], A[v + 1]]\nv = 5",
+}
+
+
+@pytest.mark.parametrize("members", MEMBERS)
+def test_a_member_of_a_container_has_the_value_of_when_it_got_there(define, members):
+    """It was read where it was used, behind what the program had written since."""
+    lines = "\n".join(" " * 12 + line for line in MEMBERS[members].splitlines())
+    main = define(
+        f"""
+    @T.prim_func
+    def main(A: T.Tensor((8,), T.int32)):
+        with T.Kernel(1, threads=1):
+{lines}
+            A[0] = t[1] * 2
+            A[1] = t[0]
+    """,
+        Pair=collections.namedtuple("Pair", "first second"),
+    )["main"]
+    A = torch.arange(3, 11, dtype=torch.int32)
+    tilelang.compile(main, execution_backend="emulate")(A)
+    assert A.tolist() == [8, 3, 5, 6, 7, 8, 9, 10]
+
+
+def test_a_member_of_a_container_is_a_place():
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.int32), B: T.Tensor((64,), T.int32)):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((32,), T.int32)
+            places = [(A[0], B[32]), (A[32], B[0])]
+            for source, target in places:
+                T.copy(source, tile)
+                T.copy(tile, target)
+
+    A, B = torch.randint(0, 99, (64,), dtype=torch.int32), torch.empty(64, dtype=torch.int32)
+    kernel = tilelang.compile(main, execution_backend="emulate")
+    kernel(A, B)
+    assert torch.equal(B, torch.cat([A[32:], A[:32]]))
+    assert "value" not in kernel.get_kernel_source()
+
+
+def test_a_member_from_a_loop_is_refused_behind_it(define):
+    main = define("""
+    @T.prim_func
+    def main(A: T.Tensor((8,), T.int32)):
+        with T.Kernel(1, threads=1):
+            t = []
+            for i in T.serial(2):
+                t.append(A[0])
+            A[0] = 5
+            A[1] = t[0]
+    """)["main"]
+    with pytest.raises(ValueError, match=r"element of A that a container got in a loop"):
+        tilelang.lower(main, target="cuda -arch=sm_90a")
+
+
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        ("T.copy(A[S[0] : S[0] + 8], S)", list(range(13, 21))),
+        ("T.copy(A[R[0] : R[0] + 8], S)", list(range(13, 21))),
+        ("T.fill(S, S[0] + 1)", [4] * 8),
+        ("T.atomic_add(S[S[0] : S[0] + 2], S[1])", [3, 3, 3, 6, 6, 3, 3, 3]),
+    ],
+)
+def test_an_operator_does_not_change_its_own_operands(define, statement, wanted):
+    """Elements read them as others had been written: a race, or another place."""
+    main = define(f"""
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.int32), B: T.Tensor((8,), T.int32)):
+        with T.Kernel(1, threads=32):
+            S = T.alloc_shared((8,), T.int32)
+            R = T.reshape(S, (8,))
+            T.fill(S, 3)
+            {statement}
+            T.copy(S, B)
+    """)["main"]
+    A, B = torch.arange(10, 74, dtype=torch.int32), torch.empty(8, dtype=torch.int32)
+    tilelang.compile(main, execution_backend="emulate")(A, B)
+    assert B.tolist() == wanted

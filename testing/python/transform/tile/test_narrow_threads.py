@@ -315,6 +315,7 @@ def test_a_product_takes_the_instruction_that_its_threads_have(branch, instructi
             "for d in T.serial(6):\n    X[tx] += T.if_then_else(tx >= 1 << d, X[tx - (1 << d)], 0)",
             lambda a: a.cumsum(0).int(),
         ),
+        ("X[tx] = tx\nX[X[tx] ^ 1] = tx", lambda a: torch.arange(64).int() ^ 1),
     ],
 )
 def test_threads_read_what_others_write_in_one_statement(define, tile, statement, wanted):
