@@ -189,6 +189,11 @@ class BindingHooks(ConditionHooks):
         variable, and those of where a region is."""
         if isinstance(value, ir.TensorRegion):
             return self.tracer.evaluated(value)
+        # Members that a plain function has put together.
+        if type(value) is tuple:
+            return tuple(self.element(v) if isinstance(v, ir.TensorLoad) else v for v in value)
+        if type(value) is list:
+            value[:] = [self.element(v) if isinstance(v, ir.TensorLoad) else v for v in value]
         if not is_scalar_expr(value) or isinstance(value, ir.Var | ir.Constant | tirx.FloatImm):
             return value
         # Shapes and grids are made of host expressions, which no variable of the kernel can be

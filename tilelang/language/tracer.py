@@ -407,7 +407,8 @@ class Tracer:
     def keep(self, place: ir.TensorLoad) -> ir.TensorLoad:
         """Return an element that becomes a member of a container: a place, where a tile may start,
         whose value is that of now. `EvaluateOnce` gives it to what computes with the element."""
-        if not self.kernels or place.source.scope() not in _WITH_VALUES:
+        is_kept = id(place) in self._kept
+        if is_kept or not self.kernels or place.source.scope() not in _WITH_VALUES:
             return place
         if any(isinstance(index, tirx.Ramp) for index in place.indices):
             return place

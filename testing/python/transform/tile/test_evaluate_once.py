@@ -111,6 +111,7 @@ MEMBERS = {
     "append": "t = []\nt.append(A[0])\nt.append(A[1])",
     "insert": "t = [A[1]]\nt.insert(0, A[0])",
     "record": "t = Pair(A[0], A[1])",
+    "plain function": "t = pair_of(A)",
     "place of a table": "v = T.alloc_var(T.int32, 0)\nt = [A[v], A[v + 1]]\nv = 5",
 }
 
@@ -129,6 +130,7 @@ def test_a_member_of_a_container_has_the_value_of_when_it_got_there(define, memb
             A[1] = t[0]
     """,
         Pair=collections.namedtuple("Pair", "first second"),
+        pair_of=lambda A: [A[0], A[1]],
     )["main"]
     A = torch.arange(3, 11, dtype=torch.int32)
     tilelang.compile(main, execution_backend="emulate")(A)
