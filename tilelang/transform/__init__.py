@@ -188,6 +188,11 @@ def VerifyThreadProgram() -> Pass:
     return get_function("transform.VerifyThreadProgram")()
 
 
+def EvaluateOnce() -> Pass:
+    """Calls that do something and whose value is used several times are made once."""
+    return get_function("transform.EvaluateOnce")()
+
+
 def VerifyReducer() -> Pass:
     """Refuses reducers that are not initialised, updated and finalised in this order."""
     return get_function("transform.VerifyReducer")()
@@ -343,6 +348,7 @@ __all__ = [
     "CheckSemantics",
     "CheckTensorLayouts",
     "CountAsyncOperations",
+    "EvaluateOnce",
     "FlattenBuffer",
     "FoldClears",
     "HoistDivisions",
