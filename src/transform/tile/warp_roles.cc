@@ -526,7 +526,7 @@ class RolePlanner {
         MovesRegisters(producers / kWarpGroupThreads, kernel_.threads / kWarpGroupThreads, true);
     const int64_t each = moves
                              ? MostRegistersBeside(producers * kRegistersOfCopies, kernel_.threads,
-                                                   RegistersOfBlock(roles_.threads, 1))
+                                                   RegistersAtStart(roles_.threads, 1))
                              : kRegistersOfSm / roles_.threads;
     if (!one_thread && registers + kOtherRegisters > each) {
       Refuse("with a producer of " + std::to_string(producers) + " threads a thread would have " +
