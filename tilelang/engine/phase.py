@@ -53,6 +53,7 @@ def LowerAndLegalize(
         transform.VerifyBufferInit,
         transform.ReadNibbles,
         transform.UnrollCopies,
+        transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,
         transform.PlanWarpRoles,
