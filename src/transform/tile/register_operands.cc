@@ -27,6 +27,7 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/parallel.h"
+#include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
@@ -54,7 +55,7 @@ struct Leaf {
   const CallNode* Op() const { return AsTileOp(stmt); }
   bool Is(const char* op) const { return Op() && IsCallTo(GetRef<Expr>(Op()), op); }
   /*! It does to each element what it does to the others: a copy, a fill or a parallel loop. */
-  bool IsElementwise() const { return Is(kCopy) || Is(kFill) || stmt.as<ForNode>(); }
+  bool IsElementwise() const { return Is(kCopy) || Is(kFill) || Is(kAtomic) || stmt.as<ForNode>(); }
 };
 
 /*! The leaves of a kernel in order, and what is said of its buffers elsewhere. */
@@ -177,6 +178,8 @@ struct Choice {
   GemmOp op;
   Var tile;
   int64_t threads;
+  /*! Of the accumulator. */
+  Fragment layout = {};
   /*! The loop that makes the tile, if the product is made in parts of K, each with a fragment. */
   const Object* loop = nullptr;
   std::vector<Var> parts = {};
@@ -230,6 +233,7 @@ class Chooser {
       choice.op.a.buffer = AsFragment(choice.tile);
       const std::optional<GemmPlan> plan = PlanOf(choice);
       if (!plan || !IsMadeInPlace(choice, n, plan->LayoutOfA(choice.op))) continue;
+      choice.layout = plan->LayoutOfC(choice.op);
       Divide(n, *plan, &choice);
       return choice;
     }
@@ -413,6 +417,7 @@ class Chooser {
         return it != chosen.end() && it->second.op.c.buffer.same_as(c) &&
                it->second.op.trans_c == choice.op.trans_c;
       }
+      if (leaf.stmt.as<ForNode>() && !FindsElements(leaf, c, c, choice.layout)) return false;
       return leaf.IsElementwise() && GoesTogether(leaf, choice, chosen);
     });
   }

@@ -106,7 +106,16 @@ def product(
                 T.reduce_sum(total, sums, dim=1)
                 for i, j in T.Parallel(rows, columns):
                     total[i, j] += sums[i]
-            T.copy(total, C[by * rows, bx * columns])
+            if end == "loop":
+                for i, j in T.Parallel(rows, columns):
+                    total[i, j] = T.max(total[i, j], -T.infinity("float32"))
+            if end == "pairs":
+                for i, j in T.Parallel(rows, columns // 2):
+                    total[i, 2 * j] += total[i, 2 * j + 1]
+            if end == "atomic":
+                T.atomic_add(C[by * rows, bx * columns], total)
+            else:
+                T.copy(total, C[by * rows, bx * columns])
 
     return main
 
@@ -120,6 +129,8 @@ FORMS = {
     "elements along K below each other": {"transposed": False},
     "few rows": {"tile": (16, 128)},
     "a part of 32": {"step": 32},
+    "results that are added": {"end": "atomic"},
+    "results that a loop changes": {"end": "loop"},
 }
 
 
@@ -145,7 +156,7 @@ def test_the_program(tile_passes):
 @pytest.mark.parametrize("name", FORMS)
 def test_results(name):
     options = FORMS[name]
-    kernel = tilelang.compile(product(**options), -1, "emulate", target=HOPPER)
+    kernel = tilelang.compile(product(**options), execution_backend="emulate", target=HOPPER)
     source = kernel.get_kernel_source()
     assert "tl::wgmma_rs<" in source, "the weights are not in registers"
     assert "local<half_t" in source
@@ -157,7 +168,9 @@ def test_results(name):
     numbers = torch.stack([bytes_of & 15, bytes_of >> 4], -1).view(height, K).half() - 8
     w = (numbers * scales[:, None]).double()
     wanted = w @ x.double().T if left else x.double() @ w.T
-    torch.testing.assert_close(kernel(x, bytes_of, scales).double(), wanted, rtol=2e-3, atol=0.1)
+    found = torch.zeros(M, N).half()
+    kernel(x, bytes_of, scales, found)
+    torch.testing.assert_close(found.double(), wanted, rtol=2e-3, atol=0.1)
 
 
 KEPT = {
@@ -170,6 +183,7 @@ KEPT = {
         "sm_90a",
     ),
     "a sum along the rows": ({"end": "sum"}, "sm_90a"),
+    "pairs of results along the rows": ({"end": "pairs"}, "sm_90a"),
     "no room in registers": ({"tile": (256, 256)}, "sm_90a"),
     "blocks that leave no room": ({"tile": (128, 128), "blocks": 4}, "sm_90a"),
     "more warp groups than rows": ({"tile": (128, 64)}, "sm_90a"),
