@@ -19,6 +19,7 @@
  * that stay; if the registers would not hold it. Refuses nothing.
  */
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -33,7 +34,6 @@
 #include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "../rename.h"
 #include "kernel_scope.h"
 #include "pipeline.h"
 
@@ -174,19 +174,17 @@ int64_t ElementsOf(const Var& buffer) {
 
 /*! A product that reads an operand from registers. */
 struct Choice {
+  const CallNode* call;
   /*! Of which the left operand is the fragment. */
   GemmOp op;
   Var tile;
   int64_t threads;
   /*! Of the accumulator. */
   Fragment layout = {};
-  /*! The loop that makes the tile, if the product is made in parts of K, each with a fragment. */
-  const Object* loop = nullptr;
-  std::vector<Var> parts = {};
-
-  size_t TileDepth() const { return op.trans_a ? 0 : 1; }
-  int64_t PartDepth() const { return op.K() / static_cast<int64_t>(parts.size()); }
 };
+
+/*! By number of the product among the leaves. */
+using Choices = std::map<size_t, Choice>;
 
 /*! Which products of a kernel take which tile. */
 class Chooser {
@@ -201,13 +199,12 @@ class Chooser {
     }
   }
 
-  /*! By call. */
-  std::unordered_map<const Object*, Choice> Choose() {
-    std::unordered_map<const Object*, Choice> chosen;
+  Choices Choose() {
+    Choices chosen;
     if (leaves_.has_plan) return chosen;
     for (size_t n = 0; n < leaves_.all.size(); ++n) {
       if (!leaves_.all[n].Is(kGemm)) continue;
-      if (auto choice = ChoiceOf(n)) chosen.emplace(leaves_.all[n].Op(), *choice);
+      if (auto choice = ChoiceOf(n)) chosen.emplace(n, *choice);
     }
     while (DropOne(&chosen)) {
     }
@@ -229,12 +226,11 @@ class Chooser {
     turned.trans_c = true;
     for (const GemmOp& wanted : {left, turned}) {
       if (!IsMadeFor(wanted.a, n) || IsMadeByThreads(wanted.b.buffer)) continue;
-      Choice choice{wanted, wanted.a.buffer, leaf.threads};
+      Choice choice{leaf.Op(), wanted, wanted.a.buffer, leaf.threads};
       choice.op.a.buffer = AsFragment(choice.tile);
       const std::optional<GemmPlan> plan = PlanOf(choice);
       if (!plan || !IsMadeInPlace(choice, n, plan->LayoutOfA(choice.op))) continue;
       choice.layout = plan->LayoutOfC(choice.op);
-      Divide(n, *plan, &choice);
       return choice;
     }
     return std::nullopt;
@@ -362,58 +358,24 @@ class Chooser {
     return MakeBuffer(std::string(tile->name), type->dtype->dtype, type->shape, "local.fragment");
   }
 
-  /*! Two parts of K, if one loop in front of the product makes the tile: a warp group unpacks one
-   * while tensor cores multiply the other. */
-  void Divide(size_t gemm, const GemmPlan& plan, Choice* choice) const {
-    constexpr int64_t kParts = 2;
-    choice->parts = {choice->op.a.buffer};
-    const auto* loop = gemm ? leaves_.all[gemm - 1].stmt.as<ForNode>() : nullptr;
-    const std::vector<size_t>& users = leaves_.users.at(choice->tile.get());
-    if (!loop || users.size() != 2 || users[0] + 1 != gemm) return;
-    if (choice->op.K() % (2 * kParts * plan.wgmma.instruction->k)) return;
-    const ParallelNest nest = NestOfLoop(loop);
-    const std::vector<int64_t> shape = ConstShape(choice->tile);
-    bool is_iteration = nest.extents.size() == shape.size();
-    for (size_t d = 0; is_iteration && d < shape.size(); ++d) {
-      is_iteration = IsConst(nest.extents[d], shape[d]);
-    }
-    ForEachIn<TensorLoadNode>(nest.body, [&](const TensorLoadNode* load) {
-      is_iteration &= !load->source.same_as(choice->tile) || AreIteration(load->indices, nest);
-    });
-    ForEachIn<BufferStoreNode>(nest.body, [&](const BufferStoreNode* store) {
-      is_iteration &= !store->buffer.same_as(choice->tile) || AreIteration(store->indices, nest);
-    });
-    if (!is_iteration) return;
-    choice->loop = loop;
-    choice->parts.clear();
-    Array<Expr> part = BufferOf(choice->tile)->shape;
-    part.Set(choice->TileDepth(), MakeInt(choice->op.K() / kParts));
-    for (int64_t p = 0; p < kParts; ++p) {
-      choice->parts.push_back(MakeBuffer(std::string(choice->tile->name) + "_" + std::to_string(p),
-                                         BufferOf(choice->tile)->dtype->dtype, part,
-                                         "local.fragment"));
-    }
-  }
-
   /*! Leaves out a product whose accumulator would have two layouts; false if there is none. */
-  bool DropOne(std::unordered_map<const Object*, Choice>* chosen) const {
-    for (const auto& [call, choice] : *chosen) {
+  bool DropOne(Choices* chosen) const {
+    for (const auto& [n, choice] : *chosen) {
       if (KeepsLayout(choice, *chosen)) continue;
-      chosen->erase(call);
+      chosen->erase(n);
       return true;
     }
     return false;
   }
 
-  bool KeepsLayout(const Choice& choice,
-                   const std::unordered_map<const Object*, Choice>& chosen) const {
+  bool KeepsLayout(const Choice& choice, const Choices& chosen) const {
     const Var& c = choice.op.c.buffer;
     if (IsNamedApart(c)) return false;
     const std::vector<size_t>& users = leaves_.users.at(c.get());
     return std::all_of(users.begin(), users.end(), [&](size_t n) {
       const Leaf& leaf = leaves_.all[n];
       if (leaf.Op() && IsGemm(leaf.Op())) {
-        const auto it = chosen.find(leaf.Op());
+        const auto it = chosen.find(n);
         return it != chosen.end() && it->second.op.c.buffer.same_as(c) &&
                it->second.op.trans_c == choice.op.trans_c;
       }
@@ -424,8 +386,7 @@ class Chooser {
 
   /*! The fragments of a statement have no layouts of others: operands, results of reductions,
    * accumulators of products that are not turned alike. */
-  bool GoesTogether(const Leaf& leaf, const Choice& choice,
-                    const std::unordered_map<const Object*, Choice>& chosen) const {
+  bool GoesTogether(const Leaf& leaf, const Choice& choice, const Choices& chosen) const {
     return std::all_of(leaf.named.begin(), leaf.named.end(), [&](const Object* named) {
       const Var v = GetRef<Var>(static_cast<const VarNode*>(named));
       if (!leaves_.users.count(named) || !others_.count(named) || !IsBuffer(v) || !IsFragment(v)) {
@@ -446,117 +407,47 @@ class Chooser {
   std::unordered_set<const Object*> results_, others_;
 };
 
-/*! The part of a loop that makes one part of a tile. */
-class PartOfLoop : public BindingRenamer {
- public:
-  PartOfLoop(const Choice& choice, size_t part)
-      : choice_(choice), part_(choice.parts[part]), first_(choice.PartDepth() * part) {}
-
- protected:
-  using BindingRenamer::Mutate_;
-  Stmt Mutate_(const ForNode* op) final {
-    if (op->kind != ForKind::kParallel) return BindingRenamer::Mutate_(op);
-    auto loop = make_object<ForNode>(*op);
-    loop->loop_var = MakeVar(op->loop_var->name, op->loop_var->dtype());
-    map[op->loop_var.get()] = loop->loop_var;
-    if (iteration_.size() == choice_.TileDepth()) {
-      loop->extent = MakeInt(op->extent->dtype(), choice_.PartDepth());
-      map[op->loop_var.get()] = Expr(loop->loop_var) + first_;
-    }
-    iteration_.push_back(loop->loop_var);
-    loop->body = Mutate(op->body);
-    return For(loop);
-  }
-  Expr Mutate_(const TensorLoadNode* op) final {
-    return op->source.same_as(choice_.tile) ? LoadOf(part_, iteration_) : Default<Expr>(op);
-  }
-  Stmt Mutate_(const BufferStoreNode* op) final {
-    if (!op->buffer.same_as(choice_.tile)) return Default<Stmt>(op);
-    return MakeStore(part_, Mutate(op->value), iteration_, op->span);
-  }
-
- private:
-  const Choice& choice_;
-  const Var part_;
-  const int64_t first_;
-  Array<Expr> iteration_;
-};
-
 /*! Makes the tiles fragments. */
 class Turner : public Substituter {
  public:
-  explicit Turner(std::unordered_map<const Object*, Choice> chosen) : chosen_(std::move(chosen)) {
-    for (const auto& [call, choice] : chosen_) {
-      if (choice.loop) {
-        loops_[choice.loop] = &choice;
-      } else {
-        map[choice.tile.get()] = choice.parts[0];
-      }
-    }
+  explicit Turner(Choices chosen) : chosen_(std::move(chosen)) {
+    for (const auto& [n, choice] : chosen_) map[choice.tile.get()] = choice.op.a.buffer;
   }
 
  protected:
   using Substituter::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
-    Array<Var> buffers;
-    for (const Var& v : op->alloc_buffers) {
-      const auto it = std::find_if(chosen_.begin(), chosen_.end(),
-                                   [&](const auto& entry) { return entry.second.tile.same_as(v); });
-      if (it == chosen_.end()) {
-        buffers.push_back(v);
-      } else {
-        for (const Var& part : it->second.parts) buffers.push_back(part);
-      }
-    }
+    const Array<Var> buffers = op->alloc_buffers.Map([&](const Var& v) {
+      const auto it = map.find(v.get());
+      return it == map.end() ? v : it->second.as_or_throw<Var>();
+    });
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     block.CopyOnWrite()->alloc_buffers = buffers;
     return block;
   }
-  Stmt Mutate_(const ForNode* op) final {
-    const auto it = loops_.find(op);
-    return it == loops_.end() ? Default<Stmt>(op)
-                              : PartOfLoop(*it->second, 0).Mutate(GetRef<Stmt>(op));
-  }
   Stmt Mutate_(const EvaluateNode* op) final {
-    const auto it = chosen_.find(op->value.get());
+    const auto it = std::find_if(chosen_.begin(), chosen_.end(), [&](const auto& entry) {
+      return entry.second.call == op->value.get();
+    });
     if (it == chosen_.end()) return Default<Stmt>(op);
-    const Choice& choice = it->second;
-    std::vector<Stmt> out;
-    for (size_t p = 0; p < choice.parts.size(); ++p) {
-      if (p) {
-        const auto* loop = static_cast<const ForNode*>(choice.loop);
-        out.push_back(PartOfLoop(choice, p).Mutate(GetRef<Stmt>(loop)));
-      }
-      out.push_back(MakeEvaluate(Product(choice, p, op->value.as<CallNode>()), op->span));
-    }
-    return MakeSeq(out);
-  }
-
- private:
-  static Call Product(const Choice& choice, size_t part, const CallNode* call) {
-    const GemmOp& op = choice.op;
-    TileRegion b = op.b;
-    const size_t depth = b.ranges.size() - (op.trans_b ? 1 : 2);
-    const int64_t width = choice.PartDepth();
-    if (choice.loop) {
-      b.ranges.Set(depth, MakeRange(b.ranges[depth]->min + width * part, MakeInt(width)));
-    }
+    const auto* call = op->value.as<CallNode>();
+    const GemmOp& to = it->second.op;
     auto gemm = make_object<CallNode>(*call);
     const auto set = [&](int64_t argument, int64_t value) {
       gemm->args.Set(argument, MakeInt(call->args[argument]->dtype(), value));
     };
-    gemm->args.Set(0, TileRegion::Whole(choice.parts[part]).ToExpr());
-    gemm->args.Set(1, b.ToExpr());
-    set(3, op.trans_a);
-    set(4, op.trans_b);
-    set(5, static_cast<int64_t>(op.policy));
-    if (part) set(6, 0);
+    gemm->args.Set(0, to.a.ToExpr());
+    gemm->args.Set(1, to.b.ToExpr());
+    set(3, to.trans_a);
+    set(4, to.trans_b);
+    set(5, static_cast<int64_t>(to.policy));
     const Call out(gemm);
-    return op.trans_c ? WithTileOpAttr(out.get(), kTransposeC, MakeInt(1)) : out;
+    return MakeEvaluate(to.trans_c ? WithTileOpAttr(out.get(), kTransposeC, MakeInt(1)) : out,
+                        op->span);
   }
 
-  const std::unordered_map<const Object*, Choice> chosen_;
-  std::unordered_map<const Object*, const Choice*> loops_;
+ private:
+  const Choices chosen_;
 };
 
 PrimFunc RegisterOperands(PrimFunc f) {
