@@ -57,6 +57,7 @@ def LowerAndLegalize(
         transform.ReadNibbles,
         transform.UnrollCopies,
         transform.FoldClears,
+        transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,
         transform.PlanWarpRoles,

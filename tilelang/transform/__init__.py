@@ -107,6 +107,11 @@ def UnrollCopies() -> Pass:
     return get_function("transform.UnrollCopies")()
 
 
+def RegisterOperands() -> Pass:
+    """Tiles that threads write for one wgmma are its operand in registers."""
+    return get_function("transform.RegisterOperands")()
+
+
 def StageResults() -> Pass:
     """Lets results of MMAs go to tensors through shared memory that the loops leave."""
     return get_function("transform.StageResults")()
@@ -380,6 +385,7 @@ __all__ = [
     "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
     "ReadNibbles",
+    "RegisterOperands",
     "RemoveUnusedBindings",
     "RenewThreadNumber",
     "SeparateProducts",

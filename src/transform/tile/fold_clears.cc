@@ -60,15 +60,6 @@ Stmt WithClear(const Stmt& s) {
   return MakeEvaluate(Call(gemm), s->span);
 }
 
-bool Jumps(const Stmt& s) {
-  return HasNode<BreakNode>(s, [](const BreakNode*) { return true; }) ||
-         HasNode<ContinueNode>(s, [](const ContinueNode*) { return true; }) ||
-         HasNode<EvaluateNode>(s, [](const EvaluateNode* op) {
-           const Stmt jump = GetRef<Stmt>(op);
-           return IsBreak(jump) || IsContinue(jump) || IsCallTo(op->value, kThreadReturn);
-         });
-}
-
 class Folder : public StmtExprMutator {
  public:
   explicit Folder(const Views& views) : views_(views) {}
@@ -116,7 +107,7 @@ class Folder : public StmtExprMutator {
   std::optional<size_t> ClearInFront(const std::vector<Stmt>& body, size_t n, const Var& c) const {
     while (n-- > 0) {
       if (ClearedBy(body[n]).same_as(c)) return n;
-      if (Touches(body[n], c) || Jumps(body[n])) return std::nullopt;
+      if (Touches(body[n], c) || LeavesEarly(body[n])) return std::nullopt;
     }
     return std::nullopt;
   }
@@ -134,7 +125,7 @@ class Folder : public StmtExprMutator {
   bool FoldLoop(std::vector<Stmt>* body, size_t n) const {
     const auto* loop = (*body)[n].as<ForNode>();
     if (!loop || loop->kind == ForKind::kParallel || loop->annotations.count(kUserOrder) ||
-        Jumps(loop->body)) {
+        LeavesEarly(loop->body)) {
       return false;
     }
     std::vector<Stmt> inner = FlatSeq(loop->body);
