@@ -40,6 +40,7 @@ def LowerAndLegalize(
         transform.PackFloat6,
         transform.HoistViews,
         transform.MaterializeKernelLaunch,
+        transform.WidenBlocks,
         transform.LegalizeNegativeIndex,
         transform.AssumeGuards,
         transform.Simplify,

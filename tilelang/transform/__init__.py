@@ -62,6 +62,11 @@ def FoldClears() -> Pass:
     return get_function("transform.FoldClears")()
 
 
+def WidenBlocks() -> Pass:
+    """A second choice: kernels with products have twice as many threads."""
+    return get_function("transform.WidenBlocks")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -402,6 +407,7 @@ __all__ = [
     "VerifyReducer",
     "VerifyThreadProgram",
     "VerifyTileProgram",
+    "WidenBlocks",
     "current_config",
     "normalize_pass_configs",
     "simplify_prim_func",
