@@ -88,6 +88,8 @@ struct GemmContext {
   int64_t first_thread = 0;
   /*! What other readers of A and B have against wgmma; empty if nothing. */
   std::string no_common_layout = "";
+  /*! Of each thread, in all fragments of the block. */
+  int64_t fragment_registers = 0;
 };
 
 /*!

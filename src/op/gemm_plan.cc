@@ -1,6 +1,7 @@
 /*! How a T.gemm is computed, from its operands, the number of threads and the chip alone. */
 #include "../layout/mma_fragment.h"
 #include "../target/mma.h"
+#include "../target/registers.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "gemm.h"
@@ -155,6 +156,26 @@ std::string WhyNotDescriptors(const WgmmaOperand& operand, const Layout& layout)
   return why.empty() && layout.defined() ? WhyNotWgmmaLayout(operand, layout) : why;
 }
 
+/*!
+ * How warp groups share the tile. Square gives them columns where a tile is not twice as high as
+ * wide; with rows of their own they read less: 64 x 128 of each of two reads A once and B twice,
+ * 128 x 64 reads A for each of two instructions and twice, and B twice. 4096^3 by tiles of 128 x
+ * 192 takes 240 us for 269, of 256 x 128 by four groups 231 for 287 (H200). Where another block has
+ * registers, instructions must leave it those that threads begin with, which wide ones do not: 295
+ * us for 233 (128 x 128, three stages).
+ */
+GemmWarpPolicy PolicyOfGroups(const GemmOp& op, const GemmContext& context) {
+  if (op.policy != GemmWarpPolicy::kSquare || !IsShared(op.a.buffer)) return op.policy;
+  const int64_t threads = context.num_threads + kWarpGroupThreads;
+  const int64_t all = RegistersAtStart(threads, 2);
+  const bool fits_twice =
+      MostRegistersBeside(kWarpGroupThreads * kLeastRegisters, context.num_threads, all) >=
+      context.fragment_registers + kFewOtherRegisters;
+  const int64_t columns = std::min<int64_t>(op.N(), 256);
+  const int64_t wanted = columns * op.AccumulatorType().bits / 64 + kBesideAccumulators;
+  return fits_twice && all / threads < wanted ? op.policy : GemmWarpPolicy::kFullRow;
+}
+
 /*! Chooses the instruction of warp groups; returns why there is none, empty if there is one. */
 std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmContext& context,
                         GemmPlan* plan) {
@@ -169,7 +190,8 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
   if (op.IsSparse() && !shared_a) return "A is not in shared memory";
   if (op.IsSparse() && op.trans_a) return "A must have elements along K side by side";
   const bool k_major = (!shared_a || !op.trans_a) && op.trans_b;
-  std::optional<GroupChoice> choice = SelectGroupMma(want, k_major, op.policy, &why);
+  std::optional<GroupChoice> choice =
+      SelectGroupMma(want, k_major, PolicyOfGroups(op, context), &why);
   if (!choice) return why;
   if (!IsShared(op.b.buffer)) return "B is not in shared memory";
   if (context.views) return "an operand is a view with elements of another width";

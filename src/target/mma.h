@@ -144,7 +144,8 @@ DLDataType CanonicalOperand(DLDataType t);
 /*!
  * Splits an m x n tile over `warps` warps in units of m_unit x n_unit, a multiple of `m_step` warps
  * along m. FullRow gives the rows as many warps as they take, FullCol the columns; Square minimises
- * |rows per warp / columns per warp - m / n| in units, the fewest row warps on a tie. Returns
+ * |rows per warp / columns per warp - m / n| in units, the fewest row warps on a tie; warp groups
+ * take rows instead where that reads less (PolicyOfGroups of op/gemm_plan.cc). Returns
  * nullopt where no split is legal.
  */
 std::optional<WarpPartition> PartitionWarps(int64_t m, int64_t n, int64_t warps, int64_t m_unit,

@@ -17,6 +17,14 @@ inline constexpr int64_t kLeastRegisters = 24, kMostRegisters = 240, kRegisterSt
  * With 40, ptxas spilled 56 bytes where a thread has eight rows, sparse latent attention with tiles
  * of 128 keys. */
 inline constexpr int64_t kRegistersOfCopies = 48;
+/*! Registers of a thread beside its fragments with which another block is worth a try: a GEMM of
+ * 128 x 128 tiles by two warp groups takes 217 us with two blocks and 40 other registers, and 323
+ * with one block (4096^3, H200). */
+inline constexpr int64_t kFewOtherRegisters = 20;
+/*! Registers that ptxas (CUDA 13.0 to 13.5) wants for a wgmma beside its accumulators, of those
+ * that a thread begins with: what setmaxnreg moves later does not count ("C7602: found an
+ * instruction that takes 154 registers", n = 256). */
+inline constexpr int64_t kBesideAccumulators = 26;
 /*! What a thread that computes needs beside its fragments: indices, addresses, parts of reductions.
  * As measured with ptxas for attention with heads of 64 and 128 and two and three warp groups. */
 inline constexpr int64_t kOtherRegisters = 28;

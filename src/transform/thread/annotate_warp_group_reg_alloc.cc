@@ -12,7 +12,7 @@
  * Establishes: all threads of a block together have at most the registers of a block, so that no
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more, or with
- * wgmma kFewOther: one block's loads and epilogue then run beside the MMAs of another one. Where
+ * wgmma kFewOtherRegisters: one block's loads and epilogue then run beside the MMAs of another one. Where
  * ptxas spills with so few, the program is compiled again with kOther
  * (tilelang/jit/second_choice.py). Left alone: kernels with so many warp groups that no registers
  * are left to move, and those whose producers move data themselves, which takes registers, and are
@@ -51,14 +51,8 @@ namespace {
 /*! Blocks that the compiler lets share a multiprocessor. */
 constexpr int64_t kMostBlocks = 4;
 /*! Registers of a thread for addresses and intermediate values, beside its buffers. Beside
- * accumulators, which are most of those, kFewOther are worth a try for another block: a GEMM of
- * 128 x 128 tiles by two warp groups takes 217 us with two blocks and 40 other registers, and 323
- * with one block (4096^3, H200). */
-constexpr int64_t kOther = 64, kFewOther = 20;
-/*! Registers that ptxas (CUDA 13.0 to 13.5) wants for a wgmma beside its accumulators, of those
- * that a thread begins with: what setmaxnreg moves later does not count ("C7602: found an
- * instruction that takes 154 registers", n = 256). */
-constexpr int64_t kBesideAccumulators = 26;
+ * accumulators, which are most of those, kFewOtherRegisters will do. */
+constexpr int64_t kOther = 64;
 
 /*! The ranges of one role. */
 struct Role {
@@ -210,7 +204,7 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   if (k.min_blocks) return *k.min_blocks;
   if (k.producer_hint || k.consumer_hint || k.sized_at_launch) return 1;
   const bool few = k.accumulators && !PassConfigFlag("tl.second_choice.fewer_blocks", false);
-  const int64_t wanted = (k.local_bits + 31) / 32 + (few ? kFewOther : kOther);
+  const int64_t wanted = (k.local_bits + 31) / 32 + (few ? kFewOtherRegisters : kOther);
   const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {
     const int64_t all = RegistersAtStart(k.OfRoles(), blocks);

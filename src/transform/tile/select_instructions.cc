@@ -215,7 +215,13 @@ class GemmSelector : public Selector {
         views_(views),
         lone_(kernel),
         no_common_layout_(std::move(no_common_layout)),
-        readers_(views) {}
+        readers_(views) {
+    ForEachIn<SBlockNode>(kernel, [&](const SBlockNode* block) {
+      for (const Var& v : block->alloc_buffers) {
+        if (IsFragment(v)) fragment_bits_ += Product(ConstShape(v)) * BufferOf(v)->dtype->dtype.bits;
+      }
+    });
+  }
 
   NoCommonLayout WithoutCommonLayout() { return readers_.Settle(); }
 
@@ -231,7 +237,8 @@ class GemmSelector : public Selector {
                               AnnotatedFor(gemm.b.buffer),
                               OfAnotherWidth(gemm.a.buffer) || OfAnotherWidth(gemm.b.buffer),
                               threads.first,
-                              it == no_common_layout_.end() ? "" : it->second};
+                              it == no_common_layout_.end() ? "" : it->second,
+                              fragment_bits_ / (32 * threads.threads)};
     GemmPlan plan = PlanGemm(gemm, context);
     if (plan.UsesWgmma()) AddReader(call, gemm, plan);
     plan.interleaves_reads = InterleavesReads(gemm, plan) && lone_.Has(call);
@@ -271,6 +278,7 @@ class GemmSelector : public Selector {
            IsShared(gemm.a.buffer) && IsShared(gemm.b.buffer);
   }
 
+  int64_t fragment_bits_ = 0;
   const Views& views_;
   const LoneGemms lone_;
   const NoCommonLayout no_common_layout_;
