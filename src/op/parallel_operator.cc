@@ -432,7 +432,8 @@ class ParallelOperator : public TileOperator {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
       if (!fragment || !(is_dictated_ || HasInverse(*fragment, scope->num_threads))) continue;
-      scope->SetLayout(access.buffer, *fragment, span);
+      // A loop that follows one element of each row has gaps, which a reduction would not take.
+      scope->SetLayout(access.buffer, CondenseRegisters(*fragment), span);
       placed = true;
     }
     return placed;

@@ -57,6 +57,11 @@ def ReadNibbles() -> Pass:
     return get_function("transform.ReadNibbles")()
 
 
+def FoldClears() -> Pass:
+    """Products of cleared accumulators clear them themselves."""
+    return get_function("transform.FoldClears")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -100,6 +105,11 @@ def IfStmtBinding() -> Pass:
 def UnrollCopies() -> Pass:
     """Writes out the loops of T.Pipelined loops that fill a tile in pieces."""
     return get_function("transform.UnrollCopies")()
+
+
+def RegisterOperands() -> Pass:
+    """Tiles that threads write for one wgmma are its operand in registers."""
+    return get_function("transform.RegisterOperands")()
 
 
 def StageResults() -> Pass:
@@ -181,6 +191,11 @@ def VerifyTileProgram() -> Pass:
 def VerifyThreadProgram() -> Pass:
     """Checks the form of programs behind `LowerTileOp`; a violation is a bug of a pass."""
     return get_function("transform.VerifyThreadProgram")()
+
+
+def EvaluateOnce() -> Pass:
+    """Calls that do something and whose value is used several times are made once."""
+    return get_function("transform.EvaluateOnce")()
 
 
 def VerifyReducer() -> Pass:
@@ -338,7 +353,9 @@ __all__ = [
     "CheckSemantics",
     "CheckTensorLayouts",
     "CountAsyncOperations",
+    "EvaluateOnce",
     "FlattenBuffer",
+    "FoldClears",
     "HoistDivisions",
     "HoistTableReads",
     "HoistViews",
@@ -368,6 +385,7 @@ __all__ = [
     "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
     "ReadNibbles",
+    "RegisterOperands",
     "RemoveUnusedBindings",
     "RenewThreadNumber",
     "SeparateProducts",

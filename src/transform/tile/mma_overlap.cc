@@ -114,7 +114,7 @@ class OverlapPlanner {
   int64_t MostRegisters() const {
     return MostRegistersBeside(
         kWarpGroupThreads * kLeastRegisters, kernel_.threads,
-        RegistersOfBlock(kernel_.threads + kWarpGroupThreads, kernel_.min_blocks));
+        RegistersAtStart(kernel_.threads + kWarpGroupThreads, kernel_.min_blocks));
   }
 
   /*! One version of everything will do. */
