@@ -93,13 +93,8 @@ class GemmOperator : public TileOperator {
 
   void InferMmaOperandLayout(LayoutScope* scope) const final {
     const GemmPlan plan = Plan();
-    if (!plan.UsesWgmma()) return;
-    for (const WgmmaOperand& operand : {plan.SharedA(op_), plan.SharedB(op_)}) {
-      const Var& buffer = operand.region.buffer;
-      if (IsShared(buffer) && !scope->FindAnnotated(buffer).defined()) {
-        scope->PlaceSwizzle(operand, span);
-      }
-    }
+    PlaceSwizzle(op_.a.buffer, plan.swizzle_a, scope);
+    PlaceSwizzle(op_.b.buffer, plan.swizzle_b, scope);
   }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
@@ -151,6 +146,12 @@ class GemmOperator : public TileOperator {
 
  private:
   GemmPlan Plan() const { return PlanOf(call_.get(), span); }
+
+  void PlaceSwizzle(const Var& buffer, int64_t bytes, LayoutScope* scope) const {
+    if (!bytes) return;
+    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    scope->SetLayout(buffer, MakeBankSwizzle(ConstShape(buffer), bits, bytes / 16), span);
+  }
 
   bool PlaceIfFree(const Var& buffer, const Layout& layout, LayoutScope* scope) const {
     if (scope->Find(buffer).defined()) return false;

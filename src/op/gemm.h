@@ -119,6 +119,9 @@ struct GemmPlan {
   /*! The device's compiler is told to put the reads of A and B between the instructions. */
   bool interleaves_reads = false;
   Interleaving interleaving;
+  /*! Bytes of the swizzle that a wgmma gives its A and B in shared memory; 0 where it gives none:
+   * the user does, or another product that reads the same memory under another name. */
+  int64_t swizzle_a = 0, swizzle_b = 0;
 
   bool UsesWgmma() const { return wgmma.instruction != nullptr; }
   bool UsesMma() const { return !mma.empty(); }

@@ -11,6 +11,7 @@ constexpr const char* kWarps = "warps";
 constexpr const char* kInterleaved = "interleaved";
 constexpr const char* kArithmetic = "multiply-add";
 constexpr const char* kInterleaveReads = "interleave_reads";
+constexpr const char* kSwizzleBytes = "swizzle";
 
 Array<Any> StepsAlongK(const std::string& name, int64_t begin, int64_t end) {
   return {String(name), begin, end};
@@ -55,6 +56,9 @@ Call WithInstruction(const CallNode* gemm, const GemmOp& op, const GemmPlan& pla
   if (!(plan.interleaving == Interleaving())) {
     attrs.Set(kInterleaved, Array<int64_t>{plan.interleaving.m, plan.interleaving.n});
   }
+  if (plan.swizzle_a || plan.swizzle_b) {
+    attrs.Set(kSwizzleBytes, Array<int64_t>{plan.swizzle_a, plan.swizzle_b});
+  }
   Map<String, String> rejected;
   if (!plan.why_no_wgmma.empty()) rejected.Set("wgmma", plan.why_no_wgmma);
   if (!plan.why_fma.empty()) rejected.Set("mma", plan.why_fma);
@@ -82,6 +86,11 @@ GemmPlan PlanOf(const CallNode* gemm, const Span& span) {
   if (attrs.count(kInterleaved)) {
     const auto counts = attrs.at(kInterleaved).cast<Array<int64_t>>();
     plan.interleaving = {counts[0], counts[1]};
+  }
+  if (attrs.count(kSwizzleBytes)) {
+    const auto bytes = attrs.at(kSwizzleBytes).cast<Array<int64_t>>();
+    plan.swizzle_a = bytes[0];
+    plan.swizzle_b = bytes[1];
   }
   if (attrs.count(kRejected)) {
     for (const auto& [family, why] : attrs.at(kRejected).cast<Map<String, String>>()) {

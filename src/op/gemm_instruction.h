@@ -9,6 +9,8 @@
  *     turns (Interleaving), absent where they do not;
  *   "rejected": {"wgmma": "M must be a multiple of 64, found 32"}: the families of better rows,
  *     "wgmma" and "mma", and why none of theirs makes the MMA, or all of it;
+ *   "swizzle": [128, 64]: bytes of the swizzle that a wgmma gives A and B in shared memory, absent
+ *     where it gives neither;
  *   "interleave_reads": 1: reads of A and B stand between the instructions.
  */
 #pragma once

@@ -14,7 +14,6 @@
 #include "../tvm/analyzer.h"
 #include "../tvm/registry.h"
 #include "tile_op.h"
-#include "wgmma_operand.h"
 
 namespace tl {
 
@@ -56,9 +55,6 @@ class LayoutScope {
   /*! Sets the layout of a buffer for the statement at `span`. A second, different fragment layout
    * is an error naming both statements; a shared buffer keeps its first layout. */
   virtual void SetLayout(const Var& buffer, const Layout& layout, const Span& span) = 0;
-  /*! Sets the layout of a shared buffer that wgmma reads: the widest swizzle in which descriptors
-   * reach this operand, and those that were placed before. */
-  virtual void PlaceSwizzle(const WgmmaOperand& operand, const Span& span) = 0;
   /*! The program has a pointer to the buffer: someone may count on where its elements lie. */
   virtual bool IsPointedTo(const Var& buffer) const = 0;
   virtual StoreTraffic StoresTo(const Var& tensor) const = 0;

@@ -81,19 +81,6 @@ void Placements::PlaceAnnotated(const Var& buffer, const Layout& layout) {
   annotated_.insert(views->RootOf(buffer).get());
 }
 
-void Placements::PlaceSwizzle(const WgmmaOperand& operand, const Span& span) {
-  const Var root = views->RootOf(operand.region.buffer);
-  std::vector<WgmmaOperand>& operands = descriptor_operands_[root.get()];
-  operands.push_back(operand);
-  const Layout placed = Find(operand.region.buffer);
-  if (placed.defined() && WhyNotWgmmaLayout(operand, placed).empty()) return;
-  // SelectInstructions gives wgmma only operands that have one.
-  const Layout common = CommonWgmmaLayout(root, operands);
-  if (!common.defined()) return;
-  placed_.insert_or_assign(root.get(), Placed{root, common, span});
-  news_.push_back(root);
-}
-
 Layout Placements::Carry(const Layout& layout, const Var& from, const Var& to, const Span& span) {
   std::optional<Layout> carried = CarryLayout(layout, from, to);
   if (carried) return *carried;

@@ -40,7 +40,6 @@ class Placements : public LayoutScope {
   bool IsView(const Var& buffer) const final { return views->IsView(buffer); }
   Span PlacedBy(const Var& buffer) const final;
   void SetLayout(const Var& buffer, const Layout& layout, const Span& span) final;
-  void PlaceSwizzle(const WgmmaOperand& operand, const Span& span) final;
   void PlaceAnnotated(const Var& buffer, const Layout& layout);
 
   static Layout Carry(const Layout& layout, const Var& from, const Var& to, const Span& span);
@@ -59,8 +58,6 @@ class Placements : public LayoutScope {
   std::unordered_map<const Object*, Placed> placed_;
   std::vector<Var> news_;
   std::unordered_set<const Object*> annotated_;
-  /*! By root: what wgmma reads of it. */
-  std::unordered_map<const Object*, std::vector<WgmmaOperand>> descriptor_operands_;
 };
 
 }  // namespace tl

@@ -4,14 +4,15 @@
  * In:  a tile program under thread_extent attributes, before warps have roles and loops are
  * pipelined.
  * Out: the same, with attributes on calls. A gemm has `instruction` (the rows that make it, in
- * order along K), `warps` (how warps share it), `interleaved` (interleaved_tiles.h) and `rejected`
- * (why better rows do not make it): gemm_instruction.h. A copy has `instruction` (what may make it,
- * the best first) and `rejected`: copy_instruction.h. Function attribute `tl.selected`. The
- * operands, the layouts that users and gemms dictate (of gemms that read one tile by wgmma, those
- * for which it has no common layout take other instructions), what else the kernel does with a
- * tensor, and the threads that run the operator decide: those of the block or of the range around,
- * or of the role that T.annotate_ws_schedule gives it. Establishes: what the program asks for
- * (`prefer_instruction`) is read here alone; a demand is the only candidate, marked `demanded`.
+ * order along K), `warps` (how warps share it), `interleaved` (interleaved_tiles.h), `rejected`
+ * (why better rows do not make it) and `swizzle` (what wgmma gives its tiles): gemm_instruction.h.
+ * A copy has `instruction` (what may make it, the best first) and `rejected`: copy_instruction.h.
+ * Function attribute `tl.selected`. The operands, the layouts that users and gemms dictate (of
+ * gemms that read one tile by wgmma, those for which it has no common layout take other
+ * instructions), what else the kernel does with a tensor, and the threads that run the operator
+ * decide: those of the block or of the range around, or of the role that T.annotate_ws_schedule
+ * gives it. Establishes: what the program asks for (`prefer_instruction`) is read here alone; a
+ * demand is the only candidate, marked `demanded`.
  * Passes behind this one choose no instruction of a gemm; of a copy they narrow the candidates.
  * Refuses (ValueError): operands of a gemm in memory that no instruction reads, types without
  * arithmetic, shapes of sparse, asynchronous or 4-bit MMAs that no row has; a demand for TMA
@@ -23,6 +24,7 @@
 #include "../../analysis/effects.h"
 #include "../../analysis/kernel_facts.h"
 #include "../../layout/annotation.h"
+#include "../../layout/swizzle.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm_instruction.h"
 #include "../../op/lds_copy.h"
@@ -139,60 +141,70 @@ class LoneGemms : public StmtExprVisitor {
   std::unordered_set<const CallNode*> lone_;
 };
 
-/*! Why a gemm cannot be wgmma although its own operands are what descriptors reach, by call. */
-using NoCommonLayout = std::unordered_map<const CallNode*, std::string>;
+/*! What a gemm's tiles in shared memory decide about wgmma: why it cannot be one although its own
+ * operands are what descriptors reach, else the swizzles that it gives A and B (GemmPlan). */
+struct WgmmaChoice {
+  std::string why_not;
+  int64_t swizzle_a = 0, swizzle_b = 0;
+};
+using WgmmaChoices = std::unordered_map<const CallNode*, WgmmaChoice>;
 
-/*! Gemms by wgmma, and what they read of shared memory whose layout the user leaves open. */
+/*! A gemm by wgmma, and its operands in shared memory whose layout the user leaves open. */
+struct WgmmaReader {
+  const CallNode* call;
+  bool asynchronous;
+  Span span;
+  std::optional<WgmmaOperand> a, b;
+};
+
+/*! All readers of a kernel. */
 class WgmmaReaders {
  public:
   explicit WgmmaReaders(const Views& views) : views_(views) {}
 
-  void Add(const CallNode* call, const GemmOp& gemm, std::vector<WgmmaOperand> operands) {
-    all_.push_back({call, gemm.asynchronous, gemm.span, std::move(operands)});
-  }
+  void Add(WgmmaReader reader) { all_.push_back(std::move(reader)); }
 
-  /*! The gemms that have to be other instructions, so that each tile has a layout that all of its
-   * readers take. Those that can be nothing else go first, then the program's order decides. */
-  NoCommonLayout Settle() {
-    std::stable_sort(all_.begin(), all_.end(), [](const Reader& a, const Reader& b) {
+  /*! The choices in which each tile has a layout that all of its readers take. Readers that can be
+   * nothing but wgmma go first, then the program's order decides. */
+  WgmmaChoices Settle() {
+    std::stable_sort(all_.begin(), all_.end(), [](const WgmmaReader& a, const WgmmaReader& b) {
       return a.asynchronous && !b.asynchronous;
     });
-    NoCommonLayout out;
-    std::unordered_map<const Object*, Tile> tiles;
-    for (const Reader& reader : all_) {
+    WgmmaChoices out;
+    Tiles tiles;
+    for (const WgmmaReader& reader : all_) {
       auto tried = tiles;
-      const std::string why = WhyNot(reader, &tried);
-      if (why.empty()) {
-        tiles = std::move(tried);
-      } else {
-        out.emplace(reader.call, why);
-      }
+      out[reader.call].why_not = WhyNot(reader, &tried);
+      if (out[reader.call].why_not.empty()) tiles = std::move(tried);
+    }
+    for (const WgmmaReader& reader : all_) {
+      WgmmaChoice& choice = out[reader.call];
+      if (!choice.why_not.empty()) continue;
+      choice.swizzle_a = SwizzleBytes(reader.a, tiles);
+      choice.swizzle_b = SwizzleBytes(reader.b, tiles);
     }
     return out;
   }
 
  private:
-  struct Reader {
-    const CallNode* call;
-    bool asynchronous;
-    Span span;
-    std::vector<WgmmaOperand> operands;
-  };
   struct Tile {
     Layout layout;
     std::vector<WgmmaOperand> operands;
     Span first_reader;
   };
+  /*! By buffers that are no views. */
+  using Tiles = std::unordered_map<const Object*, Tile>;
 
-  std::string WhyNot(const Reader& reader, std::unordered_map<const Object*, Tile>* tiles) const {
-    for (const WgmmaOperand& operand : reader.operands) {
-      const Var& buffer = operand.region.buffer;
+  std::string WhyNot(const WgmmaReader& reader, Tiles* tiles) const {
+    for (const auto* operand : {&reader.a, &reader.b}) {
+      if (!*operand) continue;
+      const Var& buffer = (*operand)->region.buffer;
       const Var root = views_.RootOf(buffer);
       Tile& tile = tiles->try_emplace(root.get(), Tile{Layout(), {}, reader.span}).first->second;
-      tile.operands.push_back(operand);
+      tile.operands.push_back(**operand);
       if (tile.layout.defined()) {
         const auto own = CarryLayout(tile.layout, root, buffer);
-        if (own && WhyNotWgmmaLayout(operand, *own).empty()) continue;
+        if (own && WhyNotWgmmaLayout(**operand, *own).empty()) continue;
       }
       tile.layout = CommonWgmmaLayout(root, tile.operands);
       if (tile.layout.defined()) continue;
@@ -203,44 +215,64 @@ class WgmmaReaders {
     return "";
   }
 
+  /*! Of the operand's buffer, where its swizzle is the tile's layout; else 0, and the tile's layout
+   * is that of another operand. */
+  int64_t SwizzleBytes(const std::optional<WgmmaOperand>& operand, const Tiles& tiles) const {
+    if (!operand) return 0;
+    const Var& buffer = operand->region.buffer;
+    const Var root = views_.RootOf(buffer);
+    const Layout& layout = tiles.at(root.get()).layout;
+    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    // The operand's readers have settled on a swizzle.
+    const int64_t bytes = CarryLayout(layout, root, buffer).value()->SwizzleBytes(bits).value();
+    const Layout own = MakeBankSwizzle(ConstShape(buffer), bits, bytes / 16);
+    const auto carried = CarryLayout(own, buffer, root);
+    return carried && IsSameLayout(*carried, layout) ? bytes : 0;
+  }
+
   const Views& views_;
-  std::vector<Reader> all_;
+  std::vector<WgmmaReader> all_;
 };
 
 class GemmSelector : public Selector {
  public:
   GemmSelector(const Views& views, const Target& target, const Stmt& kernel,
-               NoCommonLayout no_common_layout = {})
+               WgmmaChoices choices = {})
       : Selector(target),
         views_(views),
         lone_(kernel),
-        no_common_layout_(std::move(no_common_layout)),
+        choices_(std::move(choices)),
         readers_(views) {
     ForEachIn<SBlockNode>(kernel, [&](const SBlockNode* block) {
       for (const Var& v : block->alloc_buffers) {
-        if (IsFragment(v)) fragment_bits_ += Product(ConstShape(v)) * BufferOf(v)->dtype->dtype.bits;
+        if (IsFragment(v))
+          fragment_bits_ += Product(ConstShape(v)) * BufferOf(v)->dtype->dtype.bits;
       }
     });
   }
 
-  NoCommonLayout WithoutCommonLayout() { return readers_.Settle(); }
+  /*! Of the gemms that it has gone through, for another selector. */
+  WgmmaChoices Choices() { return readers_.Settle(); }
 
  protected:
   Call Selected(const CallNode* call, const Stmt& s) final {
     if (!IsGemm(call)) return Call();
     const GemmOp gemm = ParseGemm(call, s->span);
     const ThreadRange threads = ThreadsOf(s);
-    const auto it = no_common_layout_.find(call);
+    const auto it = choices_.find(call);
+    const WgmmaChoice choice = it == choices_.end() ? WgmmaChoice() : it->second;
     const GemmContext context{threads.threads,
                               &target_,
                               AnnotatedFor(gemm.a.buffer),
                               AnnotatedFor(gemm.b.buffer),
                               OfAnotherWidth(gemm.a.buffer) || OfAnotherWidth(gemm.b.buffer),
                               threads.first,
-                              it == no_common_layout_.end() ? "" : it->second,
+                              choice.why_not,
                               fragment_bits_ / (32 * threads.threads)};
     GemmPlan plan = PlanGemm(gemm, context);
     if (plan.UsesWgmma()) AddReader(call, gemm, plan);
+    plan.swizzle_a = choice.swizzle_a;
+    plan.swizzle_b = choice.swizzle_b;
     plan.interleaves_reads = InterleavesReads(gemm, plan) && lone_.Has(call);
     return WithInstruction(call, gemm, plan);
   }
@@ -256,12 +288,13 @@ class GemmSelector : public Selector {
   }
 
   void AddReader(const CallNode* call, const GemmOp& gemm, const GemmPlan& plan) {
-    std::vector<WgmmaOperand> operands;
-    for (const WgmmaOperand& operand : {plan.SharedA(gemm), plan.SharedB(gemm)}) {
+    const auto open = [&](const WgmmaOperand& operand) {
       const Var& buffer = operand.region.buffer;
-      if (IsShared(buffer) && !AnnotatedFor(buffer).defined()) operands.push_back(operand);
-    }
-    readers_.Add(call, gemm, std::move(operands));
+      const bool is_open = IsShared(buffer) && !AnnotatedFor(buffer).defined();
+      return is_open ? std::optional<WgmmaOperand>(operand) : std::nullopt;
+    };
+    readers_.Add(
+        {call, gemm.asynchronous, gemm.span, open(plan.SharedA(gemm)), open(plan.SharedB(gemm))});
   }
 
   /*! Whether it is a view whose elements are wider or narrower than its buffer's. */
@@ -281,7 +314,7 @@ class GemmSelector : public Selector {
   int64_t fragment_bits_ = 0;
   const Views& views_;
   const LoneGemms lone_;
-  const NoCommonLayout no_common_layout_;
+  const WgmmaChoices choices_;
   WgmmaReaders readers_;
 };
 
@@ -507,9 +540,9 @@ PrimFunc SelectInstructions(PrimFunc f) {
     const Views views(GetRef<Stmt>(op));
     GemmSelector gemms(views, target, GetRef<Stmt>(op));
     Stmt selected = gemms.Mutate(GetRef<Stmt>(op));
-    if (NoCommonLayout without = gemms.WithoutCommonLayout(); !without.empty()) {
-      GemmSelector others(views, target, GetRef<Stmt>(op), std::move(without));
-      selected = others.Mutate(GetRef<Stmt>(op));
+    if (WgmmaChoices choices = gemms.Choices(); !choices.empty()) {
+      GemmSelector with_choices(views, target, GetRef<Stmt>(op), std::move(choices));
+      selected = with_choices.Mutate(GetRef<Stmt>(op));
     }
     const Stmt kernel = InterleaveTiles(selected, views, gemms.Annotated(), target);
     const KernelInfo info = ReadKernelInfo(kernel, f);

@@ -62,13 +62,14 @@ def test_a_product_of_warp_groups(tile_passes):
     assert chosen(tile_passes, product(128, 64, 64, threads=256), "sm_90a") == {
         "instruction": [[HALF, 0, 64]],
         "warps": [4, 2],
+        "swizzle": [128, 128],
     }
 
 
 def test_the_policy_decides_about_warps(tile_passes):
     options = {"policy": T.GemmWarpPolicy.FullRow}
     choice = chosen(tile_passes, product(128, 64, 64, threads=256, options=options), "sm_90a")
-    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [8, 1]}
+    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [8, 1], "swizzle": [128, 128]}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_range_of_threads_counts(tile_passes):
                 T.copy(c, C)
 
     choice = chosen(tile_passes, main, "sm_90a")
-    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [4, 1]}
+    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [4, 1], "swizzle": [128, 128]}
 
 
 def test_the_role_of_a_schedule_counts(tile_passes):
@@ -156,7 +157,7 @@ def test_the_role_of_a_schedule_counts(tile_passes):
     for steps in (("SelectInstructions",), ("HoistViews", "ProducerConsumerWarpSpecialized")):
         (choice,) = choices(tile_passes(main, *steps, arch="sm_90a"))
         choice.pop("tl.ws_id", None)
-        assert choice == {"instruction": [[HALF, 0, 64]], "warps": [4, 2]}
+        assert choice == {"instruction": [[HALF, 0, 64]], "warps": [4, 2], "swizzle": [128, 128]}
 
 
 def test_choices_stay_through_the_passes(tile_passes):
@@ -181,7 +182,8 @@ def test_choices_stay_through_the_passes(tile_passes):
     mod = tile_passes(main, *steps, "PipelinePlanning", "InjectSoftwarePipeline", arch="sm_90a")
     assert "tl.tileop.acquire" in mod.script() or "T.tl.acquire" in mod.script()
     assert {str(c) for c in choices(mod)} == {
-        str({"instruction": [[HALF, 0, 64]], "warps": [4, 2]})
+        # Columns of B lie side by side: an instruction's 32 are a span.
+        str({"instruction": [[HALF, 0, 64]], "warps": [4, 2], "swizzle": [128, 64]})
     }
 
 
@@ -520,6 +522,13 @@ def test_readers_of_one_tile_agree_on_a_swizzle(tile_passes):
     """Parts that begin at 16 and at 32 columns both take spans of 16 columns, and no wider ones."""
     func = two_readers(lambda a, r: (a[:, 16:48], 64, 32), lambda a, r: (a[:, 32:128], 64, 96))
     assert instructions(tile_passes, func) == ["wgmma", "wgmma"]
+
+
+def test_the_swizzle_is_chosen_once_and_kept_on_the_products(tile_passes):
+    """That of the tile that both read, and of the rest of each: columns side by side."""
+    func = two_readers(lambda a, r: (a[:, 16:48], 64, 32), lambda a, r: (a[:, 32:128], 64, 96))
+    found = choices(tile_passes(func, "SelectInstructions", arch="sm_90a"))
+    assert [c["swizzle"] for c in found] == [[32, 128]] * 2
 
 
 WHOLE = (lambda a, r: (r, 128, 144), lambda a, r: (a[0, :, :], 64, 144))
