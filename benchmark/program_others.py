@@ -462,7 +462,7 @@ def grouped_top_k() -> Program:
     return Program(
         "routing by grouped top-k",
         [own.route],
-        [compiled(own.route, groups, per_group, best, k, tokens=16, threads=128)],
+        [compiled(own.route, groups, per_group, best, k)],
         case,
         {"length": 21},
         {"length": 32768},
@@ -510,6 +510,35 @@ def dequantised_gemm(rows: int, m: int) -> Program:
     )
 
 
+def dequantised_by_tiles(size: int) -> Program:
+    own, group = module("test_dequantised_gemm"), 128
+    tile = {"rows": 256, "columns": 128, "step": 64, "threads": 256, "num_stages": 3}
+
+    def case(kernels, device, m, n, k):
+        a = normal(m, k, device=device)
+        packed, scales, weights = own.quantised(n, k, group, device)
+        c = nothing(m, n, device=device).half()
+
+        def ours():
+            kernels[0](a, packed, scales, c)
+            return [c]
+
+        return Case(ours, lambda: [a.double() @ weights.double().T], lambda: [a @ weights.T])
+
+    return Program(
+        "GEMM with weights of 4 bits, unpacked to a shared tile",
+        [own.low_bits, own.scaled_by, own.unpacked_to_a_tile],
+        [lambda m, n, k: compiled(own.unpacked_to_a_tile, group, n, k, **tile)()],
+        case,
+        {"m": 67, "n": 48, "k": 256},
+        {"m": size, "n": size, "k": size},
+        lambda m, n, k: (
+            2.0 * m * n * k,
+            HALF * 1.0 * m * k + n * k / 2 + HALF * n * k / group + HALF * m * n,
+        ),
+    )
+
+
 def roles_gemm(by_schedule: bool) -> Program:
     schedule, own = example("ws_schedule").matmul, module("test_roles").roles_gemm
 
@@ -548,6 +577,7 @@ PROGRAMS = {
     "grouped_top_k": grouped_top_k,
     "dequantised_gemv": functools.partial(dequantised_gemm, 64, 64),
     "dequantised_gemm": functools.partial(dequantised_gemm, 256, 4096),
+    "dequantised_by_tiles": functools.partial(dequantised_by_tiles, 4096),
     "roles_by_schedule": functools.partial(roles_gemm, True),
     "roles_by_hand": functools.partial(roles_gemm, False),
 }

@@ -44,6 +44,7 @@ bool IsGemm(const CallNode* call) {
 GemmOp ParseGemm(const CallNode* call, const Span& span) {
   GemmOp op = ParseOperands(call);
   op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
+  op.trans_c = TileOpIntAttr(call, kTransposeC, 0) != 0;
   op.asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
   const Any packed = TileOpAttr(call, kPackedOperand);
   if (packed != nullptr) op.packed = StringToDLDataType(packed.cast<String>());

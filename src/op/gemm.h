@@ -20,11 +20,15 @@ inline constexpr const char* kGemmSp = "tl.tileop.gemm_sp";
 inline constexpr const char* kGemmScaled = "tl.tileop.gemm_blockscaled";
 /*! Attribute of kGemmScaled: the type of A and B that bytes hold. */
 inline constexpr const char* kPackedOperand = "packed_operand";
+/*! Attribute that RegisterOperands writes: C is the transpose of what A and B give. */
+inline constexpr const char* kTransposeC = "transpose_C";
 
 /*! Operands and options of one T.gemm, T.gemm_sp or T.gemm_blockscaled. */
 struct GemmOp {
   TileRegion a, b, c;
   bool trans_a, trans_b;
+  /*! C has N rows and M columns. */
+  bool trans_c = false;
   /*! Which elements of a sparse A are stored: row m is a string of bits, the lowest first in each
    * element of `metadata`. */
   std::optional<TileRegion> metadata;
@@ -40,8 +44,8 @@ struct GemmOp {
   bool asynchronous = false;
   Span span;
 
-  int64_t M() const { return Extent(c, 1); }
-  int64_t N() const { return Extent(c, 0); }
+  int64_t M() const { return Extent(c, trans_c ? 0 : 1); }
+  int64_t N() const { return Extent(c, trans_c ? 1 : 0); }
   int64_t K() const {
     const int64_t stored = Extent(b, trans_b ? 0 : 1);
     return packed ? stored * StoredType().bits / packed->bits : stored;

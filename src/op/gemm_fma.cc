@@ -54,8 +54,8 @@ class FmaEmitter {
 
   Array<Expr> ElementOfC(const Expr& i, const Expr& j) const {
     Array<Expr> element = op_.c.Mins();
-    element.Set(element.size() - 2, i);
-    element.Set(element.size() - 1, j);
+    element.Set(element.size() - 2, op_.trans_c ? j : i);
+    element.Set(element.size() - 1, op_.trans_c ? i : j);
     return element;
   }
 
@@ -117,7 +117,8 @@ Fragment MakeFmaLayout(const GemmOp& op, int64_t num_threads) {
   Array<Var> vars;
   const std::vector<int64_t> shape = ConstShape(op.c.buffer);
   for (size_t d = 0; d < shape.size(); ++d) vars.push_back(MakeVar("i" + std::to_string(d)));
-  const Expr i = vars[shape.size() - 2], j = vars[shape.size() - 1];
+  const size_t row = shape.size() - (op.trans_c ? 1 : 2), column = 2 * shape.size() - 3 - row;
+  const Expr i = vars[row], j = vars[column];
   const Expr part = FloorDivOf(j, best_vector);
   const int64_t across = CeilDiv(n / best_vector, best_cols);
   const Expr thread = FloorModOf(i, best_rows) * best_cols + FloorModOf(part, best_cols);

@@ -224,15 +224,17 @@ Fragment GemmPlan::LayoutOfB(const GemmOp& op) const {
 }
 
 Fragment GemmPlan::LayoutOfC(const GemmOp& op) const {
+  const auto placed = [&](const Fragment& c) {
+    return WithLeadingDims(op.trans_c ? TransposeFragment(c) : c, op.c.buffer);
+  };
   if (UsesWgmma()) {
-    return WithLeadingDims(MakeWgmmaFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps),
-                           op.c.buffer);
+    return placed(MakeWgmmaFragmentC(op.M(), op.N(), warps.m_warps, warps.n_warps));
   }
   const MatrixInstruction& i = *mma[0].instruction;
   Fragment c = MakeGemmFragmentC(i.c, op.M(), op.N(), warps.m_warps, warps.n_warps);
   c = InterleaveUnits(c, 0, i.m, warps.m_warps, interleaving.m);
   c = InterleaveUnits(c, 1, i.n, warps.n_warps, interleaving.n);
-  return WithLeadingDims(c, op.c.buffer);
+  return placed(c);
 }
 
 Interleaving InterleavingOf(const GemmOp& op, const GemmPlan& plan, const Target& target) {
@@ -256,7 +258,7 @@ std::string GemmPlan::Text(const GemmOp& op) const {
                      : op.IsSparse() ? "T.gemm_sp "
                                      : "T.gemm ";
   std::string text = name + std::to_string(op.M()) + "x" + std::to_string(op.N()) + "x" +
-                     std::to_string(op.K()) + ": ";
+                     std::to_string(op.K()) + (op.trans_c ? ", turned: " : ": ");
   if (UsesWgmma()) {
     text += std::to_string(op.K() / wgmma.instruction->k) + " x " +
             wgmma.instruction->Text(wgmma.n) + " along K, ";

@@ -56,6 +56,8 @@ def LowerAndLegalize(
         transform.VerifyBufferInit,
         transform.ReadNibbles,
         transform.UnrollCopies,
+        transform.FoldClears,
+        transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,
         transform.PlanWarpRoles,

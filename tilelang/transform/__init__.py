@@ -57,6 +57,11 @@ def ReadNibbles() -> Pass:
     return get_function("transform.ReadNibbles")()
 
 
+def FoldClears() -> Pass:
+    """Products of cleared accumulators clear them themselves."""
+    return get_function("transform.FoldClears")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -100,6 +105,11 @@ def IfStmtBinding() -> Pass:
 def UnrollCopies() -> Pass:
     """Writes out the loops of T.Pipelined loops that fill a tile in pieces."""
     return get_function("transform.UnrollCopies")()
+
+
+def RegisterOperands() -> Pass:
+    """Tiles that threads write for one wgmma are its operand in registers."""
+    return get_function("transform.RegisterOperands")()
 
 
 def StageResults() -> Pass:
@@ -345,6 +355,7 @@ __all__ = [
     "CountAsyncOperations",
     "EvaluateOnce",
     "FlattenBuffer",
+    "FoldClears",
     "HoistDivisions",
     "HoistTableReads",
     "HoistViews",
@@ -374,6 +385,7 @@ __all__ = [
     "PlanWarpRoles",
     "ProducerConsumerWarpSpecialized",
     "ReadNibbles",
+    "RegisterOperands",
     "RemoveUnusedBindings",
     "RenewThreadNumber",
     "SeparateProducts",

@@ -18,6 +18,7 @@
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/unused_bindings.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/find.h"
@@ -67,39 +68,12 @@ std::optional<int64_t> LargestExact(DLDataType t) {
   return t.bits == 32 ? std::optional<int64_t>(1 << 24) : std::nullopt;
 }
 
-/*! Removes a name. */
-class WithoutName : public StmtExprMutator {
- public:
-  explicit WithoutName(Var name) : name_(std::move(name)) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const BindNode* op) final {
-    return op->var.same_as(name_) ? MakeSeq({}) : GetRef<Stmt>(op);
-  }
-
- private:
-  const Var name_;
-};
-
-class NibbleReader : public StmtExprMutator {
+class NibbleReader : public ViewDeclarer {
  public:
   explicit NibbleReader(const Stmt& body) : names_(body) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
-  Stmt Mutate_(const SBlockNode* op) final {
-    std::vector<Stmt> body;
-    std::swap(body, declared_);
-    const Stmt rest = Mutate(op->body);
-    std::swap(body, declared_);
-    if (body.empty() && rest.same_as(op->body)) return GetRef<Stmt>(op);
-    body.push_back(rest);
-    auto block = make_object<SBlockNode>(*op);
-    block->body = MakeSeq(body);
-    return SBlock(block);
-  }
+  using ViewDeclarer::Mutate_;
 
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind != ForKind::kParallel || stored_) return Default<Stmt>(op);
@@ -109,11 +83,8 @@ class NibbleReader : public StmtExprMutator {
     }
     Stmt loop = Default<Stmt>(op);
     // A byte that nothing else uses would keep the loop's vectors narrow.
-    for (const Var& name : named_) {
-      const Stmt without = WithoutName(name).Mutate(loop);
-      if (!Uses(without, name)) loop = without;
-    }
-    named_.clear();
+    loop = WithoutUnusedBindings(
+        loop, [&](const BindNode* bind) { return bytes_.count(bind->var.get()) != 0; });
     bytes_.clear();
     stored_.reset();
     return loop;
@@ -127,10 +98,7 @@ class NibbleReader : public StmtExprMutator {
       const bool moves = std::any_of(load->indices.begin(), load->indices.end(), [](const Expr& i) {
         return HasNode<TensorLoadNode>(i, [](const TensorLoadNode*) { return true; });
       });
-      if (!stored_->count(root.get()) && !moves) {
-        bytes_[op->var.get()] = op->value;
-        named_.push_back(op->var);
-      }
+      if (!stored_->count(root.get()) && !moves) bytes_[op->var.get()] = op->value;
     }
     return Default<Stmt>(op);
   }
@@ -193,7 +161,10 @@ class NibbleReader : public StmtExprMutator {
 
   Var ViewOf(const Var& buffer) {
     Var& view = views_[buffer.get()];
-    if (!view.defined()) {
+    const bool is_declared = std::any_of(declared_.begin(), declared_.end(), [&](const Stmt& s) {
+      return s.as<DeclBufferNode>()->buffer.same_as(view);
+    });
+    if (!is_declared) {
       Array<Expr> shape = BufferOf(buffer)->shape;
       const size_t last = shape.size() - 1;
       shape.Set(last, analyzer_.Simplify(shape[last] * 2));
@@ -226,9 +197,7 @@ class NibbleReader : public StmtExprMutator {
   std::optional<Stored> stored_;
   /*! Names of bytes in that loop. */
   std::unordered_map<const Object*, Expr> bytes_;
-  std::vector<Var> named_;
   std::unordered_map<const Object*, Var> views_;
-  std::vector<Stmt> declared_;
   Analyzer analyzer_;
 };
 

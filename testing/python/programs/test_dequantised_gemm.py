@@ -76,6 +76,41 @@ def dequantised_gemm(
     return main
 
 
+def unpacked_to_a_tile(
+    group, n=None, k=None, rows=ROWS, columns=COLUMNS, step=STEP, threads=128, num_stages=2
+):
+    """The same C, as float16 and not turned: weights go to a tile in shared memory, as most
+    programs have it, and the compiler chooses their way to the matrix instruction."""
+    m, n, k = T.dynamic("m"), n or T.dynamic("n"), k or T.dynamic("k")
+    scaled = min(group, step)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k), "float16"),
+        W4: T.Tensor((n, k // 2), "uint8"),
+        Scales: T.Tensor((k // group, n), "float16"),
+        C: T.Tensor((m, n), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
+            a = T.alloc_shared((rows, step), "float16")
+            packed = T.alloc_shared((columns, step // 2), "uint8")
+            scales = T.alloc_shared((step // scaled, columns), "float16")
+            w = T.alloc_shared((columns, step), "float16")
+            acc = T.alloc_fragment((rows, columns), "float32")
+            T.clear(acc)
+            for t in T.Pipelined(T.ceildiv(k, step), num_stages=num_stages):
+                T.copy(A[by * rows, t * step], a)
+                T.copy(W4[bx * columns, t * step // 2], packed)
+                T.copy(Scales[t * step // group, bx * columns], scales)
+                for i, j in T.Parallel(columns, step):
+                    scale = scales[j // scaled, i]
+                    w[i, j] = scaled_by(low_bits(packed[i, j // 2], j % 2), scale)
+                T.gemm(a, w, acc, transpose_B=True)
+            T.copy(acc, C[by * rows, bx * columns])
+
+    return main
+
+
 def quantised(n, k, group, device):
     """Weights (n, k) as packed nibbles and scales, and what they stand for, float16."""
     numbers = torch.randint(-8, 8, (n, k), device=device)
@@ -96,3 +131,17 @@ def test_results(device, arch, split):
     c = torch.full((m, n), torch.nan if split == 1 else 0.0, device=device)
     kernel(a, packed, scales, c)
     torch.testing.assert_close(c.double(), a.double() @ weights.double().T, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_weights_in_a_tile(device, arch):
+    m, n, k, group = 67, 48, 160, 32
+    kernel = tilelang.compile(
+        unpacked_to_a_tile(group), execution_backend="auto", target=f"cuda -arch={arch}"
+    )
+    assert ("tl::wgmma_rs<" in kernel.get_kernel_source()) == (arch == "sm_90a")
+    a = torch.randn(m, k).half().to(device)
+    packed, scales, weights = quantised(n, k, group, device)
+    c = torch.full((m, n), torch.nan, device=device).half()
+    kernel(a, packed, scales, c)
+    torch.testing.assert_close(c.double(), a.double() @ weights.double().T, rtol=2e-3, atol=0.02)

@@ -67,6 +67,27 @@ struct PairArithmetic<bfloat16_t> {
 #undef TL_PAIR
 #undef TL_FMA_PAIR
 
+/*! A bfloat16 has room for seven bits below the bits of a power of two: 0x4300 | low is 128 + low.
+ * The eighth bit, where it lies, makes of 128 the power 256: what is 128 more than zero, and 128
+ * more than what a sign takes away. The difference is the signed integer. */
+template <>
+struct PairCast<bfloat16_t, int8_t> {
+  static constexpr bool exists = true;
+  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
+    const uint32_t halves = permute_bytes(word, 0x43, i ? 0x4342 : 0x4140);
+    return PairArithmetic<bfloat16_t>::sub(halves & kept_in_register<0x437f437fu>(),
+                                           halves & kept_in_register<0x43804380u>());
+  }
+};
+template <>
+struct PairCast<bfloat16_t, uint8_t> {
+  static constexpr bool exists = true;
+  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
+    const uint32_t less_128 = PairCast<bfloat16_t, int8_t>::pair(word ^ 0x80808080u, i);
+    return PairArithmetic<bfloat16_t>::add(less_128, 0x43004300u);
+  }
+};
+
 #if __CUDA_ARCH__ >= 890
 // A half of a word that is named by mov, not shifted down, is an operand of the conversion as it
 // is.

@@ -35,6 +35,15 @@ def test_bfloat16_of_8_bit_floats_takes_two_instructions_an_element(narrow):
     assert len(found) < 72
 
 
+@pytest.mark.parametrize(("narrow", "masks", "sums"), [("int8", 32, 16), ("uint8", 40, 32)])
+def test_bfloat16_of_bytes_takes_no_conversion(narrow, masks, sums):
+    """A permutation, two masks and a difference a pair; of unsigned ones a sum more."""
+    sass = conversion(narrow, "bfloat16").sass
+    code = re.findall(r"\*/\s+(?:@!?P\d )?([A-Z0-9]+)", sass)
+    assert not {"I2F", "I2FP", "F2FP"} & set(code)
+    assert (code.count("PRMT"), code.count("LOP3"), code.count("HFMA2")) == (16, masks, sums)
+
+
 def test_floats_of_bfloat16_take_one_instruction_an_element():
     """A shift for the low one of a pair, a mask for the high one."""
 

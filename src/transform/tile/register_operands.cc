@@ -1,0 +1,468 @@
+/*!
+ * RegisterOperands: tiles that threads write for one MMA are its operand in registers.
+ *
+ * In:  a tile program under thread_extent attributes, before instructions are selected; products
+ *      with an operand that a loop of the same body makes out of tiles, as kernels with weights of
+ *      4 or 8 bits unpack them: `W_shared[i, j] = cast(packed[i, j // 2]) * scale[i]`.
+ * Out: the same, where that tile is a fragment, since a wgmma reads its left operand from
+ *      registers. Of a right operand the product is turned, C^T = B^T A^T: the gemm has its
+ *      operands exchanged and `transpose_C`. Its warps share the rows of the operand, so that each
+ *      element is made once.
+ * Establishes: the elements go from the threads that make them to the tensor cores; through shared
+ *      memory they would cost a store, a fence between proxies and a barrier, and the MMAs of all
+ *      warp groups would wait for all of them.
+ * A product stays as it is if anything else reads the tile, names it or gives it a layout; if its
+ * elements come from accumulators, whose layout is another one, or from global memory, whose
+ * vectors a fragment for wgmma would tear, or are as wide as what they are made of; if the program
+ * gives threads their roles or registers, or statements their order; if the accumulator has other
+ * users than copies, fills and loops over elements, or such loops have accumulators of products
+ * that stay; if the registers would not hold it. Refuses nothing.
+ */
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "../../layout/annotation.h"
+#include "../../op/call_attrs.h"
+#include "../../op/copy_instruction.h"
+#include "../../op/gemm.h"
+#include "../../op/parallel.h"
+#include "../../op/tma_reduce.h"
+#include "../../op/views.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+#include "kernel_scope.h"
+#include "pipeline.h"
+
+namespace tl {
+namespace {
+
+constexpr const char* kFill = "tl.tileop.fill";
+
+/*! A statement without statements in it, but for those of a parallel loop. */
+struct Leaf {
+  Stmt stmt;
+  /*! The loop, branch or block whose body it is in. */
+  const Object* place;
+  int64_t threads;
+  /*! The program gives an order to the statements of a loop around it. */
+  bool is_scheduled;
+  std::unordered_set<const Object*> named;
+
+  const CallNode* Op() const { return AsTileOp(stmt); }
+  bool Is(const char* op) const { return Op() && IsCallTo(GetRef<Expr>(Op()), op); }
+  /*! It does to each element what it does to the others: a copy, a fill or a parallel loop. */
+  bool IsElementwise() const { return Is(kCopy) || Is(kFill) || Is(kAtomic) || stmt.as<ForNode>(); }
+};
+
+/*! The leaves of a kernel in order, and what is said of its buffers elsewhere. */
+class Leaves : public StmtExprVisitor {
+ public:
+  explicit Leaves(const Stmt& kernel) : views(kernel) { Visit(kernel); }
+
+  const Views views;
+  std::vector<Leaf> all;
+  /*! The program says which threads do what, or how many registers they have. */
+  bool has_plan = false;
+  int64_t min_blocks = 1;
+  Map<Var, Layout> annotated;
+  /*! By buffer, the leaves that name its memory. */
+  std::unordered_map<const Object*, std::vector<size_t>> users;
+  /*! Buffers that conditions and extents name. */
+  std::unordered_set<const Object*> asked;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    const std::string& key = op->attr_key;
+    has_plan |= key == kThreadRange || key == kWsOp || key == kProducerRegisters ||
+                key == kConsumerRegisters;
+    if (key == kMinBlocks) min_blocks = ToInt(op->value);
+    scope_.Within(op, [&] { Default(op); });
+  }
+  void Visit_(const SBlockNode* op) final {
+    has_plan |= op->annotations.count(kWsSchedule) != 0;
+    for (auto [buffer, layout] : GetLayoutMap(op->annotations)) annotated.Set(buffer, layout);
+    Within(op, op->body);
+  }
+  void Visit_(const ForNode* op) final {
+    if (op->kind == ForKind::kParallel) return Add(GetRef<Stmt>(op));
+    Ask(op->min);
+    Ask(op->extent);
+    const bool outside = is_scheduled_;
+    is_scheduled_ |= op->annotations.count(kUserOrder) != 0;
+    Within(op, op->body);
+    is_scheduled_ = outside;
+  }
+  void Visit_(const WhileNode* op) final {
+    Ask(op->condition);
+    Within(op, op->body);
+  }
+  void Visit_(const IfThenElseNode* op) final {
+    Ask(op->condition);
+    Within(op->then_case.get(), op->then_case);
+    if (op->else_case) Within(op->else_case.value().get(), op->else_case.value());
+  }
+  void Visit_(const DeclBufferNode*) final {}
+  void Visit_(const EvaluateNode* op) final { Add(GetRef<Stmt>(op)); }
+  void Visit_(const BufferStoreNode* op) final { Add(GetRef<Stmt>(op)); }
+  void Visit_(const BindNode* op) final { Add(GetRef<Stmt>(op)); }
+
+ private:
+  void Within(const Object* place, const Stmt& body) {
+    const Object* outside = std::exchange(place_, place);
+    Visit(body);
+    place_ = outside;
+  }
+  void Ask(const Expr& e) {
+    for (const Var& v : VarsOf(e)) asked.insert(views.RootOf(v).get());
+  }
+  void Add(const Stmt& s) {
+    Leaf leaf{s, place_, 0, is_scheduled_, {}};
+    if (leaf.Op()) leaf.threads = scope_.Threads(s->span).threads;
+    for (const Var& v : VarsOf(s)) leaf.named.insert(views.RootOf(v).get());
+    for (const Object* buffer : leaf.named) users[buffer].push_back(all.size());
+    all.push_back(std::move(leaf));
+  }
+
+  KernelScope scope_;
+  const Object* place_ = nullptr;
+  bool is_scheduled_ = false;
+};
+
+bool Has(const std::vector<Var>& buffers, const Var& buffer) {
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [&](const Var& v) { return v.same_as(buffer); });
+}
+
+/*! A copy to all of the tile. */
+bool CopiesTo(const Leaf& leaf, const Var& tile) {
+  if (!leaf.Is(kCopy) || !TileOpAttrs(leaf.Op()).empty()) return false;
+  const TileRegion dst = TileRegion::From(leaf.Op()->args[1]);
+  return dst.buffer.same_as(tile) && IsWhole(dst) &&
+         !TileRegion::From(leaf.Op()->args[0]).buffer.same_as(tile);
+}
+
+/*! A parallel loop whose iterations find the elements of the tile in their own registers where it
+ * is a fragment of this layout. */
+bool FindsElements(const Leaf& leaf, const Var& tile, const Var& fragment, const Fragment& layout) {
+  const auto* loop = leaf.stmt.as<ForNode>();
+  if (!loop || !loop->annotations.empty()) return false;
+  const Stmt body = Substitute(leaf.stmt, tile, fragment);
+  const ParallelNest nest = NestOfLoop(body.as<ForNode>());
+  size_t named = 0, accessed = 0;
+  ForEachIn<VarNode>(body, [&](const VarNode* v) { named += v == fragment.get(); });
+  std::optional<Fragment> iterations;
+  for (const FragmentAccess& access : FragmentAccesses(nest)) {
+    if (!access.buffer.same_as(fragment)) continue;
+    ++accessed;
+    if (!IsIndexedByNest(nest, access)) return false;
+    if (!iterations) iterations = LayoutFromFragment(nest, access, layout);
+    if (!iterations || !IsCompatible(nest, access, layout, *iterations)) return false;
+  }
+  return named == accessed;
+}
+
+int64_t ElementsOf(const Var& buffer) {
+  int64_t elements = 1;
+  for (const Expr& extent : BufferOf(buffer)->shape) elements *= AsInt(extent).value_or(0);
+  return elements;
+}
+
+/*! A product that reads an operand from registers. */
+struct Choice {
+  const CallNode* call;
+  /*! Of which the left operand is the fragment. */
+  GemmOp op;
+  Var tile;
+  int64_t threads;
+  /*! Of the accumulator. */
+  Fragment layout = {};
+};
+
+/*! By number of the product among the leaves. */
+using Choices = std::map<size_t, Choice>;
+
+/*! Which products of a kernel take which tile. */
+class Chooser {
+ public:
+  Chooser(const Leaves& leaves, const Target& target) : leaves_(leaves), target_(target) {
+    for (const Leaf& leaf : leaves.all) {
+      if (leaf.Op() && !leaf.IsElementwise()) {
+        const BufferUse use = leaves.views.UseOf(leaf.stmt);
+        for (const Var& v : use.writes) results_.insert(v.get());
+        others_.insert(leaf.named.begin(), leaf.named.end());
+      }
+    }
+  }
+
+  Choices Choose() {
+    Choices chosen;
+    if (leaves_.has_plan) return chosen;
+    for (size_t n = 0; n < leaves_.all.size(); ++n) {
+      if (!leaves_.all[n].Is(kGemm)) continue;
+      if (auto choice = ChoiceOf(n)) chosen.emplace(n, *choice);
+    }
+    while (DropOne(&chosen)) {
+    }
+    return chosen;
+  }
+
+ private:
+  std::optional<Choice> ChoiceOf(size_t n) const {
+    const Leaf& leaf = leaves_.all[n];
+    const GemmOp op = ParseGemm(leaf.Op(), leaf.stmt->span);
+    if (leaf.is_scheduled || op.asynchronous || !IsShared(op.a.buffer) || !IsShared(op.b.buffer))
+      return std::nullopt;
+    GemmOp left = op;
+    left.policy = GemmWarpPolicy::kFullRow;
+    GemmOp turned = left;
+    std::swap(turned.a, turned.b);
+    turned.trans_a = !op.trans_b;
+    turned.trans_b = !op.trans_a;
+    turned.trans_c = true;
+    for (const GemmOp& wanted : {left, turned}) {
+      if (!IsMadeFor(wanted.a, n) || IsMadeByThreads(wanted.b.buffer)) continue;
+      Choice choice{leaf.Op(), wanted, wanted.a.buffer, leaf.threads};
+      choice.op.a.buffer = AsFragment(choice.tile);
+      const std::optional<GemmPlan> plan = PlanOf(choice);
+      if (!plan || !IsMadeInPlace(choice, n, plan->LayoutOfA(choice.op))) continue;
+      choice.layout = plan->LayoutOfC(choice.op);
+      return choice;
+    }
+    return std::nullopt;
+  }
+
+  /*! Loops and copies of the gemm's body, in front of it, make the tile for it alone. */
+  bool IsMadeFor(const TileRegion& operand, size_t gemm) const {
+    const Var& tile = operand.buffer;
+    if (!IsWhole(operand) || BufferOf(tile)->shape.size() != 2 || IsNamedApart(tile)) return false;
+    const std::vector<size_t>& users = leaves_.users.at(tile.get());
+    if (users.size() < 2 || users.back() != gemm) return false;
+    return std::all_of(users.begin(), users.end(),
+                       [&](size_t n) {
+                         if (n == gemm) return true;
+                         const Leaf& leaf = leaves_.all[n];
+                         return leaf.place == leaves_.all[gemm].place && IsMadeOfTiles(leaf, tile);
+                       }) &&
+           IsUnpacked(tile);
+  }
+
+  /*! Elements of the tile are made of narrower ones. */
+  bool IsUnpacked(const Var& tile) const {
+    std::vector<const Object*> open{tile.get()};
+    std::unordered_set<const Object*> seen{tile.get()};
+    const int bits = BitsOf(tile);
+    while (!open.empty()) {
+      const Object* made = open.back();
+      open.pop_back();
+      for (size_t n : leaves_.users.at(made)) {
+        const BufferUse use = leaves_.views.UseOf(leaves_.all[n].stmt);
+        if (!Has(use.writes, GetRef<Var>(static_cast<const VarNode*>(made)))) continue;
+        for (const Var& v : use.reads) {
+          if (BitsOf(v) < bits) return true;
+          if (IsFragment(v) && seen.insert(v.get()).second) open.push_back(v.get());
+        }
+      }
+    }
+    return false;
+  }
+  static int BitsOf(const Var& buffer) { return BufferOf(buffer)->dtype->dtype.bits; }
+
+  /*! Each thread makes what it multiplies. */
+  bool IsMadeInPlace(const Choice& choice, size_t gemm, const Fragment& layout) const {
+    const std::vector<size_t>& users = leaves_.users.at(choice.tile.get());
+    return std::all_of(users.begin(), users.end(), [&](size_t n) {
+      const Leaf& leaf = leaves_.all[n];
+      return n == gemm || CopiesTo(leaf, choice.tile) ||
+             FindsElements(leaf, choice.tile, choice.op.a.buffer, layout);
+    });
+  }
+
+  /*! It has a view, a layout, or a condition asks for it. */
+  bool IsNamedApart(const Var& tile) const {
+    return leaves_.asked.count(tile.get()) != 0 || leaves_.annotated.count(tile) != 0 ||
+           std::any_of(leaves_.views.all.begin(), leaves_.views.all.end(),
+                       [&](const Var& v) { return leaves_.views.IsSameMemory(v, tile); });
+  }
+
+  /*! Threads write it, so that the turned product would have both operands of them. */
+  bool IsMadeByThreads(const Var& tile) const {
+    const std::vector<size_t>& users = leaves_.users.at(leaves_.views.RootOf(tile).get());
+    return std::any_of(users.begin(), users.end(), [&](size_t n) {
+      const Leaf& leaf = leaves_.all[n];
+      return leaf.stmt.as<ForNode>() &&
+             Has(leaves_.views.UseOf(leaf.stmt).writes, leaves_.views.RootOf(tile));
+    });
+  }
+
+  /*! What the statement reads is in shared memory, or in fragments that are filled from there. */
+  bool IsMadeOfTiles(const Leaf& leaf, const Var& tile) const {
+    std::unordered_set<const Object*> seen{tile.get()};
+    return IsMadeOfTiles(leaf, ElementsOf(tile), &seen);
+  }
+  bool IsMadeOfTiles(const Leaf& leaf, int64_t elements,
+                     std::unordered_set<const Object*>* seen) const {
+    const BufferUse use = leaves_.views.UseOf(leaf.stmt);
+    return std::all_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
+      if (IsGlobal(v)) return false;
+      if (!IsFragment(v) || !seen->insert(v.get()).second) return true;
+      if (results_.count(v.get()) || leaves_.annotated.count(v)) return false;
+      // Few elements, such as scales, may come from anywhere.
+      if (ElementsOf(v) * 8 < elements) return true;
+      const std::vector<size_t>& users = leaves_.users.at(v.get());
+      return std::all_of(users.begin(), users.end(), [&](size_t n) {
+        const Leaf& user = leaves_.all[n];
+        return !Has(leaves_.views.UseOf(user.stmt).writes, v) ||
+               (user.IsElementwise() && IsMadeOfTiles(user, elements, seen));
+      });
+    });
+  }
+
+  /*! By a wgmma whose warps share the rows; nullopt if there is none. */
+  std::optional<GemmPlan> PlanOf(const Choice& choice) const {
+    const GemmOp& op = choice.op;
+    const Var& shared = op.b.buffer;
+    const Var root = leaves_.views.RootOf(shared);
+    if (BitsOf(root) != op.StoredType().bits) return std::nullopt;
+    GemmContext context{choice.threads, &target_, Layout(), Layout()};
+    for (const auto& [name, layout] : leaves_.annotated) {
+      if (!leaves_.views.IsSameMemory(name, shared)) continue;
+      context.b =
+          name.same_as(shared) ? layout : CarryLayout(layout, name, shared).value_or(Layout());
+    }
+    const GemmPlan plan = PlanGemm(op, context);
+    const bool fits = plan.UsesWgmma() && plan.warps.n_warps == 1 && FitsRegisters(choice);
+    return fits ? std::optional(plan) : std::nullopt;
+  }
+
+  /*! The accumulator and the operand leave a thread room for what it unpacks, and those of one
+   * instruction have room in the registers that a thread begins with. */
+  bool FitsRegisters(const Choice& choice) const {
+    constexpr int64_t kMost = 240, kOfProducer = 24, kOthers = 48, kOfInstruction = 36;
+    const int64_t all = 65536 / leaves_.min_blocks;
+    const GemmOp& op = choice.op;
+    const int64_t threads = choice.threads;
+    const int64_t most = std::min(kMost, all / threads - kOfProducer * kGroup / threads);
+    const int64_t used =
+        op.M() * op.N() * op.AccumulatorType().bits + op.M() * op.K() * op.OperandType().bits;
+    return used / (32 * threads) + kOthers <= most &&
+           op.N() / 2 + kOfInstruction <= all / (threads + kGroup);
+  }
+
+  static Var AsFragment(const Var& tile) {
+    const BufferTypeNode* type = BufferOf(tile);
+    return MakeBuffer(std::string(tile->name), type->dtype->dtype, type->shape, "local.fragment");
+  }
+
+  /*! Leaves out a product whose accumulator would have two layouts; false if there is none. */
+  bool DropOne(Choices* chosen) const {
+    for (const auto& [n, choice] : *chosen) {
+      if (KeepsLayout(choice, *chosen)) continue;
+      chosen->erase(n);
+      return true;
+    }
+    return false;
+  }
+
+  bool KeepsLayout(const Choice& choice, const Choices& chosen) const {
+    const Var& c = choice.op.c.buffer;
+    if (IsNamedApart(c)) return false;
+    const std::vector<size_t>& users = leaves_.users.at(c.get());
+    return std::all_of(users.begin(), users.end(), [&](size_t n) {
+      const Leaf& leaf = leaves_.all[n];
+      if (leaf.Op() && IsGemm(leaf.Op())) {
+        const auto it = chosen.find(n);
+        return it != chosen.end() && it->second.op.c.buffer.same_as(c) &&
+               it->second.op.trans_c == choice.op.trans_c;
+      }
+      if (leaf.stmt.as<ForNode>() && !FindsElements(leaf, c, c, choice.layout)) return false;
+      return leaf.IsElementwise() && GoesTogether(leaf, choice, chosen);
+    });
+  }
+
+  /*! The fragments of a statement have no layouts of others: operands, results of reductions,
+   * accumulators of products that are not turned alike. */
+  bool GoesTogether(const Leaf& leaf, const Choice& choice, const Choices& chosen) const {
+    return std::all_of(leaf.named.begin(), leaf.named.end(), [&](const Object* named) {
+      const Var v = GetRef<Var>(static_cast<const VarNode*>(named));
+      if (!leaves_.users.count(named) || !others_.count(named) || !IsBuffer(v) || !IsFragment(v)) {
+        return true;
+      }
+      return std::any_of(chosen.begin(), chosen.end(), [&](const auto& entry) {
+        return entry.second.op.c.buffer.same_as(v) && entry.second.op.trans_c == choice.op.trans_c;
+      });
+    });
+  }
+
+  static constexpr int64_t kGroup = 128;
+  static bool IsBuffer(const Var& v) { return v->ty.as<BufferTypeNode>() != nullptr; }
+
+  const Leaves& leaves_;
+  const Target& target_;
+  /*! What operators that are not elementwise write, and all that they name. */
+  std::unordered_set<const Object*> results_, others_;
+};
+
+/*! Makes the tiles fragments. */
+class Turner : public Substituter {
+ public:
+  explicit Turner(Choices chosen) : chosen_(std::move(chosen)) {
+    for (const auto& [n, choice] : chosen_) map[choice.tile.get()] = choice.op.a.buffer;
+  }
+
+ protected:
+  using Substituter::Mutate_;
+  Stmt Mutate_(const SBlockNode* op) final {
+    const Array<Var> buffers = op->alloc_buffers.Map([&](const Var& v) {
+      const auto it = map.find(v.get());
+      return it == map.end() ? v : it->second.as_or_throw<Var>();
+    });
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    block.CopyOnWrite()->alloc_buffers = buffers;
+    return block;
+  }
+  Stmt Mutate_(const EvaluateNode* op) final {
+    const auto it = std::find_if(chosen_.begin(), chosen_.end(), [&](const auto& entry) {
+      return entry.second.call == op->value.get();
+    });
+    if (it == chosen_.end()) return Default<Stmt>(op);
+    const auto* call = op->value.as<CallNode>();
+    const GemmOp& to = it->second.op;
+    auto gemm = make_object<CallNode>(*call);
+    const auto set = [&](int64_t argument, int64_t value) {
+      gemm->args.Set(argument, MakeInt(call->args[argument]->dtype(), value));
+    };
+    gemm->args.Set(0, to.a.ToExpr());
+    gemm->args.Set(1, to.b.ToExpr());
+    set(3, to.trans_a);
+    set(4, to.trans_b);
+    set(5, static_cast<int64_t>(to.policy));
+    const Call out(gemm);
+    return MakeEvaluate(to.trans_c ? WithTileOpAttr(out.get(), kTransposeC, MakeInt(1)) : out,
+                        op->span);
+  }
+
+ private:
+  const Choices chosen_;
+};
+
+PrimFunc RegisterOperands(PrimFunc f) {
+  const Target& target = TargetOf(f);
+  if (!target.Has(Feature::kWgmma)) return f;
+  return ForEachKernel(f, [&](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
+    auto chosen = Chooser(Leaves(kernel), target).Choose();
+    return chosen.empty() ? kernel : Turner(std::move(chosen)).Mutate(kernel);
+  });
+}
+
+Registration register_operands_registration([] {
+  RegisterPass("RegisterOperands", RegisterOperands);
+});
+
+}  // namespace
+}  // namespace tl
