@@ -23,6 +23,7 @@
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../op/intrinsics.h"
 #include "../../op/operator.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
@@ -36,11 +37,17 @@ namespace {
 /*! The last of TVM's kinds that change nothing: an annotation, a pure function, one that reads. */
 constexpr int64_t kReads = 2;
 
-bool HasEffect(const CallNode* call) {
+bool IsEffectful(const CallNode* call) {
   const OpNode* op = OpOf(call);
   if (!op) return true;
   const Any kind = TL_GLOBAL("ir.OpGetAttr")(GetRef<Op>(op), String("TCallEffectKind"));
   return kind == nullptr || kind.cast<int64_t>() > kReads;
+}
+
+/*! A shuffle, a vote: what it does is that lanes meet. */
+bool IsConvergent(const CallNode* call) {
+  const IntrinsicEffects* effects = EffectsOf(call);
+  return effects && effects->meets == ThreadScope::kLanes;
 }
 
 /*! A value that a variable can have. */
@@ -193,7 +200,7 @@ class OnceEvaluator : public StmtExprMutator {
       call.CopyOnWrite()->args.Set(0, placed);
       return call;
     }
-    if ((indices_ == 0 && uses_[op] < 2) || !IsScalarValue(op) || !HasEffect(op)) {
+    if ((indices_ == 0 && uses_[op] < 2) || !IsScalarValue(op) || !IsEffectful(op)) {
       return Default<Expr>(op);
     }
     return Bound(op);
@@ -322,6 +329,8 @@ class OnceEvaluator : public StmtExprMutator {
     const auto it = values_.find(op);
     const bool is_bound = it != values_.end();
     if (is_bound && it->second.is_open) return it->second.var;
+    // Made again it gives the same, and LegalizeSafeMemoryAccess keeps it in front of guards.
+    if (no_statements_ && IsConvergent(op)) return Default<Expr>(op);
     if (is_bound || no_statements_) {
       const std::string name = OpOf(op) ? std::string(OpOf(op)->name) : "a function";
       const std::string place =
