@@ -3,6 +3,7 @@
 #include <string>
 
 #include "../op/intrinsics.h"
+#include "../op/tile_op.h"
 #include "../tvm/functor.h"
 
 namespace tl {
@@ -14,6 +15,20 @@ class WriteCollector : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
+  // What a tile operator reads is a region, too.
+  void Visit_(const EvaluateNode* op) override {
+    const Stmt s = GetRef<Stmt>(op);
+    const CallNode* call = AsTileOp(s);
+    if (!call) return Default(op);
+    for (const Var& v : CollectBufferUse(s).writes) written.insert(v.get());
+    for (const Expr& arg : call->args) Visit(arg);
+  }
+  void Visit_(const TensorRegionNode* op) override {
+    for (const Range& r : op->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
   void Visit_(const BufferStoreNode* op) override {
     written.insert(op->buffer.get());
     for (const Expr& i : op->indices) Visit(i);
@@ -69,6 +84,11 @@ bool IsPureInteger(const Expr& e) {
   if (!type || type->dtype.lanes != 1) return false;
   if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
   return IsArithmetic(e);
+}
+
+bool IsNothing(const Stmt& s) {
+  const auto* op = s.as<EvaluateNode>();
+  return op && AsInt(op->value);
 }
 
 bool IsBreak(const Stmt& s) {
