@@ -55,6 +55,7 @@ def LowerAndLegalize(
         transform.UnrollCopies,
         transform.StageResults,
         transform.SelectInstructions,
+        transform.CompactLoops,
         transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,
