@@ -80,9 +80,14 @@ def module(name: str) -> Any:
     return found
 
 
-def compiled(program: Callable[..., Any], *args: Any, **options: Any) -> Callable[..., Any]:
+def compiled(
+    program: Callable[..., Any], *args: Any, fast_math: bool = False, **options: Any
+) -> Callable[..., Any]:
     """What compiles a PrimFunc that `program` makes for all sizes."""
-    return lambda **_: tilelang.compile(program(*args, **options), target=TARGET)
+    configs = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: fast_math}
+    return lambda **_: tilelang.compile(
+        program(*args, **options), target=TARGET, pass_configs=configs
+    )
 
 
 def add_block() -> Any:

@@ -6,8 +6,8 @@
 
 namespace tl {
 
-/*! The buffers that a statement may write: stores, results of tile operators, pointer arguments that
- * write, and pointers whose use is not known. */
+/*! The buffers that a statement may write: stores, results of tile operators, pointer arguments
+ * that write, and pointers whose use is not known. */
 std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
 
 /*! Made of variables and arithmetic alone: its value is the same wherever its variables are in

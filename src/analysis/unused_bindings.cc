@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "../tvm/functor.h"
+#include "effects.h"
 
 namespace tl {
 namespace {
@@ -24,7 +25,7 @@ class BindingRemover : public StmtExprMutator {
   Stmt Mutate_(const SeqStmtNode* op) final {
     std::vector<Stmt> kept(op->seq.begin(), op->seq.end());
     for (auto s = kept.rbegin(); s != kept.rend(); ++s) *s = Mutate(*s);
-    kept.erase(std::remove_if(kept.begin(), kept.end(), IsEmpty), kept.end());
+    kept.erase(std::remove_if(kept.begin(), kept.end(), IsNothing), kept.end());
     return MakeSeq(kept);
   }
   Stmt Mutate_(const BindNode* op) final {
@@ -34,11 +35,6 @@ class BindingRemover : public StmtExprMutator {
   }
 
  private:
-  static bool IsEmpty(const Stmt& s) {
-    const auto* op = s.as<EvaluateNode>();
-    return op && AsInt(op->value);
-  }
-
   const std::function<bool(const BindNode*)>& is_removable_;
   std::unordered_set<const Object*> used_;
 };

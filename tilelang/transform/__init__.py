@@ -127,6 +127,11 @@ def SelectInstructions() -> Pass:
     return get_function("transform.SelectInstructions")()
 
 
+def CompactLoops() -> Pass:
+    """Loops over iterations of which memory says whether they happen run those alone."""
+    return get_function("transform.CompactLoops")()
+
+
 def PlanWarpRoles() -> Pass:
     """Decides which warps of a kernel do what (sm_90 and later): a plan of each kernel."""
     return get_function("transform.PlanWarpRoles")()
@@ -357,6 +362,7 @@ __all__ = [
     "CheckBounds",
     "CheckSemantics",
     "CheckTensorLayouts",
+    "CompactLoops",
     "CountAsyncOperations",
     "EvaluateOnce",
     "FlattenBuffer",

@@ -7,12 +7,42 @@
  *      simplifier, which comes next, does not read assumptions.
  * Refuses nothing. Functions without assumptions are unchanged.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../tvm/registry.h"
 
 namespace tl {
 namespace {
+
+/*! Whether it is a number from memory that the program keeps below a bound, `min(A[i], n - 1)`:
+ * then `v`, which stands for it, has that range. The analyzer asks for ranges of variables alone.
+ */
+bool BindClamp(const MinNode* op, const Var& v, Analyzer* analyzer) {
+  if (!IsPureInteger(op->b) || IsArithmetic(op->a) || v->dtype().code != kDLInt) return false;
+  // The ends of the range are numbers of its type.
+  const int64_t least = analyzer->ConstBound(op->a).min;
+  if (least < 0 || analyzer->ConstBound(op->b).max == INT32_MAX) return false;
+  const Expr from = MinOf(MakeInt(v->dtype(), least), op->b);
+  analyzer->Bind(v, from, op->b + 1 - from);
+  return true;
+}
+
+class NameClamps : public StmtExprMutator {
+ public:
+  explicit NameClamps(Analyzer* analyzer) : analyzer_(analyzer) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const MinNode* op) final {
+    const Var v = MakeVar("clamped", GetRef<Expr>(op)->dtype());
+    return BindClamp(op, v, analyzer_) ? Expr(v) : Default<Expr>(op);
+  }
+
+ private:
+  Analyzer* analyzer_;
+};
 
 class Applier : public AnalyzingMutator {
  public:
@@ -23,9 +53,41 @@ class Applier : public AnalyzingMutator {
 
   Stmt Mutate_(const IfThenElseNode* op) final {
     const auto decided = AsInt(Mutate(op->condition));
-    if (!decided) return AnalyzingMutator::Mutate_(op);
+    if (!decided) {
+      const Stmt branch = AnalyzingMutator::Mutate_(op);
+      const auto* n = branch.as<IfThenElseNode>();
+      const bool is_empty = IsNothing(n->then_case) && (!n->else_case || IsNothing(*n->else_case));
+      return is_empty && IsArithmetic(n->condition) ? MakeSeq({}) : branch;
+    }
     if (*decided) return Mutate(op->then_case);
     return op->else_case ? Mutate(*op->else_case) : MakeSeq({});
+  }
+  Stmt Mutate_(const BindNode* op) final {
+    const Stmt s = AnalyzingMutator::Mutate_(op);
+    const auto* bind = s.as<BindNode>();
+    const auto* clamp = bind->value.as<MinNode>();
+    if (clamp) BindClamp(clamp, bind->var, &analyzer_);
+    return s;
+  }
+  // A mask that masks nothing stores what is there. As a statement it would use its tile, and
+  // products would be awaited for it.
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    const BufferStore store = Default<Stmt>(op).as_or_throw<BufferStore>();
+    const auto* load = store->value.as<TensorLoadNode>();
+    const bool same = load && load->source.same_as(store->buffer) &&
+                      ffi::StructuralEqual()(load->indices, store->indices);
+    return same ? MakeSeq({}) : Stmt(store);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    const Stmt loop = AnalyzingMutator::Mutate_(op);
+    return IsNothing(loop.as<ForNode>()->body) ? MakeSeq({}) : loop;
+  }
+  Expr Mutate_(const CallNode* op) final {
+    const Expr e = AnalyzingMutator::Mutate_(op);
+    const auto* call = e.as<CallNode>();
+    if (!call || !IsIfThenElse(call)) return e;
+    const auto decided = AsInt(call->args[0]);
+    return decided ? call->args[*decided ? 1 : 2] : e;
   }
   Stmt Mutate_(const EvaluateNode* op) final {
     // An assumption that it knew to hold would be lost.
@@ -36,10 +98,10 @@ class Applier : public AnalyzingMutator {
   Expr Mutate_(const FloorModNode* op) final { return Simplified(op); }
   Expr Mutate_(const MinNode* op) final { return Simplified(op); }
   Expr Mutate_(const MaxNode* op) final { return Simplified(op); }
-  Expr Mutate_(const LTNode* op) final { return Simplified(op); }
-  Expr Mutate_(const LENode* op) final { return Simplified(op); }
-  Expr Mutate_(const GTNode* op) final { return Simplified(op); }
-  Expr Mutate_(const GENode* op) final { return Simplified(op); }
+  Expr Mutate_(const LTNode* op) final { return Ordered(op); }
+  Expr Mutate_(const LENode* op) final { return Ordered(op); }
+  Expr Mutate_(const GTNode* op) final { return Ordered(op); }
+  Expr Mutate_(const GENode* op) final { return Ordered(op); }
   Expr Mutate_(const EQNode* op) final { return Simplified(op); }
   Expr Mutate_(const NENode* op) final { return Simplified(op); }
 
@@ -49,6 +111,17 @@ class Applier : public AnalyzingMutator {
     const Expr e = Default<Expr>(op);
     const bool of_integers = IsPureInteger(op->a) && IsPureInteger(op->b);
     return of_integers ? analyzer_.Simplify(e) : e;
+  }
+  /*! The simplifier does not ask whether the bounds of loops, which are symbols, decide it: of
+   * tiles of 128 of n keys, n % 128 == 0, the last one ends at n. */
+  template <typename Node>
+  Expr Ordered(const Node* op) {
+    const Expr e = Simplified(op);
+    if (!e.as<Node>()) return e;
+    const Expr bounded = NameClamps(&analyzer_).Mutate(e);
+    const auto* sides = bounded.as<Node>();
+    const bool of_integers = IsPureInteger(sides->a) && IsPureInteger(sides->b);
+    return of_integers && analyzer_.CanProveSymbolic(bounded) ? MakeInt(kBool, 1) : e;
   }
 };
 

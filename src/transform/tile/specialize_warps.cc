@@ -444,7 +444,9 @@ class RoleEmitter {
     for (const char* key : {kNumStages, kUserOrder, kUserStage, kUserGroup}) notes->erase(key);
     if (!Now().keeps_schedule) notes->erase(kChosen);
     // The registers that setmaxnreg leaves to it do not hold several iterations' addresses.
-    if (Now().one_thread && loop->kind == ForKind::kSerial) notes->Set(kUnrollFactor, int64_t(1));
+    if (Now().one_thread && loop->kind == ForKind::kSerial && !notes->count(kUnrollFactor)) {
+      notes->Set(kUnrollFactor, int64_t(1));
+    }
     if (schedule.empty()) return loop;
     std::vector<ServedStatement> served;
     for (const RoleStmt& s : body) served.push_back({s.serves, s.side, s.stage_of});

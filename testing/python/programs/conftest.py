@@ -20,7 +20,7 @@ def add_block(scores, top, total, out, scale):
     for i in T.Parallel(rows):
         rescale[i] = T.exp2((before[i] - top[i]) * scale)
     for i, j in T.Parallel(rows, columns):
-        scores[i, j] = T.exp2((scores[i, j] - top[i]) * scale)
+        scores[i, j] = T.exp2(scores[i, j] * scale - top[i] * scale)
     T.reduce_sum(scores, added, dim=1)
     for i in T.Parallel(rows):
         total[i] = total[i] * rescale[i] + added[i]

@@ -123,6 +123,20 @@ def test_a_loop_that_is_assumed_to_run(assumed):
     assert ("if" in planned(kernel(body))) == (not assumed)
 
 
+def test_a_number_of_iterations_from_a_tensor_that_is_copied_too():
+    """A copy only reads it: all threads find the same number there, and run the loop together."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.copy(A, a[0, :, :])
+        for _k in T.serial(A[0, 0].astype("int32")):
+            T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+            T.gemm(a[1, :, :], b[0, :, :], d, transpose_B=True)
+        T.copy(c, C)
+
+    assert "gemm, wait" not in planned(kernel(body))
+
+
 def test_what_is_assumed_in_a_branch_alone():
     """What such an assumption says of others than its branch's names does not hold elsewhere."""
 

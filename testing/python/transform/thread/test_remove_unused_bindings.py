@@ -57,6 +57,26 @@ def test_assumptions_are_gone_with_what_they_read(statements):
     assert statements("RemoveUnusedBindings", func) == "A[tx] = tx"
 
 
+def test_a_place_that_only_its_search_reads_is_not_searched(statements):
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            unread = T.sblock_alloc_buffer((1,), "int32", scope="local.var")
+            found = T.sblock_alloc_buffer((1,), "int32", scope="local.var")
+            for i in T.serial(n):
+                unread[0] = unread[0] + 1
+                while A[unread[0]] == 0:
+                    unread[0] = unread[0] + 1
+                while A[found[0]] == 0:
+                    found[0] = found[0] + 1
+                A[found[0]] = i
+
+    text = statements("RemoveUnusedBindings", func)
+    assert "unread[" not in text
+    assert "while A[found[0]] == 0:" in text
+
+
 def test_the_source_has_no_name_that_it_does_not_use():
     @TL.prim_func
     def main(A: TL.Tensor((256, 64), "float32")):

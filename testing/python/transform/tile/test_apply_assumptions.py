@@ -73,3 +73,57 @@ def test_without_assumptions_nothing_changes(tile_passes):
     before = tile_passes(main)["main"]
     assert "i % 8" in tile_passes(main, "ApplyAssumptions")["main"].script()
     assert "i % 8" in before.script()
+
+
+def test_the_bounds_of_loops_decide(applied):
+    """The last tile ends where the tensor does, so its mask, which is all of its loop, is gone."""
+
+    @T.prim_func
+    def main(A: T.Tensor((T.dynamic("n"),), "float32"), most: T.Tensor((1,), "int32")):
+        n = A.shape[0]
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment((32,), "float32")
+            T.assume(n % 32 == 0)
+            for b in T.serial(T.ceildiv(n, 32)):
+                for i in T.Parallel(32):
+                    tile[i] = T.if_then_else(b * 32 + i < n, tile[i], 0)
+                T.copy(tile, A[b * 32])
+            c = T.min(T.max(most[0], 0), T.ceildiv(n, 32) - 1)
+            for i in T.Parallel(32):
+                tile[i] = T.if_then_else(c * 32 + i < n, 1.0, 0.0)
+            for i in T.Parallel(32):
+                tile[i] = T.if_then_else(c * 32 + i < n - 1, tile[i], 0.0)
+
+    text = applied(main)
+    assert text.count("if_then_else") == 1
+    assert "c * 32 + i + 1 < n" in text
+    assert text.count("T.parallel") == 2
+
+
+def test_a_mask_that_may_mask_stays(applied):
+    @T.prim_func
+    def main(A: T.Tensor((T.dynamic("n"),), "float32")):
+        n = A.shape[0]
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_fragment((32,), "float32")
+            T.assume(n % 16 == 0)
+            for b in T.serial(T.ceildiv(n, 32)):
+                for i in T.Parallel(32):
+                    tile[i] = T.if_then_else(b * 32 + i < n, tile[i], 0)
+
+    assert "if_then_else" in applied(main)
+
+
+def test_a_clamp_without_a_least_value_says_nothing(applied):
+    """The range from the least int32 on has no extent of its type."""
+
+    @T.prim_func
+    def main(A: T.Tensor((T.dynamic("n"),), "int32")):
+        n = A.shape[0]
+        with T.Kernel(1, threads=32):
+            T.assume(n >= 1)
+            count = T.min(A[0], n - 1)
+            if count > 0:
+                A[0] = 1
+
+    assert "if 0 < count:" in applied(main)
