@@ -278,7 +278,30 @@ void ExprPrinter::Prefix(const Node* op, const char* symbol) {
   DoneArithmetic(op, symbol + Print(op->a, kUnary), kUnary);
 }
 
+/*! `cast(x) + added` of vectors of elements of 4 bits: the constant, if the sums are integers that
+ * both types have; nullopt for other sums. */
+static std::optional<int> AddedToNibbles(const AddNode* op) {
+  const auto* cast = op->a.as<CastNode>();
+  const auto* added = op->b.as<BroadcastNode>();
+  const auto* number = added ? added->value.as<FloatImmNode>() : nullptr;
+  if (!cast || !number) return std::nullopt;
+  const DLDataType from = cast->value->dtype(), to = op->dtype();
+  const bool is_integer = from.bits == 4 && (from.code == kDLInt || from.code == kDLUInt);
+  const bool is_half = to.bits == 16 && (to.code == kDLFloat || to.code == kDLBfloat);
+  const auto value = static_cast<int>(number->value);
+  if (!is_integer || !is_half || from.lanes % 2 || value != number->value) return std::nullopt;
+  return std::abs(value) <= 16 ? std::optional(value) : std::nullopt;
+}
+
 void ExprPrinter::Visit_(const AddNode* op) {
+  const std::optional<int> added = AddedToNibbles(op);
+  if (added && !LanesOfRegisters(op->a.as<CastNode>()->value)) {
+    const std::string target = TypeName(WithLanes(op->dtype(), 1));
+    return Done(op,
+                "tl::cast_sum<" + target + ", " + std::to_string(*added) + ">(" +
+                    Print(op->a.as<CastNode>()->value) + ")",
+                kPrimary);
+  }
   if (Wraps(op)) return Done(op, Function("tl::add", {op->a, op->b}), kPrimary);
   std::optional<int64_t> b = AsInt(op->b);
   if (!b || *b >= 0 || *b <= INT32_MIN) return Infix(op, "+", kAdditive);

@@ -131,6 +131,16 @@ TL_DEVICE vec<T, N> lanes(Bytes& bytes, long long first) {
   return r;
 }
 
+/*! The elements as type To, and `added` to each: integers that the type has. */
+template <typename To, int added, typename T, int N>
+TL_DEVICE vec<To, N> cast_sum(const vec<T, N>& x) {
+  if constexpr (detail::PairCast<To, T>::exists) {
+    return detail::cast_pairs<detail::PairSum<detail::PairCast<To, T>, added>, To>(x);
+  } else {
+    return cast<To>(x) + broadcast<To, N>(To(float(added)));
+  }
+}
+
 /*! The same as type To: pairs of a word at once, where the target has that. */
 template <typename To, typename T, int N, int stride, typename Bytes>
 TL_DEVICE vec<To, N> cast_lanes(Bytes& bytes, long long first) {
