@@ -294,12 +294,13 @@ static std::optional<int> AddedToNibbles(const AddNode* op) {
 }
 
 void ExprPrinter::Visit_(const AddNode* op) {
-  const std::optional<int> added = AddedToNibbles(op);
-  if (added && !LanesOfRegisters(op->a.as<CastNode>()->value)) {
-    const std::string target = TypeName(WithLanes(op->dtype(), 1));
+  if (const std::optional<int> added = AddedToNibbles(op)) {
+    const Expr value = op->a.as<CastNode>()->value;
+    const std::string types = TypeName(WithLanes(op->dtype(), 1)) + ", " + std::to_string(*added);
+    const TensorLoadNode* lanes = LanesOfRegisters(value);
     return Done(op,
-                "tl::cast_sum<" + target + ", " + std::to_string(*added) + ">(" +
-                    Print(op->a.as<CastNode>()->value) + ")",
+                lanes ? Lanes(lanes, "tl::cast_sum_lanes<" + types + ", ")
+                      : "tl::cast_sum<" + types + ">(" + Print(value) + ")",
                 kPrimary);
   }
   if (Wraps(op)) return Done(op, Function("tl::add", {op->a, op->b}), kPrimary);

@@ -48,8 +48,10 @@ struct PairCast<half_t, SubByte<Int4Format<is_signed>>> {
     const uint32_t halves = permute_bytes(word, 0, 0x4040 + 0x101 * i);
     return less(halves & kept_in_register<0x00f0000fu>(), kHigh << 16 | kLow, kDifferences);
   }
+  template <int added = 0>
   static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
-    constexpr uint32_t kOfHigh = minus<0>(64) * 0x10001u, kOfLow = minus<0>(1024) * 0x10001u;
+    constexpr uint32_t kOfHigh = minus<added>(64) * 0x10001u;
+    constexpr uint32_t kOfLow = minus<added>(1024) * 0x10001u;
     const uint32_t halves = i < 2 ? word : word >> 8;
     return i % 2 ? less(halves & kept_in_register<0x00f000f0u>(), kHigh << 16 | kHigh, kOfHigh)
                  : less(halves & kept_in_register<0x000f000fu>(), kLow << 16 | kLow, kOfLow);
@@ -74,7 +76,10 @@ struct PairCast<bfloat16_t, SubByte<Int4Format<is_signed>>> {
   static TL_DEVICE uint32_t pair(uint32_t word, int i) {
     return less<added>(permute_bytes(word, word >> 4, 0x400 + 0x101 * i));
   }
-  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) { return less<0>(word >> 4 * i); }
+  template <int added = 0>
+  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
+    return less<added>(word >> 4 * i);
+  }
 
  private:
   template <int added>
@@ -91,6 +96,9 @@ template <typename Pairs, int added>
 struct PairSum {
   static TL_DEVICE uint32_t pair(uint32_t word, int i) {
     return Pairs::template pair<added>(word, i);
+  }
+  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
+    return Pairs::template distant_pair<added>(word, i);
   }
 };
 
