@@ -10,7 +10,7 @@ import gemm_shapes
 import torch
 from common import Row, example, norm_error
 from draw_family import MOST_BYTES, MOST_WORK, Family, best, name_of
-from gemm_fp8 import scaled_mm
+from gemm_fp8 import scaled_mm, scaled_row
 
 import tilelang.language as T
 from tilelang.carver import MatmulTemplate, schedules_of
@@ -121,17 +121,10 @@ def fp8(shape, top):
 
 def fp8_blocks(shape, top):
     """With scales of 1 x 128 and 128 x 128, beside torch's product with one scale a tensor."""
-    own, (M, N, K) = example("gemm_fp8"), (shape["M"], shape["N"], shape["K"])
-    configs = own.configurations(M, N, K)[:top]
-    return Row(
+    M, N, K = size = shape["M"], shape["N"], shape["K"]
+    return dataclasses.replace(
+        scaled_row(size, top, blocks=None),
         name=name_of(shape),
-        program=own.scaled_matmul,
-        arguments={"M": M, "N": N, "K": K},
-        config=configs[0],
-        configs=configs,
-        inputs=lambda device: list(own.scaled_inputs(M, N, K, device)),
-        error=lambda given, found: (norm_error(found, own.scaled_reference(*given)), 1e-2),
-        work=flops(shape),
         baseline=scaled_mm,
         baseline_inputs=lambda device: eights(M, N, K, device),
         padded_baseline=padded_mm if K % UNIT else None,

@@ -41,11 +41,12 @@ def row(size):
     )
 
 
-def scaled_row(size):
-    """The same with a scale for each 128 elements of a row of A, and for each 128 x 128 of B."""
+def scaled_row(size, most=TRIED, blocks=H200_PROCESSORS):
+    """The same with a scale for each 128 elements of a row of A, and for each 128 x 128 of B, by
+    the model's first configurations for so many `blocks`. The table is that of an H200, and who
+    lists its rows leaves the GPU alone; None are those of the GPU that is here."""
     own, (M, N, K) = example("gemm_fp8"), size
-    # The table is that of an H200, and who lists its rows leaves the GPU alone.
-    configs = own.configurations(M, N, K, blocks=H200_PROCESSORS)[:TRIED]
+    configs = own.configurations(M, N, K, blocks)[:most]
     return Row(
         name=f"{M} x {N} x {K} scales of 1 x 128 and 128 x 128",
         program=own.scaled_matmul,

@@ -462,7 +462,7 @@ def grouped_top_k() -> Program:
     return Program(
         "routing by grouped top-k",
         [own.route],
-        [compiled(own.route, groups, per_group, best, k, tokens=16, threads=128)],
+        [compiled(own.route, groups, per_group, best, k)],
         case,
         {"length": 21},
         {"length": 32768},

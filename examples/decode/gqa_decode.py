@@ -6,6 +6,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ import tilelang.language as T
 LOG2_E = 1.44269504
 # The score of what is no key: finite, so that a block without keys has a maximum, too.
 NO_KEY = -(2.0**100)
+MOST_SPLITS = 192
+"""Blocks that share the keys of a head: the second kernel has registers for their results."""
 
 
 class Form(NamedTuple):
@@ -106,43 +109,57 @@ def mark_absent(log_sums, b, first_head, per_group, block_H, shares):
             log_sums[b, first_head + i, s] = NO_KEY
 
 
+def parts_of(splits, dim):
+    """Of a head in `combine`: channels of a block, and threads that share a channel's results. Many
+    results take the registers and the loads of many threads on several multiprocessors."""
+    return (dim, 1) if splits <= 48 else (math.gcd(dim, 32), 8)
+
+
 @T.macro
 def combine(partial, log_sums, Sinks, Output, dependent, listed=False):
     """Output (batch, heads, dim) from the results of splits, weighted by their sums. Each thread
-    loads all of its channels at a time, and finds the weights by itself: it waits for no other. If
-    shares are `listed`, there is nothing in memory for those without keys."""
+    loads all of its results at a time, and finds the weights by itself: it waits for no other,
+    unless these share the results of a channel. If shares are `listed`, there is nothing in memory
+    for those without keys."""
     batch, heads, splits, dim = partial.shape
     # Of few splits a thread has registers for four channels, which are one load.
     rows = 4 if splits <= 8 and heads % 4 == 0 else 1
-    with T.Kernel(heads // rows, batch, threads=dim) as (hs, b):
+    width, parts = parts_of(splits, dim)
+    # As many for each thread; those behind the last one count for nothing.
+    shares = -(-splits // parts) * parts
+    with T.Kernel(heads // rows, batch, dim // width, threads=width * parts) as (hs, b, piece):
         # Registers for all loads: fewer blocks at a time than would fit are fast enough.
         T.annotate_min_blocks_per_sm(4)
         if dependent:
             T.pdl_sync()
-        values = T.alloc_fragment((splits, rows, dim), T.float32)
-        weights = T.alloc_fragment((splits, rows, dim), T.float32)
-        top = T.alloc_fragment((rows, dim), T.float32)
-        total = T.alloc_fragment((rows, dim), T.float32)
-        out = T.alloc_fragment((rows, dim), T.float32)
-        for s, h, d in T.Parallel(splits, rows, dim):
-            values[s, h, d] = partial[b, hs * rows + h, s, d]
-            weights[s, h, d] = log_sums[b, hs * rows + h, s]
+        values = T.alloc_fragment((shares, rows, width), T.float32)
+        weights = T.alloc_fragment((shares, rows, width), T.float32)
+        top = T.alloc_fragment((rows, width), T.float32)
+        total = T.alloc_fragment((rows, width), T.float32)
+        out = T.alloc_fragment((rows, width), T.float32)
+        for s, h, d in T.Parallel(shares, rows, width):
+            if s < splits:
+                values[s, h, d] = partial[b, hs * rows + h, s, piece * width + d]
+                weights[s, h, d] = log_sums[b, hs * rows + h, s]
+            else:
+                values[s, h, d] = 0
+                weights[s, h, d] = NO_KEY
         T.reduce_max(weights, top, dim=0)
         if Sinks is not None:
-            for h, d in T.Parallel(rows, dim):
+            for h, d in T.Parallel(rows, width):
                 top[h, d] = T.max(top[h, d], Sinks[hs * rows + h] * LOG2_E)
-        for s, h, d in T.Parallel(splits, rows, dim):
+        for s, h, d in T.Parallel(shares, rows, width):
             if listed:
                 values[s, h, d] = T.if_then_else(weights[s, h, d] > NO_KEY, values[s, h, d], 0)
             weights[s, h, d] = T.exp2(weights[s, h, d] - top[h, d])
             values[s, h, d] *= weights[s, h, d]
         T.reduce_sum(weights, total, dim=0)
         if Sinks is not None:
-            for h, d in T.Parallel(rows, dim):
+            for h, d in T.Parallel(rows, width):
                 total[h, d] += T.exp2(Sinks[hs * rows + h] * LOG2_E - top[h, d])
         T.reduce_sum(values, out, dim=0)
-        for h, d in T.Parallel(rows, dim):
-            Output[b, hs * rows + h, d] = out[h, d] / total[h, d]
+        for h, d in T.Parallel(rows, width):
+            Output[b, hs * rows + h, piece * width + d] = out[h, d] / total[h, d]
 
 
 def heads_of_a_group(heads, key_heads, block_H):
@@ -469,14 +486,14 @@ def gqa_decode(
 def splits_for(batch, key_heads, length, blocks=264, block_N=64):
     """How many blocks share the keys of a head, so that about `blocks` have work: two for each
     multiprocessor of an H200, whose loads hide each other's latency."""
-    return max(1, min(blocks // (batch * key_heads), length // (2 * block_N), 64))
+    return max(1, min(blocks // (batch * key_heads), length // (2 * block_N), MOST_SPLITS))
 
 
 def shares_for(lengths, key_heads, waves=1, blocks=264, block_N=64):
     """`splits` and `least` with which blocks have equal shares of all sequences' keys, as many as
     `waves` times `blocks` run, or fewer."""
     tiles = [-(-length // block_N) for length in lengths]
-    least = max(1, sum(tiles) * key_heads // (waves * blocks), -(-max(tiles) // 64))
+    least = max(1, sum(tiles) * key_heads // (waves * blocks), -(-max(tiles) // MOST_SPLITS))
     while sum(-(-n // least) for n in tiles) * key_heads > waves * blocks and least < max(tiles):
         least += 1
     splits = -(-max(tiles) // least)

@@ -16,55 +16,79 @@ import tilelang.language as T
 
 
 @T.macro
-def choose_groups(worth, top, best, where, which, taken, count):
-    """The groups worth most, one after the other; the `top` scores of others are gone."""
-    tokens, groups = worth.shape
-    low = -T.infinity("float32")
-    for _ in T.serial(count):
-        T.reduce_max(worth, best, dim=1)
-        for i, g in T.Parallel(tokens, groups):
-            where[i, g] = T.if_then_else(worth[i, g] == best[i], g, groups)
-        T.reduce_min(where, which, dim=1)
-        for i, g in T.Parallel(tokens, groups):
-            if g == which[i]:
-                taken[i, g] = 1
-                worth[i, g] = low
-    for i, g in T.Parallel(tokens, groups):
-        top[i, g] = T.if_then_else(taken[i, g] == 1, top[i, g], low)
+def best_of(values, of_thread, best, where, which):
+    """Of values (tokens, lanes, own), a token's `lanes` threads have `own` each: the largest, and
+    the first place that has it."""
+    tokens, lanes, own = values.shape
+    for i, p in T.Parallel(tokens, lanes):
+        of_thread[i, p] = values[i, p, 0]
+        for h in T.unroll(own - 1):
+            of_thread[i, p] = T.max(of_thread[i, p], values[i, p, h + 1])
+    T.reduce_max(of_thread, best, dim=1)
+    for i, p in T.Parallel(tokens, lanes):
+        where[i, p] = lanes * own - 1
+        for h in T.unroll(own):
+            if values[i, p, own - 1 - h] == best[i]:
+                where[i, p] = p * own + own - 1 - h
+    T.reduce_min(where, which, dim=1)
 
 
 @T.macro
-def find_next(scores, best, which, left, top_of_share, where, following, place, per_group):
-    """What the group of each token's chosen expert has best of the rest, and its place there: of
-    those behind the chosen one in the order of scores, then of experts."""
-    tokens, groups, share = left.shape
+def choose_groups(worth, top, taken, of_thread, best, where, which, count):
+    """The groups worth most, one after the other; the `top` scores of others are gone."""
+    tokens, lanes, own = worth.shape
     low = -T.infinity("float32")
-    for i, g in T.Parallel(tokens, groups):
-        top_of_share[i, g] = low
-        for e in T.unroll(share):
-            x = g * share + e
-            score = scores[i, which[i] // per_group, T.min(x, per_group - 1)]
-            is_left = (score < best[i]) | ((score == best[i]) & (x > which[i] % per_group))
-            left[i, g, e] = T.if_then_else(is_left & (x < per_group), score, low)
-            top_of_share[i, g] = T.max(top_of_share[i, g], left[i, g, e])
-    T.reduce_max(top_of_share, following, dim=1)
-    for i, g in T.Parallel(tokens, groups):
-        where[i, g] = per_group - 1
-        for e in T.unroll(share):
-            if left[i, g, share - 1 - e] == following[i]:
-                where[i, g] = g * share + share - 1 - e
+    for _ in T.serial(count):
+        best_of(worth, of_thread, best, where, which)
+        for i, p, h in T.Parallel(tokens, lanes, own):
+            if p * own + h == which[i]:
+                taken[i, p, h] = 1
+                worth[i, p, h] = low
+    for i, p, h in T.Parallel(tokens, lanes, own):
+        top[i, p, h] = T.if_then_else(taken[i, p, h] == 1, top[i, p, h], low)
+
+
+@T.macro
+def take(scores, group, looked, of_thread, best, where, place):
+    """The place of a score in each token's group that equals `best`, and what is best without it,
+    which `best` is then."""
+    tokens, lanes, part = looked.shape
+    for i, p in T.Parallel(tokens, lanes):
+        where[i, p] = lanes * part - 1
+        for e in T.unroll(part):
+            looked[i, p, e] = scores[i, group[i], p * part + e]
+        for e in T.unroll(part):
+            if looked[i, p, part - 1 - e] == best[i]:
+                where[i, p] = p * part + part - 1 - e
     T.reduce_min(where, place, dim=1)
+    for i in T.Parallel(tokens):
+        scores[i, group[i], place[i]] = -T.infinity("float32")
+    for i, p in T.Parallel(tokens, lanes):
+        for e in T.unroll(part):
+            looked[i, p, e] = scores[i, group[i], p * part + e]
+        of_thread[i, p] = looked[i, p, 0]
+        for e in T.unroll(part - 1):
+            of_thread[i, p] = T.max(of_thread[i, p], looked[i, p, e + 1])
+    T.reduce_max(of_thread, best, dim=1)
 
 
-def route(groups, per_group, best_groups, k, tokens=8, threads=64):
+def route(groups, per_group, best_groups, k, tokens=8, lanes=None):
     """Of Logits (length, groups * per_group): the `k` experts of each token, with weights whose sum
-    is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A thread knows
-    the best score of a group of a token that is left. Once it is chosen, the threads of a token
-    find that group's next one together: those behind it in the order of scores, then of experts."""
+    is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A block has
+    `tokens` tokens of `lanes` threads, by default one for each group. A thread knows the best score
+    that is left of each of its groups. The threads of a token look through the group of a chosen
+    expert together."""
+    lanes = lanes or groups
+    if groups % lanes:
+        raise ValueError(
+            f"found {groups} groups, wanted a multiple of {lanes}, the lanes of a token"
+        )
+    if k > best_groups * per_group:
+        raise ValueError(
+            f"found k={k}, wanted at most the {best_groups * per_group} of best groups"
+        )
     length = T.dynamic("length")
-    experts = groups * per_group
-    # What a thread looks at of a group.
-    share = T.ceildiv(per_group, groups)
+    experts, own, part = groups * per_group, groups // lanes, T.ceildiv(per_group, lanes)
     low = -T.infinity("float32")
 
     @T.prim_func
@@ -74,56 +98,46 @@ def route(groups, per_group, best_groups, k, tokens=8, threads=64):
         Weights: T.Tensor((length, k), "float32"),
         Experts: T.Tensor((length, k), "int32"),
     ):
-        with T.Kernel(T.ceildiv(length, tokens), threads=threads) as bx:
+        with T.Kernel(T.ceildiv(length, tokens), threads=tokens * lanes) as bx:
             # Groups are 16 bytes apart, so that threads read from different banks.
-            scores = T.alloc_shared((tokens, groups, per_group + 4), "float32")
-            top = T.alloc_fragment((tokens, groups), "float32")
-            second = T.alloc_fragment((tokens, groups), "float32")
-            expert = T.alloc_fragment((tokens, groups), "int32")
-            worth = T.alloc_fragment((tokens, groups), "float32")
-            taken = T.alloc_fragment((tokens, groups), "int32")
+            scores = T.alloc_shared((tokens, groups, lanes * part + 4), "float32")
+            top = T.alloc_fragment((tokens, lanes, own), "float32")
+            second = T.alloc_fragment((tokens, lanes, own), "float32")
+            worth = T.alloc_fragment((tokens, lanes, own), "float32")
+            taken = T.alloc_fragment((tokens, lanes, own), "int32")
+            looked = T.alloc_fragment((tokens, lanes, part), "float32")
+            of_thread = T.alloc_fragment((tokens, lanes), "float32")
+            where = T.alloc_fragment((tokens, lanes), "int32")
             best = T.alloc_fragment((tokens,), "float32")
-            where = T.alloc_fragment((tokens, groups), "int32")
-            which = T.alloc_fragment((tokens,), "int32")
-            left = T.alloc_fragment((tokens, groups, share), "float32")
-            top_of_share = T.alloc_fragment((tokens, groups), "float32")
-            following = T.alloc_fragment((tokens,), "float32")
+            group = T.alloc_fragment((tokens,), "int32")
             place = T.alloc_fragment((tokens,), "int32")
             chosen = T.alloc_fragment((tokens, k), "int32")
             weights = T.alloc_fragment((tokens, k), "float32")
             total = T.alloc_fragment((tokens,), "float32")
-            for i, g, e in T.Parallel(tokens, groups, per_group):
+            for i, g, e in T.Parallel(tokens, groups, lanes * part):
                 x = g * per_group + e
-                scores[i, g, e] = T.sigmoid(Logits[bx * tokens + i, x]) + Bias[x]
+                score = T.sigmoid(Logits[bx * tokens + i, x]) + Bias[x]
+                scores[i, g, e] = T.if_then_else(e < per_group, score, low)
             # A group's worth: its two best scores.
-            for i, g in T.Parallel(tokens, groups):
-                top[i, g] = low
-                second[i, g] = low
-                expert[i, g] = 0
-                taken[i, g] = 0
+            for i, p, h in T.Parallel(tokens, lanes, own):
+                top[i, p, h] = low
+                second[i, p, h] = low
+                taken[i, p, h] = 0
                 for e in T.unroll(per_group):
-                    score = scores[i, g, e]
-                    second[i, g] = T.max(second[i, g], T.min(top[i, g], score))
-                    expert[i, g] = T.if_then_else(score > top[i, g], e, expert[i, g])
-                    top[i, g] = T.max(top[i, g], score)
-                expert[i, g] += g * per_group
-                worth[i, g] = top[i, g] + second[i, g]
-            choose_groups(worth, top, best, where, which, taken, best_groups)
+                    score = scores[i, p * own + h, e]
+                    second[i, p, h] = T.max(second[i, p, h], T.min(top[i, p, h], score))
+                    top[i, p, h] = T.max(top[i, p, h], score)
+                worth[i, p, h] = top[i, p, h] + second[i, p, h]
+            choose_groups(worth, top, taken, of_thread, best, where, group, best_groups)
             for n in T.serial(k):
-                T.reduce_max(top, best, dim=1)
-                for i, g in T.Parallel(tokens, groups):
-                    where[i, g] = T.if_then_else(top[i, g] == best[i], expert[i, g], experts)
-                T.reduce_min(where, which, dim=1)
+                best_of(top, of_thread, best, where, group)
+                take(scores, group, looked, of_thread, best, where, place)
                 for i, m in T.Parallel(tokens, k):
                     if m == n:
-                        chosen[i, m] = which[i]
-                find_next(
-                    scores, best, which, left, top_of_share, where, following, place, per_group
-                )
-                for i, g in T.Parallel(tokens, groups):
-                    if g == which[i] // per_group:
-                        top[i, g] = following[i]
-                        expert[i, g] = g * per_group + place[i]
+                        chosen[i, m] = group[i] * per_group + place[i]
+                for i, p, h in T.Parallel(tokens, lanes, own):
+                    if p * own + h == group[i]:
+                        top[i, p, h] = best[i]
             for i, m in T.Parallel(tokens, k):
                 weights[i, m] = T.sigmoid(Logits[bx * tokens + i, chosen[i, m]])
             T.reduce_sum(weights, total, dim=1)

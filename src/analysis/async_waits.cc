@@ -90,8 +90,7 @@ class KernelUses {
     if (own == issues_in_.end()) return readers;
     const auto is_written = [&](const MemoryAccess& a) {
       const auto it = written_in_.find(a.memory.get());
-      return !IsShared(a.memory) && !IsGlobal(a.memory) && it != written_in_.end() &&
-             it->second.count(loop);
+      return InRegisters(a) && it != written_in_.end() && it->second.count(loop);
     };
     for (const AsyncIssue* issue : own->second) {
       if (std::any_of(issue->sources.begin(), issue->sources.end(), is_written)) {
@@ -100,8 +99,20 @@ class KernelUses {
     }
     return readers;
   }
+  /*! The statement writes registers that the operation reads. */
+  static bool WritesRegistersOf(const CfgNode& node, const AsyncIssue& issue) {
+    const auto& own = node.effects.accesses;
+    return std::any_of(own.begin(), own.end(), [&](const MemoryAccess& a) {
+      return a.writes && InRegisters(a) &&
+             std::any_of(issue.sources.begin(), issue.sources.end(),
+                         [&](const MemoryAccess& b) { return a.memory.same_as(b.memory); });
+    });
+  }
 
  private:
+  static bool InRegisters(const MemoryAccess& a) {
+    return !IsShared(a.memory) && !IsGlobal(a.memory);
+  }
   void Note(const CfgNode& node, const CfgNode* range, std::vector<const CfgNode*> loops) {
     if (node.kind == CfgNode::Kind::kRange) {
       has_ranges_ = true;
@@ -321,6 +332,7 @@ class Dataflow {
 
   void Visit(CfgNode* node, InFlight* state) {
     node->at_end.clear();
+    node->at_other_end.clear();
     node->behind.clear();
     if (node->kind != CfgNode::Kind::kSequence) Before(node, state);
     switch (node->kind) {
@@ -329,9 +341,13 @@ class Dataflow {
       case CfgNode::Kind::kSequence:
         return Nodes(node->body, state);
       case CfgNode::Kind::kIf: {
+        const InFlight in_front = *state;
         InFlight otherwise = *state;
         Nodes(node->body, state);
         Nodes(node->otherwise, &otherwise);
+        const InFlight one = *state;
+        WaitOnOneWay(&node->at_end, in_front, otherwise, state);
+        WaitOnOneWay(&node->at_other_end, in_front, one, &otherwise);
         Join(state, otherwise);
         return;
       }
@@ -407,12 +423,29 @@ class Dataflow {
   void Before(CfgNode* node, InFlight* state) {
     Wait(&node->before, state, [&](const Operation& o) {
       Need need = conflicts_.Of(*node, o);
+      if (need.until == Completion::kStarted) need = OfRegistersOfAnother(*node, o);
       const bool may_share = node->uses_new_memory && o.issue->queue->waits_for_reads;
       if (need.until == Completion::kStarted && may_share) {
         need = {Completion::kHasRead, "may use the bytes that the " + NameOf(*o.issue) + " reads"};
       }
       return need;
     });
+  }
+
+  /*! What a statement needs that writes registers of one of the loop's MMAs, of another one of the
+   * iteration before, whose registers the loop writes, too. ptxas takes both for one stage, unless
+   * they add to the same accumulators, and awaits each MMA of the kernel by itself (C7513). */
+  Need OfRegistersOfAnother(const CfgNode& node, const Operation& operation) const {
+    const AsyncIssue& issue = *operation.issue;
+    if (node.issue || issue.loops.empty() || operation.age.back() <= 0) return {};
+    const auto readers = uses_.ReadersOfRegisters(issue.loops.back());
+    if (std::find(readers.begin(), readers.end(), &issue) == readers.end()) return {};
+    for (const AsyncIssue* reader : readers) {
+      if (SharesResult(*reader, issue) || !KernelUses::WritesRegistersOf(node, *reader)) continue;
+      return {Completion::kComplete, "writes registers that the " + NameOf(*reader) +
+                                         " reads, beside the " + NameOf(issue)};
+    }
+    return {};
   }
 
   template <typename F>
@@ -545,17 +578,31 @@ class Dataflow {
   /*! Waits for the loop's own MMAs, whose accumulators the program has set in front of it. */
   void WaitBehindLoop(CfgNode* loop, const InFlight& in_front, InFlight* exits) {
     Wait(&loop->behind, exits, [&](const Operation& o) {
-      const AsyncIssue& issue = *o.issue;
-      const bool is_own =
-          std::find(issue.loops.begin(), issue.loops.end(), loop) != issue.loops.end();
-      const bool is_in_flight =
-          std::any_of(in_front.begin(), in_front.end(),
-                      [&](const auto& entry) { return SharesResult(*entry.first.issue, issue); });
-      // An operation with a result has it in registers.
-      const bool in_registers = issue.result.defined() && !issue.by_hand;
-      if (!is_own || is_in_flight || !in_registers) return Need();
+      const auto& loops = o.issue->loops;
+      const bool is_own = std::find(loops.begin(), loops.end(), loop) != loops.end();
+      if (!is_own || !IsInFlightHereAlone(*o.issue, in_front)) return Need();
       return Need{Completion::kComplete, "the loop may run no iteration"};
     });
+  }
+
+  /*! The same for MMAs of one way of a branch, at its end. */
+  void WaitOnOneWay(std::vector<AsyncWait>* at_end, const InFlight& in_front, const InFlight& other,
+                    InFlight* state) {
+    Wait(at_end, state, [&](const Operation& o) {
+      const bool is_own = IsInFlightHereAlone(*o.issue, in_front);
+      if (!is_own || !IsInFlightHereAlone(*o.issue, other)) return Need();
+      return Need{Completion::kComplete,
+                  "not both ways of the branch have the " + NameOf(*o.issue)};
+    });
+  }
+
+  /*! Whether the operation's accumulators, in registers, have no operation on the other way to
+   * where both meet: they are values there, which the program has set. */
+  static bool IsInFlightHereAlone(const AsyncIssue& issue, const InFlight& other) {
+    // An operation with a result has it in registers.
+    return issue.result.defined() && !issue.by_hand &&
+           std::none_of(other.begin(), other.end(),
+                        [&](const auto& entry) { return SharesResult(*entry.first.issue, issue); });
   }
 
   /*! Lets an iteration end with the wait for its MMAs that the next one would begin with. Nothing
@@ -631,7 +678,9 @@ void AddTexts(const CfgNode& node, Array<String>* out) {
   for (const auto& n : node.otherwise) AddTexts(*n, out);
   const bool leaf = node.kind == CfgNode::Kind::kLeaf;
   const char* where = leaf ? " behind the statement" : " at the end of what begins";
-  for (const AsyncWait& w : node.at_end) out->push_back(Text(w, node, where));
+  for (const auto* waits : {&node.at_end, &node.at_other_end}) {
+    for (const AsyncWait& w : *waits) out->push_back(Text(w, node, where));
+  }
   for (const AsyncWait& w : node.behind) out->push_back(Text(w, node, " behind the loop"));
 }
 

@@ -24,15 +24,19 @@
  * at once, unless arrivals inside the block are signals to the queue: the ranges order their
  * accesses by means that are not seen here. What is written then is waited for as above.
  *
- * Five waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
+ * Seven waits for MMAs are earlier than that, since ptxas else lets no MMA of the kernel run beside
  * another one (docs/measurements.md):
  *  - registers that a statement writes while later MMAs run: right behind the next MMA, and so are
  *    those that the loop's other MMAs read, if the loop writes them (C7513);
+ *  - an MMA of the iteration before that reads such registers: in front of what writes the
+ * registers of an MMA with other accumulators (C7513);
  *  - accumulators of an earlier iteration: one wait for all that are in flight (C7514);
  *  - accumulators that a branch uses, and what follows it, too: in front of the branch (C7514);
  *  - what an iteration would begin with: at the end of the iteration before (C7515);
  *  - MMAs of a loop that may run no iteration: right behind it, in a branch that such a loop does
- *    not take, where the program has set the accumulators in front of the loop (C7515).
+ *    not take, where the program has set the accumulators in front of the loop (C7515);
+ *  - MMAs of one way of a branch: at its end, unless their accumulators are in flight on the other
+ *    way, too (C7515).
  */
 #pragma once
 #include "structured_cfg.h"

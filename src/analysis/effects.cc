@@ -3,6 +3,7 @@
 #include <string>
 
 #include "../op/intrinsics.h"
+#include "../op/tile_op.h"
 #include "../tvm/functor.h"
 
 namespace tl {
@@ -14,6 +15,20 @@ class WriteCollector : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
+  // What a tile operator reads is a region, too.
+  void Visit_(const EvaluateNode* op) override {
+    const Stmt s = GetRef<Stmt>(op);
+    const CallNode* call = AsTileOp(s);
+    if (!call) return Default(op);
+    for (const Var& v : CollectBufferUse(s).writes) written.insert(v.get());
+    for (const Expr& arg : call->args) Visit(arg);
+  }
+  void Visit_(const TensorRegionNode* op) override {
+    for (const Range& r : op->region) {
+      Visit(r->min);
+      Visit(r->extent);
+    }
+  }
   void Visit_(const BufferStoreNode* op) override {
     written.insert(op->buffer.get());
     for (const Expr& i : op->indices) Visit(i);
@@ -71,6 +86,11 @@ bool IsPureInteger(const Expr& e) {
   return IsArithmetic(e);
 }
 
+bool IsNothing(const Stmt& s) {
+  const auto* op = s.as<EvaluateNode>();
+  return op && AsInt(op->value);
+}
+
 bool IsBreak(const Stmt& s) {
   const auto* op = s.as<EvaluateNode>();
   return s.as<BreakNode>() || (op && IsCallTo(op->value, "tirx.break_loop"));
@@ -79,6 +99,21 @@ bool IsBreak(const Stmt& s) {
 bool IsContinue(const Stmt& s) {
   const auto* op = s.as<EvaluateNode>();
   return s.as<ContinueNode>() || (op && IsCallTo(op->value, "tirx.continue_loop"));
+}
+
+bool LeavesEarly(const Stmt& s) {
+  struct Finder : StmtExprVisitor {
+    bool found = false;
+    using StmtExprVisitor::Visit_;
+    void Visit_(const BreakNode*) final { found = true; }
+    void Visit_(const ContinueNode*) final { found = true; }
+    void Visit_(const EvaluateNode* op) final {
+      const Stmt s = GetRef<Stmt>(op);
+      found |= IsBreak(s) || IsContinue(s) || IsCallTo(op->value, kThreadReturn);
+    }
+  } finder;
+  finder(s);
+  return finder.found;
 }
 
 bool IsIfThenElse(const CallNode* call) {

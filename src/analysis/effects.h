@@ -1,4 +1,4 @@
-/*! What expressions of a thread program depend on and what statements change. */
+/*! What expressions depend on and what statements change. */
 #pragma once
 #include <unordered_set>
 
@@ -6,8 +6,8 @@
 
 namespace tl {
 
-/*! The buffers that a statement may write: stores, pointer arguments that write, and pointers whose
- * use is not known. */
+/*! The buffers that a statement may write: stores, results of tile operators, pointer arguments that
+ * write, and pointers whose use is not known. */
 std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
 
 /*! Made of variables and arithmetic alone: its value is the same wherever its variables are in
@@ -17,9 +17,14 @@ bool IsArithmetic(const Expr& e);
 /*! An integer that is `IsArithmetic`. */
 bool IsPureInteger(const Expr& e);
 
+/*! What is left of a sequence without statements. */
+bool IsNothing(const Stmt& s);
+
 /*! Jumps, as TVM's nodes and as the calls that its parser makes. */
 bool IsBreak(const Stmt& s);
 bool IsContinue(const Stmt& s);
+/*! One of these, or the end of a thread, is in the statement. */
+bool LeavesEarly(const Stmt& s);
 
 /*! `if_then_else(condition, a, b)`, which evaluates one of a and b. */
 bool IsIfThenElse(const CallNode* call);

@@ -346,7 +346,10 @@ class Writer {
                                       : Nodes(node.body)};
     Append(node.at_end, node.stmt->span, &body);
     const Stmt all = MakeSeq(body);
-    return is_leaf ? all : WithBodies(node.stmt, all, Nodes(node.otherwise));
+    if (is_leaf) return all;
+    std::vector<Stmt> otherwise = {Nodes(node.otherwise)};
+    Append(node.at_other_end, node.stmt->span, &otherwise);
+    return WithBodies(node.stmt, all, MakeSeq(otherwise));
   }
 
  private:

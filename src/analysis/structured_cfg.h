@@ -93,9 +93,9 @@ struct CfgNode {
   /*! Variables that each iteration of a loop binds anew, to more than arithmetic. */
   std::vector<Var> bound;
 
-  /*! Planned: in front of the statement, and behind a leaf or at the end of a body; behind a loop,
-   * if it has run. */
-  std::vector<AsyncWait> before, at_end, behind;
+  /*! Planned: in front of the statement, and behind a leaf or at the end of a body, or of a
+   * branch's other body; behind a loop, if it has run. */
+  std::vector<AsyncWait> before, at_end, at_other_end, behind;
 };
 
 /*! What a form of the program says of asynchronous operations. */

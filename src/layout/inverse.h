@@ -31,6 +31,9 @@ struct FragmentInverse {
  * thread of `num_threads` holds every element.
  */
 Fragment ProjectFragment(const Fragment& f, const std::vector<bool>& keep, int64_t num_threads);
+/*! Numbers a thread's registers from zero on, without the steps between those that are used: 0, 1,
+ * 2 for 1, 3, 5. */
+Fragment CondenseRegisters(const Fragment& f);
 
 /*! Every thread holds every element; a tile without dimensions has one. */
 Fragment MakeReplicatedFragment(const std::vector<int64_t>& shape, int64_t num_threads);

@@ -262,9 +262,10 @@ std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {
       const Expr v = WithoutBlock(a.indices[d], nest);
       a.in_blocks.push_back(
           std::any_of(c.found.begin(), c.found.end(), [&](const FragmentAccess& other) {
-            return other.buffer.same_as(a.buffer) &&
-                   WithoutBlock(other.indices[d], nest).same_as(v) &&
-                   !ffi::StructuralEqual()(other.indices[d], a.indices[d]);
+            if (!other.buffer.same_as(a.buffer)) return false;
+            const Expr &own = a.indices[d], &others = other.indices[d];
+            return !others.same_as(own) && WithoutBlock(others, nest).same_as(v) &&
+                   !ffi::StructuralEqual()(others, own);
           }));
     }
   }

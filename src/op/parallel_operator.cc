@@ -50,30 +50,55 @@ bool StoresSubByte(const Stmt& body) {
 
 /*! A nest, and those of its loops that run in one thread if it may choose its layout. */
 struct KnownNest {
+  explicit KnownNest(const ParallelNest& statement)
+      : nest(statement), accesses(FragmentAccesses(nest)), as_written(accesses) {}
+
   ParallelNest nest;
-  std::vector<bool> is_fixed;
+  /*! Of fragments: of the nest, and the same in the statement that the nest was. */
+  std::vector<FragmentAccess> accesses, as_written;
+  std::vector<bool> is_fixed = {};
   /*! The indices that these loops visit one element of, and of which fragment. */
   std::vector<Expr> fixed = {};
   Var fragment = Var();
 };
 
+/*! The accesses of a nest as the statement has them, where the nest has become another one: the
+ * n-th of a fragment stays its n-th. */
+std::vector<FragmentAccess> AsWritten(std::vector<FragmentAccess> accesses,
+                                      const std::vector<FragmentAccess>& of_statement) {
+  std::unordered_map<const Object*, std::vector<Array<Expr>>> written;
+  for (const FragmentAccess& a : of_statement) written[a.buffer.get()].push_back(a.indices);
+  std::unordered_map<const Object*, size_t> seen;
+  for (FragmentAccess& a : accesses) {
+    const size_t n = seen[a.buffer.get()]++;
+    const std::vector<Array<Expr>>& of_fragment = written[a.buffer.get()];
+    if (n < of_fragment.size()) a.indices = of_fragment[n];
+  }
+  return accesses;
+}
+
 /*! The nest with indices that are known in it: a fragment indexed by what its iterations do not
  * tell, a loop around it or a number of the run, is visited as a whole. */
-KnownNest WithKnownIndices(const ParallelNest& nest) {
-  const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
-  const auto all_known = [](const ParallelNest& n, const std::vector<FragmentAccess>& found) {
-    return std::all_of(found.begin(), found.end(),
-                       [&](const FragmentAccess& a) { return IsIndexedByNest(n, a); });
+KnownNest WithKnownIndices(const ParallelNest& statement) {
+  KnownNest known(statement);
+  const auto is_known = [](const KnownNest& n) {
+    return std::all_of(n.accesses.begin(), n.accesses.end(),
+                       [&](const FragmentAccess& a) { return IsIndexedByNest(n.nest, a); });
   };
-  if (all_known(nest, accesses)) return {nest, {}};
-  for (const FragmentAccess& access : accesses) {
-    if (IsIndexedByNest(nest, access)) continue;
-    const auto whole = OverWholeFragment(nest, access, false);
-    if (whole && all_known(whole->nest, FragmentAccesses(whole->nest))) {
-      return {whole->nest, whole->is_fixed, whole->fixed, access.buffer};
-    }
+  if (is_known(known)) return known;
+  for (const FragmentAccess& access : known.accesses) {
+    if (IsIndexedByNest(statement, access)) continue;
+    const auto over = OverWholeFragment(statement, access, false);
+    if (!over) continue;
+    KnownNest whole(over->nest);
+    if (!is_known(whole)) continue;
+    whole.as_written = AsWritten(whole.accesses, known.accesses);
+    whole.is_fixed = over->is_fixed;
+    whole.fixed = over->fixed;
+    whole.fragment = access.buffer;
+    return whole;
   }
-  return {nest, {}};
+  return known;
 }
 
 /*! A nest whose fixed loops are registers of a thread, so that who owns an element does not depend
@@ -140,32 +165,14 @@ bool IsOneIteration(const Fragment& layout) {
   return layout.defined() && Product(layout->Shape()) == 1;
 }
 
-/*! The accesses of a nest as the statement has them, where the nest has become another one: the
- * n-th of a fragment stays its n-th. */
-std::vector<FragmentAccess> AsWritten(std::vector<FragmentAccess> accesses,
-                                      const ParallelNest& statement) {
-  std::unordered_map<const Object*, std::vector<Array<Expr>>> written;
-  for (const FragmentAccess& a : FragmentAccesses(statement)) {
-    written[a.buffer.get()].push_back(a.indices);
-  }
-  std::unordered_map<const Object*, size_t> seen;
-  for (FragmentAccess& a : accesses) {
-    const size_t n = seen[a.buffer.get()]++;
-    const std::vector<Array<Expr>>& of_fragment = written[a.buffer.get()];
-    if (n < of_fragment.size()) a.indices = of_fragment[n];
-  }
-  return accesses;
-}
-
 class ParallelOperator : public TileOperator {
  public:
   ParallelOperator(const ParallelNest& nest, Fragment layout)
       : TileOperator(nest.span),
-        known_(IsOneIteration(layout) ? KnownNest{nest, {}} : WithKnownIndices(nest)),
+        known_(IsOneIteration(layout) ? KnownNest(nest) : WithKnownIndices(nest)),
         nest_(known_.nest),
         written_(nest),
-        accesses_(FragmentAccesses(nest_)),
-        as_written_(AsWritten(accesses_, nest)),
+        accesses_(known_.accesses),
         layout_(layout.defined() ? std::move(layout) : nest_.loop_layout),
         is_dictated_(layout_.defined()) {}
 
@@ -175,8 +182,7 @@ class ParallelOperator : public TileOperator {
   void TakeForm(PartForm form) final {
     form_ = form;
     if (form != PartForm::kAsWritten) return;
-    known_ = {written_, {}};
-    as_written_ = accesses_ = FragmentAccesses(nest_);
+    known_ = KnownNest(written_);
   }
 
   bool Infer(LayoutScope* scope, InferLevel level) final {
@@ -207,7 +213,7 @@ class ParallelOperator : public TileOperator {
     std::vector<FragmentAccess> out;
     for (size_t k = 0; k < accesses_.size(); ++k) {
       if (Reaches(scope, accesses_[k])) continue;
-      out.push_back(as_written_[k]);
+      out.push_back(known_.as_written[k]);
       out.back().wanted = WantedLayout(accesses_[k], scope.num_threads);
     }
     return out;
@@ -426,7 +432,8 @@ class ParallelOperator : public TileOperator {
         fragment = MakeReplicatedFragment(ConstShape(access.buffer), scope->num_threads);
       }
       if (!fragment || !(is_dictated_ || HasInverse(*fragment, scope->num_threads))) continue;
-      scope->SetLayout(access.buffer, *fragment, span);
+      // A loop that follows one element of each row has gaps, which a reduction would not take.
+      scope->SetLayout(access.buffer, CondenseRegisters(*fragment), span);
       placed = true;
     }
     return placed;
@@ -454,7 +461,7 @@ class ParallelOperator : public TileOperator {
   KnownNest known_;
   const ParallelNest& nest_;
   ParallelNest written_;
-  std::vector<FragmentAccess> accesses_, as_written_;
+  const std::vector<FragmentAccess>& accesses_;
   PartForm form_ = PartForm::kOpen;
   Fragment layout_;
   /*! The layout was there before inference. */

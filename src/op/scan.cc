@@ -100,20 +100,15 @@ class ScanEmitter {
     body = MakeIf(is_worker, body, op_.span);
     body = steps == 1 ? Substitute(body, step, MakeInt(0))
                       : Stmt(MakeFor(step, MakeInt(steps), ForKind::kSerial, body, op_.span));
-    if (IsElementwise()) body = MakeAttr(MakeInt(0), kIndependentNest, MakeInt(kProvedNest), body);
+    // One thread alone touches an element: it is written where it was read, or in a part that
+    // nothing is read from (VerifyParallelLoop).
+    body = MakeAttr(MakeInt(0), kIndependentNest, MakeInt(kProvedNest), body);
     std::vector<Stmt> all = starts_.bindings;
     all.insert(all.end(), {AllocLocal(carry_), body});
     return scope_->PlaceAccesses(MakeSeq(all));
   }
 
  private:
-  /*! Whether an element is written where it was read, or in another buffer: then one thread alone
-   * touches it. */
-  bool IsElementwise() const {
-    return !op_.src.buffer.same_as(op_.dst.buffer) ||
-           ffi::StructuralEqual()(op_.src.ranges, op_.dst.ranges);
-  }
-
   Expr Carry() const { return LoadOf(carry_, {MakeInt(0)}); }
   Stmt StoreCarry(const Expr& value) const {
     return MakeStore(carry_, value, {MakeInt(0)}, op_.span);

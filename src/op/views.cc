@@ -1,11 +1,13 @@
 #include "views.h"
 
 #include <algorithm>
+#include <unordered_set>
 
+#include "../layout/annotation.h"
 #include "../layout/swizzle.h"
 #include "../tvm/analyzer.h"
 #include "../tvm/error.h"
-#include "../tvm/functor.h"
+#include "../tvm/find.h"
 
 namespace tl {
 namespace {
@@ -80,6 +82,27 @@ bool GroupsStayTogether(const Layout& layout, int64_t ratio) {
   return true;
 }
 
+std::vector<Stmt> UsedIn(const SBlock& block, const std::vector<Stmt>& declarations) {
+  std::unordered_set<const Object*> named;
+  ForEachIn<VarNode>(block, [&](const VarNode* v) { named.insert(v); });
+  for (const Var& buffer : AnnotatedBuffers(block->annotations)) named.insert(buffer.get());
+  std::unordered_map<const Object*, Var> behind_unnamed;
+  std::vector<Stmt> used;
+  for (const Stmt& s : declarations) {
+    const auto* decl = s.as<DeclBufferNode>();
+    Var buffer = ViewedBy(decl);
+    const auto it = behind_unnamed.find(buffer.get());
+    if (it != behind_unnamed.end()) buffer = it->second;
+    if (named.count(decl->buffer.get())) {
+      used.push_back(
+          buffer.same_as(ViewedBy(decl)) ? s : Stmt(DeclareView(decl->buffer, buffer, decl->span)));
+    } else {
+      behind_unnamed[decl->buffer.get()] = buffer;
+    }
+  }
+  return used;
+}
+
 }  // namespace
 
 Var ViewedBy(const DeclBufferNode* decl) {
@@ -96,6 +119,21 @@ DeclBuffer DeclareView(const Var& view, const Var& buffer, const Span& span) {
   decl->data = Expr(CallOp("tirx.buffer_data", {buffer}, PointerType(pointer)));
   decl->span = span;
   return DeclBuffer(decl);
+}
+
+Stmt ViewDeclarer::Mutate_(const SBlockNode* op) {
+  std::vector<Stmt> declared;
+  std::swap(declared, declared_);
+  const Stmt body = Mutate(op->body);
+  std::swap(declared, declared_);
+  if (declared.empty() && body.same_as(op->body)) return GetRef<Stmt>(op);
+  auto block = make_object<SBlockNode>(*op);
+  block->body = body;
+  std::vector<Stmt> stmts = UsedIn(SBlock(block), declared);
+  stmts.push_back(body);
+  auto with = make_object<SBlockNode>(*op);
+  with->body = MakeSeq(stmts);
+  return SBlock(with);
 }
 
 Views::Views(const Stmt& s) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../layout/layout.h"
+#include "../tvm/functor.h"
 #include "tile_op.h"
 
 namespace tl {
@@ -35,6 +36,17 @@ class Views {
 /*! The buffer behind `buffer_data(buffer)`; undefined for other data. */
 Var ViewedBy(const DeclBufferNode* decl);
 DeclBuffer DeclareView(const Var& view, const Var& buffer, const Span& span);
+
+/*! Declares views in front of the body of the block that they are found in: those that the block,
+ * or an annotation of it, names. One of a view that it does not name is of that one's buffer. */
+class ViewDeclarer : public StmtExprMutator {
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const SBlockNode* op) final;
+
+  /*! Of the innermost block around: DeclBuffer of views, in the order that they will have. */
+  std::vector<Stmt> declared_;
+};
 
 /*!
  * The layout that puts each element of buffer `to` where `layout` puts the same bits of buffer

@@ -10,8 +10,6 @@ namespace tl {
 /*! Registers of a multiprocessor, and most of a thread (CUDA Programming Guide, "Technical
  * Specifications per Compute Capability": the same for all rows of nvidia.cc). */
 inline constexpr int64_t kRegistersOfSm = 65536, kRegistersOfThread = 255;
-/*! Those that the compiler's own plans give to the threads of a multiprocessor at most. */
-inline constexpr int64_t kRegistersOfBlocks = 64512;
 /*! PTX ISA, setmaxnreg: a multiple of kRegisterStep from kLeastRegisters on; kMostRegisters is
  * what a thread gets at most. */
 inline constexpr int64_t kLeastRegisters = 24, kMostRegisters = 240, kRegisterStep = 8;
@@ -39,11 +37,6 @@ inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselve
 inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
   const int64_t each = std::min(kRegistersOfThread, kRegistersOfSm / (blocks * threads));
   return each / kRegisterStep * kRegisterStep * threads;
-}
-
-/*! Those of them that the compiler's own plans use. */
-inline int64_t RegistersOfBlock(int64_t threads, int64_t blocks) {
-  return std::min(RegistersAtStart(threads, blocks), kRegistersOfBlocks / blocks);
 }
 
 /*! Most registers that each of `threads` can have of `all`, beside what `others` have. */

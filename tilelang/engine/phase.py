@@ -30,13 +30,17 @@ def LowerAndLegalize(
     race_checked = not current_config(
         PassConfigKey.TL_DISABLE_DATA_RACE_CHECK, not env.TILELANG_ENABLE_DATA_RACE_CHECK
     )
-    passes: list[Callable[[], transform.Pass]] = [lambda: transform.BindTarget(target)]
+    passes: list[Callable[[], transform.Pass]] = [
+        lambda: transform.BindTarget(target),
+        transform.EvaluateOnce,
+    ]
     if checked:
         passes += [transform.CheckSemantics, transform.VerifyReducer]
     passes += [
         transform.PackFloat6,
         transform.HoistViews,
         transform.MaterializeKernelLaunch,
+        transform.WidenBlocks,
         transform.LegalizeNegativeIndex,
         transform.AssumeGuards,
         transform.Simplify,
@@ -53,6 +57,7 @@ def LowerAndLegalize(
         transform.VerifyBufferInit,
         transform.ReadNibbles,
         transform.UnrollCopies,
+        transform.FoldClears,
         transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,

@@ -1,7 +1,8 @@
 """What the compiler tries where ptxas serialises or spills what it has made of a program.
 
-How many blocks share the registers of a multiprocessor, whether warps are producers, and whether a
-loop that is known to run is tested in front, is decided before anybody knows registers, which only
+How many blocks share the registers of a multiprocessor, whether warps are producers, whether a loop
+that is known to run is tested in front, and whether a block has the threads that the program gives
+it where the program does not depend on their number, is decided before anybody knows registers, which only
 ptxas counts. Where its report is bad
 (`tilelang.engine.performance`), the program is compiled with one of these decided otherwise, and
 kept that way if neither matters then. A decision that the user has made, or that the program does
@@ -22,6 +23,7 @@ from tilelang.engine.resource_usage import ResourceUsage
 CHOICES = {
     "tl.second_choice.fewer_blocks": "more registers and fewer blocks on a multiprocessor",
     "tl.second_choice.loops_run": "no test in front of loops that are known to run",
+    "tl.second_choice.more_threads": "twice as many threads",
     "tl.second_choice.without_roles": "no warps that only load",
 }
 """Keys that passes read, and what they stand for. Decisions that no kernel was better without have

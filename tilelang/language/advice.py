@@ -68,6 +68,7 @@ _ELSEWHERE = {
     "copy_": "T.copy",
 }
 ASKS = "it asks whether a comparison is true"
+DIVIDES = "it divides integers by `/`"
 # With separators, since a user's folder may be named tilelang-kernels.
 _OF_TVM = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (tvm, tvm_ffi))
 _OF_TILELANG = f"{Path(__file__).parents[1]}{os.sep}"
@@ -158,7 +159,7 @@ def _reason(words: str) -> str:
     if "Cannot use and / or / not" in words:
         return ASKS
     if "integer divisions" in words:
-        return "it divides integers by `/`"
+        return DIVIDES
     return words
 
 

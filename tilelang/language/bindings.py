@@ -110,12 +110,20 @@ class BindingHooks(ConditionHooks):
 
     def element(self, value: Any) -> Any:
         """Return a member of a container: an expression that the program may change later is
-        evaluated now."""
-        # An element of a buffer may also stand for a tile that starts there.
+        evaluated now; an element may also stand for a tile that starts there."""
         is_place = isinstance(value, ir.TensorLoad) and not self.tracer.is_scalar_buffer(
             value.source
         )
-        return value if is_place else self.evaluated(value)
+        return self.tracer.keep(value) if is_place else self.evaluated(value)
+
+    def place(self, index: Any) -> Any:
+        """Return an index as it is now."""
+        if type(index) is slice:
+            bounds = (index.start, index.stop, index.step)
+            return slice(*map(self.tracer.evaluated, bounds))
+        if type(index) is tuple:
+            return tuple(map(self.place, index))
+        return self.tracer.evaluated(index)
 
     def evaluated(self, value: Any) -> Any:
         """Return a value as it is now: bound to a variable if the program may change it later."""
@@ -178,7 +186,14 @@ class BindingHooks(ConditionHooks):
 
     def _let(self, name: str, value: Any) -> Any:
         """Bind a scalar expression that is not a variable or a constant to an immutable
-        variable."""
+        variable, and those of where a region is."""
+        if isinstance(value, ir.TensorRegion):
+            return self.tracer.evaluated(value)
+        # Members that a plain function has put together.
+        if type(value) is tuple:
+            return tuple(self.element(v) if isinstance(v, ir.TensorLoad) else v for v in value)
+        if type(value) is list:
+            value[:] = [self.element(v) if isinstance(v, ir.TensorLoad) else v for v in value]
         if not is_scalar_expr(value) or isinstance(value, ir.Var | ir.Constant | tirx.FloatImm):
             return value
         # Shapes and grids are made of host expressions, which no variable of the kernel can be

@@ -115,7 +115,7 @@ class ConditionHooks(OrderHooks):
         for i, (name, other) in enumerate(zip(names, others, strict=True)):
             if isinstance(unwrap(result), ir.Expr):
                 other = partial(self.conditional, other, "the comparison before")
-            left, right = self.compared(left, other)
+            left, right = self.pair(partial(unwrap, left), other)
             if i + 1 < len(names) and has_effect(right):
                 right = self.tracer.evaluated(right)
             test = partial(_COMPARISONS[name], left, right)

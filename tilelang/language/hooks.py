@@ -7,7 +7,9 @@ control_flow.py.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import inspect
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
@@ -19,12 +21,22 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
 from tilelang.language.regions import store, subscript
 from tilelang.language.requirements import comparisons
 from tilelang.language.scalars import describe, is_buffer, unwrap
 from tilelang.language.source import traced_code
 from tilelang.language.tracer import BuilderFrame, Frame, Reference, Tracer, is_storable
+
+# Methods of Python's containers.
+_ADD_MEMBERS = ("append", "appendleft", "insert", "setdefault", "update")
+
+
+def is_record(kind: type) -> bool:
+    """Whether a class is a named tuple, or a dataclass whose fields alone are set."""
+    is_plain = dataclasses.is_dataclass(kind) and not hasattr(kind, "__post_init__")
+    return is_plain or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
 class Hooks(ControlFlowHooks):
@@ -83,11 +95,23 @@ class Hooks(ControlFlowHooks):
             return dtype_of(owner)
         if name == "peer" and is_buffer(owner):
             return lambda rank: peer(owner, rank)
-        if name == "append" and isinstance(owner, list):
-            return lambda value: owner.append(self.element(value))
+        if isinstance(owner, list | dict | deque) and name in _ADD_MEMBERS:
+            return self._with_members(getattr(owner, name))
         if name == "astype" or isinstance(owner, Reference):
             owner = self.tracer.read(owner)
         return getattr(owner, name)
+
+    def _with_members(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of members of a container."""
+        return lambda *members, **named: method(
+            *map(self.element, members), **{k: self.element(v) for k, v in named.items()}
+        )
+
+    def function(self, function: Any) -> Any:
+        """Return what a call calls: the members of a record are those of a container."""
+        if isinstance(function, type) and is_record(function):
+            return self._with_members(function)
+        return in_program(function)
 
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         """Run ``owner.name = value``."""

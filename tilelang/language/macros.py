@@ -51,6 +51,9 @@ class Macro:
             for name, annotation in getattr(function, "__annotations__", {}).items()
             if name != "return" and self._is_reference(annotation, local or {})
         }
+        kinds = {p.kind: name for name, p in self._signature.parameters.items()}
+        self._rest = kinds.get(inspect.Parameter.VAR_POSITIONAL)
+        self._others = kinds.get(inspect.Parameter.VAR_KEYWORD)
         functools.update_wrapper(self, function)
 
     def _is_reference(self, annotation: Any, local: Mapping[str, Any]) -> bool:
@@ -75,13 +78,19 @@ class Macro:
             for name, value in arguments.arguments.items():
                 if name in self._references:
                     arguments.arguments[name] = self._reference(tracer, name, value)
+                elif name == self._rest:
+                    arguments.arguments[name] = tuple(_evaluated(tracer, name, v) for v in value)
+                elif name == self._others:
+                    arguments.arguments[name] = {
+                        k: _evaluated(tracer, k, v) for k, v in value.items()
+                    }
                 else:
                     arguments.arguments[name] = _evaluated(tracer, name, value)
             return call_traced(tracer, self._function, arguments)
 
     def _reference(self, tracer: Tracer, name: str, value: Any) -> Reference:
         if isinstance(value, ir.TensorRegion):
-            return Reference(value)
+            return Reference(tracer.evaluated(value))
         if not isinstance(value, ir.TensorLoad):
             raise ValueError(
                 f"parameter {name} of the macro {self._function.__name__} is a T.Ref and found "
@@ -93,6 +102,8 @@ class Macro:
 
 def _evaluated(tracer: Tracer, name: str, value: Any) -> Any:
     """Bind an expression to a variable, so that the macro does not evaluate it at each use."""
+    if isinstance(value, ir.TensorRegion):
+        return tracer.evaluated(value)
     value = as_expr(value)
     if not is_scalar_expr(value) or isinstance(value, ir.Var | ir.Constant) or not tracer.kernels:
         return value

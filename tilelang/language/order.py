@@ -15,8 +15,8 @@ from tvm import ir, tirx
 from tilelang.language.arithmetic import binary, compare, unary
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import has_effect, reads_memory
-from tilelang.language.python_functions import PythonFunction, in_program
-from tilelang.language.scalars import unwrap
+from tilelang.language.python_functions import PythonFunction
+from tilelang.language.scalars import is_number, is_scalar_expr
 from tilelang.language.tracer import Tracer
 
 # The functions of these modules take numbers, so that an element of a buffer is its value; to
@@ -26,14 +26,9 @@ _SCALAR_MODULES = frozenset(
 )
 
 
-class _Known:
-    """An operand that has been evaluated: its value is the same at its turn."""
-
-    def __init__(self, value: Any):
-        self.value = value
-
-    def __call__(self) -> Any:
-        return self.value
+def _reads_nothing(value: Any) -> bool:
+    """Whether a side of an operator is a number whenever it is evaluated."""
+    return (is_number(value) or is_scalar_expr(value)) and not reads_memory(value)
 
 
 class OrderHooks:
@@ -46,12 +41,26 @@ class OrderHooks:
         """Return the values that the operands have when Python evaluates them."""
         return self._in_order(operands, lambda value: False)
 
-    def compared(self, left: Any, right: Callable[[], Any]) -> list[Any]:
-        """Return the same of two sides of a comparison. Where the right one reads no memory, what
-        the left one does stays an expression, which a ``while`` evaluates in each iteration."""
-        if isinstance(right, _Known) and not reads_memory(right.value):
-            return [unwrap(left), right.value]
-        return self.in_order(lambda: unwrap(left), right)
+    def pair(self, left: Callable[[], Any], right: Callable[[], Any]) -> tuple[Any, Any]:
+        """Return the same of the sides of an operator. What the left one does stays an expression
+        if the right one neither reads nor does anything: a ``while`` evaluates its condition in
+        each iteration, and a statement in front of the loop would run once."""
+        with self.tracer.pending() as values:
+            values[0] = left()
+            if has_effect(values[0]):
+                self._evaluate_others(values)
+            value = right()
+            if has_effect(value):
+                self.tracer.evaluate_pending()
+            elif has_effect(values[0]) and not _reads_nothing(value):
+                values[0] = self.tracer.evaluated(values[0])
+        return values[0], value
+
+    def _evaluate_others(self, values: dict[int, Any]) -> None:
+        """Evaluate what stands to the left of an operator whose left side is in ``values``."""
+        side = values.pop(0)
+        self.tracer.evaluate_pending()
+        values[0] = side
 
     def _in_order(
         self, operands: Sequence[Callable[[], Any]], is_place: Callable[[Any], bool]
@@ -67,8 +76,6 @@ class OrderHooks:
                 (places if is_place(value) else values)[i] = value
         return [places.get(i, values.get(i)) for i in range(len(operands))]
 
-    known = staticmethod(_Known)
-
     def _now(self, value: Any, is_place: bool) -> Any:
         """Return an operand that has been evaluated; of a place, such as ``A[T.shfl_xor(i, 1)]``,
         the indices are."""
@@ -83,12 +90,11 @@ class OrderHooks:
 
     def operate(self, name: str, left: Callable[[], Any], right: Callable[[], Any]) -> Any:
         """Return ``left op right``."""
-        return binary(name, *self.in_order(left, right))
+        return binary(name, *self.pair(left, right))
 
     binary = staticmethod(binary)
     unary = staticmethod(unary)
     compare = staticmethod(compare)
-    function = staticmethod(in_program)
 
     def call(
         self, function: Any, names: Sequence[str | None], *arguments: Callable[[], Any]

@@ -33,8 +33,8 @@ from tvm import ir, tirx
 from tvm.ir import _overload_prim_expr as overloads
 from tvm.ir.expr import ExprWithOp
 
-from tilelang.language.advice import ASKS, untraced
-from tilelang.language.arithmetic import binary
+from tilelang.language.advice import ASKS, DIVIDES, untraced
+from tilelang.language.arithmetic import binary, unary
 from tilelang.language.floats import have_float
 from tilelang.language.python_functions import in_program
 from tilelang.language.scalars import is_number, is_scalar_expr
@@ -110,8 +110,17 @@ def _arithmetic(name: str, of_tvm: Any, swapped: bool) -> Any:
         if not is_plain or _is_of_others(sys._getframe(2).f_code):
             return of_tvm(self, other)
         if name == "Div" and not have_float(self, other):
-            return of_tvm(self, other)
+            raise untraced(sys._getframe(2), DIVIDES)  # TVM refuses signed ones alone
         return binary(name, *((other, self) if swapped else (self, other)))
+
+    return operation
+
+
+def _sign(name: str, of_tvm: Any) -> Any:
+    def operation(self: Any) -> Any:
+        if innermost_tracer() is None or _is_of_others(sys._getframe(2).f_code):
+            return of_tvm(self)
+        return unary(name, self)
 
     return operation
 
@@ -223,6 +232,8 @@ for _name, _method in _OPERATORS.items():
     for _swapped in (False, True):
         _full = f"__{'r' * _swapped}{_method}__"
         setattr(overloads, _full, _arithmetic(_name, getattr(overloads, _full), _swapped))
+for _name, _method in {"USub": "__neg__", "Invert": "__invert__"}.items():
+    setattr(overloads, _method, _sign(_name, getattr(overloads, _method)))
 _hash_of_object = ExprWithOp.__hash__
 ExprWithOp.__hash__ = _hash
 ExprWithOp.__pow__ = _function(pow)

@@ -163,12 +163,6 @@ class _Rewriter(ast.NodeTransformer):
             self.refuse_bindings(body)
         return _thunk(body)
 
-    def side(self, body: ast.expr) -> ast.expr:
-        """Return the same of the right side of a comparison. Names and arithmetic of them are
-        expressions whenever they are evaluated: the hook is given their value, and sees whether it
-        reads what the left side may change."""
-        return self.hook("known", body) if _is_of_names(body) else self.thunk(body)
-
     def refuse_bindings(self, body: ast.expr) -> None:
         for node in ast.walk(body):
             if isinstance(node, ast.NamedExpr):
@@ -401,7 +395,10 @@ class _Rewriter(ast.NodeTransformer):
             out.append(ast.Expr(self.hook("set_attribute", combined, *field)))
             return self.located(node, out)
         index = self.temporary()
-        out.append(ast.Assign([ast.Name(index, ast.Store())], self.index(target.slice)))
+        at = self.index(target.slice)
+        if _calls(value):  # which may change what says where the place is
+            at = self.hook("place", at)
+        out.append(ast.Assign([ast.Name(index, ast.Store())], at))
         place = [ast.Name(owner, _LOAD), ast.Name(index, _LOAD)]
         current = self.hook("value", self.hook("item", *place))
         combined = self.hook("augment", operator, *self.in_order(current, value))
@@ -555,8 +552,7 @@ class _Rewriter(ast.NodeTransformer):
                 return ast.Compare(left, node.ops, others)
             return self.hook("compare", compared[0], left, *others)
         names = ast.Tuple(list(compared), _LOAD)
-        side = self.side if is_plain else self.thunk
-        return self.hook("chain", left, names, *map(side, others))
+        return self.hook("chain", left, names, *map(self.thunk, others))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
         if self.shadowed:  # in a lambda or a comprehension, which Python runs as a function
@@ -706,22 +702,6 @@ def _is_silent_hook(function: ast.Attribute) -> bool:
     """Whether a call is a hook's that does not call a function; attributes may be properties."""
     is_hook = isinstance(function.value, ast.Name) and function.value.id == HOOKS
     return is_hook and function.attr not in ("call", "attribute")
-
-
-def _is_of_names(node: ast.expr) -> bool:
-    """Whether a rewritten expression is a name, a constant, or arithmetic and elements of such."""
-    if not isinstance(node, ast.Call):
-        return isinstance(node, ast.Constant | ast.Name)
-    function = node.func
-    return (
-        isinstance(function, ast.Attribute)
-        and _is_silent_hook(function)
-        and function.attr in _OF_NAMES
-        and all(map(_is_of_names, node.args))
-    )
-
-
-_OF_NAMES = frozenset(("read", "value", "name", "item", "binary", "unary", "compare"))
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

@@ -127,6 +127,8 @@ class BuilderFrame(Frame):
         return [self.frame]
 
 
+# Memory whose elements are numbers; others are places of barriers and descriptors.
+_WITH_VALUES = frozenset(("global", "shared", "shared.dyn", "local", "local.fragment"))
 LOOP_KINDS = frozenset(
     {"serial", "while", "persistent", "parallel", "pipelined", "unrolled", "vectorized"}
 )
@@ -179,6 +181,8 @@ class Tracer:
         self._reductions: dict[ir.Var, str] = {}
         self.tensor_floats: set[ir.Var] = set()
         """Buffers of float32 that matrix products may round to tf32."""
+        self._kept: dict[int, tuple[ir.TensorLoad, ir.Var]] = {}
+        """The variables that have the values of members of containers."""
         self._pending: list[dict[int, Any]] = []
         """The operands that have been evaluated, by the operations that wait for others."""
         self.function_attrs: dict[str, Any] = {}
@@ -348,7 +352,12 @@ class Tracer:
         return value
 
     def let(self, value: ir.Expr, name: str) -> ir.Var:
-        """Bind the scalar expression ``value`` to a new immutable variable."""
+        """Bind the scalar expression ``value`` to a new immutable variable; of a member of a
+        container, return its own."""
+        if id(value) in self._kept:
+            kept = self._kept[id(value)][1]
+            if self._owner[kept].is_open:
+                return kept
         var = tir_builder.Bind(value)
         IRBuilder.name(name, var)
         self.own(var)
@@ -373,12 +382,41 @@ class Tracer:
                 values[i] = self.evaluated(value)
 
     def evaluated(self, value: Any) -> Any:
-        """Return a scalar as it is now: bound to a variable if the program may change it later."""
+        """Return a scalar as it is now: bound to a variable if the program may change it later; of
+        a region, the scalars that say where it is."""
+        if isinstance(value, ir.TensorRegion):
+            return self._fixed(value)
         if not reads_memory(value):
             return value
         var = self.let(as_expr(value), "value")
         self.add_unnamed(var)
         return var
+
+    def _fixed(self, region: ir.TensorRegion) -> ir.TensorRegion:
+        """Return a region that stays where it is."""
+        if not self.kernels or not any(
+            reads_memory(bound) for r in region.region for bound in (r.min, r.extent)
+        ):
+            return region
+        ranges = [
+            ir.Range.from_min_extent(self.evaluated(r.min), self.evaluated(r.extent))
+            for r in region.region
+        ]
+        return tirx.BufferRegion(region.source, ranges)
+
+    def keep(self, place: ir.TensorLoad) -> ir.TensorLoad:
+        """Return an element that becomes a member of a container: a place, where a tile may start,
+        whose value is that of now. `EvaluateOnce` gives it to what computes with the element."""
+        is_kept = id(place) in self._kept
+        if is_kept or not self.kernels or place.source.scope() not in _WITH_VALUES:
+            return place
+        if any(isinstance(index, tirx.Ramp) for index in place.indices):
+            return place
+        place = tirx.BufferLoad(place.source, [self.evaluated(i) for i in place.indices])
+        var = self.let(tirx.call_intrin(place.ty.dtype, "tl.element", place), "value")
+        self.add_unnamed(var)
+        self._kept[id(place)] = (place, var)
+        return place
 
     def statements(self) -> list[Any]:
         """Return the statements of the innermost scope so far."""

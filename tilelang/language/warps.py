@@ -119,7 +119,8 @@ def _vote(name: str, dtype: str, predicate: Any, mask: Any) -> ir.Call:
 
 
 def any_sync(predicate: Any, mask: Any = _ALL_LANES) -> ir.Call:
-    """Return, as int32, whether the predicate holds in any lane of ``mask``.
+    """Return, as int32, whether the predicate holds in any lane of ``mask``, by default in any lane
+    of the warp that the block has.
 
     Each lane of ``mask`` has to get here (CUDA C++ Programming Guide, "Warp Vote Functions").
 

@@ -57,6 +57,16 @@ def ReadNibbles() -> Pass:
     return get_function("transform.ReadNibbles")()
 
 
+def FoldClears() -> Pass:
+    """Products of cleared accumulators clear them themselves."""
+    return get_function("transform.FoldClears")()
+
+
+def WidenBlocks() -> Pass:
+    """A second choice: kernels with products have twice as many threads."""
+    return get_function("transform.WidenBlocks")()
+
+
 def MaterializeKernelLaunch() -> Pass:
     """Loops bound to blocks and threads become thread_extent attributes."""
     return get_function("transform.MaterializeKernelLaunch")()
@@ -186,6 +196,11 @@ def VerifyTileProgram() -> Pass:
 def VerifyThreadProgram() -> Pass:
     """Checks the form of programs behind `LowerTileOp`; a violation is a bug of a pass."""
     return get_function("transform.VerifyThreadProgram")()
+
+
+def EvaluateOnce() -> Pass:
+    """Calls that do something and whose value is used several times are made once."""
+    return get_function("transform.EvaluateOnce")()
 
 
 def VerifyReducer() -> Pass:
@@ -343,7 +358,9 @@ __all__ = [
     "CheckSemantics",
     "CheckTensorLayouts",
     "CountAsyncOperations",
+    "EvaluateOnce",
     "FlattenBuffer",
+    "FoldClears",
     "HoistDivisions",
     "HoistTableReads",
     "HoistViews",
@@ -390,6 +407,7 @@ __all__ = [
     "VerifyReducer",
     "VerifyThreadProgram",
     "VerifyTileProgram",
+    "WidenBlocks",
     "current_config",
     "normalize_pass_configs",
     "simplify_prim_func",

@@ -213,7 +213,7 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   const int64_t wanted = (k.local_bits + 31) / 32 + (few ? kFewOther : kOther);
   const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {
-    const int64_t all = RegistersOfBlock(k.OfRoles(), blocks);
+    const int64_t all = RegistersAtStart(k.OfRoles(), blocks);
     if (k.accumulators && all / k.OfRoles() < k.accumulators + kBesideAccumulators) continue;
     if (MostRegistersBeside(k.producer.Threads() * k.OfProducer(), k.consumer.Threads(), all) >=
         wanted) {
@@ -253,7 +253,7 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
   }
   Registers r;
   r.blocks = BlocksOf(k, target);
-  const int64_t all = RegistersOfBlock(k.OfRoles(), r.blocks);
+  const int64_t all = RegistersAtStart(k.OfRoles(), r.blocks);
   r.producer = k.producer_hint ? k.producer_hint->registers : k.OfProducer();
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
                                : MostRegistersBeside(copying * r.producer, computing, all);

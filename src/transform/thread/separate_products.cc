@@ -213,7 +213,9 @@ PrimFunc SeparateProducts(PrimFunc f) {
   return WithBody(f, Separator(PlaceFinder(f->body)).Mutate(f->body));
 }
 
-Registration registration([] { RegisterPass("SeparateProducts", SeparateProducts); });
+Registration separate_products_registration([] {
+  RegisterPass("SeparateProducts", SeparateProducts);
+});
 
 }  // namespace
 }  // namespace tl

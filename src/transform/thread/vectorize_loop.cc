@@ -53,11 +53,6 @@ namespace {
 
 constexpr int kMaxLanes = 32;  // of tl::vec
 
-bool IsNothing(const Stmt& s) {
-  const auto* evaluate = s.as<EvaluateNode>();
-  return evaluate && AsInt(evaluate->value);
-}
-
 /*! Puts the values of integer Binds and Lets in the places of their names, so that indices can be
  * judged, and so with elements of half a byte in registers, so that a cast of them can go by
  * words. */

@@ -31,21 +31,6 @@ bool IsOnChip(const Var& buffer) {
          IsBarrier(buffer);
 }
 
-bool LeavesEarly(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const BreakNode*) final { found = true; }
-    void Visit_(const ContinueNode*) final { found = true; }
-    void Visit_(const EvaluateNode* op) final {
-      const Stmt s = GetRef<Stmt>(op);
-      found |= IsBreak(s) || IsContinue(s) || IsCallTo(op->value, kThreadReturn);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
-}
-
 class BoundsChecker : public StmtExprVisitor {
  public:
   explicit BoundsChecker(const PrimFunc& f) : leaves_early_(LeavesEarly(f->body)) {
@@ -64,6 +49,8 @@ class BoundsChecker : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const ForNode* op) final {
+    // A body that never runs reaches nothing, as of `T.unroll(n - 1)` where n is 1.
+    if (const std::optional<int64_t> extent = AsInt(op->extent); extent && *extent <= 0) return;
     analyzer_.BindLoop(op);
     const std::optional<Axis> axis = AxisOf(op);
     if (axis) axes_.push_back(*axis);

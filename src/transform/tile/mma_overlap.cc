@@ -70,7 +70,21 @@ class OverlapPlanner {
       const bool shares = views_.IsSameMemory(wgmma_.At(*body.nodes[i])->c.buffer, c);
       if (shares == (i == found.second)) return std::nullopt;
     }
+    if (!IsMadeOf(body, found, c, second.a.buffer)) return std::nullopt;
     return found;
+  }
+
+  /*! Whether the statements between two products make `operand` of `result`. */
+  bool IsMadeOf(const RoleSequence& body, const MmaPair& pair, const Var& result,
+                const Var& operand) const {
+    std::vector<Var> made{views_.RootOf(result)};
+    for (size_t i = pair.first + 1; i < pair.second; ++i) {
+      const BufferUse use = body.nodes[i]->use;
+      const bool follows = std::any_of(use.reads.begin(), use.reads.end(),
+                                       [&](const Var& v) { return Contains(made, v); });
+      if (follows) made.insert(made.end(), use.writes.begin(), use.writes.end());
+    }
+    return Contains(made, views_.RootOf(operand));
   }
 
   /*! What the body loads has a slot for each of the two iterations. */
@@ -100,7 +114,7 @@ class OverlapPlanner {
   int64_t MostRegisters() const {
     return MostRegistersBeside(
         kWarpGroupThreads * kLeastRegisters, kernel_.threads,
-        RegistersOfBlock(kernel_.threads + kWarpGroupThreads, kernel_.min_blocks));
+        RegistersAtStart(kernel_.threads + kWarpGroupThreads, kernel_.min_blocks));
   }
 
   /*! One version of everything will do. */

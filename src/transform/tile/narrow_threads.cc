@@ -9,6 +9,8 @@
  *      - an atomic operation on one element is each thread's own, where values differ by thread or
  *        one thread alone reaches it;
  *      - a store at block level that depends on the element that it writes is made by one thread;
+ *      - a store of elements of each thread, of what it reads from other places of that memory, is
+ *        two statements, so that there is a place for a barrier;
  *      - a reduction over a warp combines the lanes that get there, and a mask of all lanes is that
  *        of the target's warp.
  * Establishes: all threads of the block, or of the innermost range, reach each tile operator and
@@ -18,6 +20,8 @@
  * its own; reductions by lanes that data choose; shuffles and votes of lanes that do not get there;
  * matches in warps of more than 32 lanes.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
@@ -80,6 +84,14 @@ bool HasMeeting(const ObjectRef& node) {
   return HasNode<CallNode>(node, [&](const CallNode* op) { return IsMeeting(op); });
 }
 
+/*! Whose result is about the lanes that call it: one that the block does not have is not missed. A
+ * shuffle would read such a lane. */
+bool IsVote(const CallNode* call) {
+  const std::string name = OpOf(call) ? std::string(OpOf(call)->name) : "";
+  return name == "tl.any_sync" || name == "tl.all_sync" || name == "tl.ballot_sync" ||
+         name == "tl.match_any_sync" || name == "tl.match_all_sync";
+}
+
 /*! One walk over a kernel. */
 class Walk : public StmtExprMutator {
  public:
@@ -132,7 +144,9 @@ class Walk : public StmtExprMutator {
     n->min = Mutate(op->min);
     n->extent = Mutate(op->extent);
     Enter([&](ReachingThreads* reach) { reach->EnterLoop(op); });
+    vectors_ += op->kind == ForKind::kVectorized;
     n->body = Mutate(op->body);
+    vectors_ -= op->kind == ForKind::kVectorized;
     Leave();
     return For(n);
   }
@@ -163,8 +177,10 @@ class Walk : public StmtExprMutator {
     if (IsFragment(op->buffer) && !IsForAll())
       RefuseControl(GetRef<Stmt>(op), block_, warp_threads_);
     const Stmt store = Default<Stmt>(op);
-    return DependsOnItself(op) ? ByOneThread(op, store) : store;
+    if (DependsOnItself(op)) return ByOneThread(op, store);
+    return ReadsOtherPlaces(op) ? ReadFirst(store) : store;
   }
+  Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
 
   Expr Mutate_(const CallNode* op) final {
     if (lanes_ && IsIfThenElse(op)) {
@@ -324,6 +340,46 @@ class Walk : public StmtExprMutator {
     }
     return false;
   }
+
+  /*! Threads that run it together read elements of the memory that they write, at other places:
+   * `S[tx] = S[63 - tx]`. */
+  bool ReadsOtherPlaces(const BufferStoreNode* op) const {
+    if (vectors_ > 0 || (!IsShared(op->buffer) && !IsGlobal(op->buffer))) return false;
+    const std::optional<ThreadSet>& here = block_.Here();
+    if (!here || here->Size() < 2 || (!IsForAll() && !here->AsWarps(warp_threads_))) return false;
+    bool found = false, has_fragment = false;
+    ForEachIn<TensorLoadNode>(op->value, [&](const TensorLoadNode* load) {
+      const Var source = load->source.as_or_throw<Var>();
+      has_fragment |= IsFragment(source);
+      found |= Reads(GetRef<Expr>(load), op->buffer) &&
+               !(source.same_as(op->buffer) && ffi::StructuralEqual()(load->indices, op->indices));
+    });
+    for (const Expr& index : op->indices) found |= Reads(index, op->buffer);
+    // A value of a fragment becomes a loop, whose iterations are compared as such.
+    return found && !has_fragment;
+  }
+  bool Reads(const Expr& e, const Var& memory) const {
+    return HasNode<TensorLoadNode>(e, [&](const TensorLoadNode* load) {
+      return views_.IsSameMemory(load->source.as_or_throw<Var>(), memory);
+    });
+  }
+  /*! All of them read before one writes: a statement has no place for the barrier that ThreadSync
+   * puts between two. */
+  Stmt ReadFirst(const Stmt& s) const {
+    const auto* store = s.as<BufferStoreNode>();
+    std::vector<Stmt> out;
+    const auto named = [&](const Expr& e) {
+      const Var value = MakeVar("value", e->dtype());
+      out.push_back(MakeBind(value, e, s->span));
+      return Expr(value);
+    };
+    const Expr value = named(store->value);
+    const Array<Expr> indices =
+        store->indices.Map([&](const Expr& i) { return Reads(i, store->buffer) ? named(i) : i; });
+    out.push_back(MakeStore(store->buffer, value, indices, s->span));
+    return MakeSeq(out);
+  }
+
   Stmt ByOneThread(const BufferStoreNode* op, const Stmt& store) const {
     // What threads find out together is the same in all of them.
     if (HasMeeting(op->value)) return store;
@@ -370,18 +426,23 @@ class Walk : public StmtExprMutator {
     return CallOp(kReduceLanes, {op->args[0], mask, Mutate(op->args[3])}, op->ty);
   }
 
-  /*! A program without a mask means all lanes of the target's warp. */
+  /*! A program without a mask means all lanes of the target's warp, and votes of those that the
+   * block has. */
   Expr OfAllLanes(Call call) const {
     CheckWidth(call);
-    if (warp_threads_ == kTracedLanes) return call;
-    if (IsCallTo(call, "tl.match_any_sync") || IsCallTo(call, "tl.match_all_sync")) {
+    const bool is_match =
+        IsCallTo(call, "tl.match_any_sync") || IsCallTo(call, "tl.match_all_sync");
+    if (is_match && warp_threads_ != kTracedLanes) {
       ThrowAt(span_, "ValueError",
               "found a match of lanes for a target with warps of " + std::to_string(warp_threads_) +
                   " threads, whose result has 32 bits, wanted warps of 32; compare with the value "
                   "of a lane by T.shfl_sync, and vote by T.ballot_sync, which gives 64 bits");
     }
-    if (IsConst(call->args[0], kTracedMask)) {
-      call.CopyOnWrite()->args.Set(0, AllLanes(warp_threads_));
+    if (!IsConst(call->args[0], kTracedMask)) return call;
+    const Expr all = AllLanes(warp_threads_);
+    const Expr lanes = lanes_ && IsVote(call.get()) ? LanesOf(lanes_->Block()) : all;
+    if (warp_threads_ != kTracedLanes || !ffi::StructuralEqual()(lanes, all)) {
+      call.CopyOnWrite()->args.Set(0, lanes);
     }
     return call;
   }
@@ -429,9 +490,11 @@ class Walk : public StmtExprMutator {
     for (int64_t w = 0; w * warp_threads_ < here.BlockSize(); ++w) {
       const auto lanes = static_cast<int64_t>(here.LanesOf(w, warp_threads_));
       const auto block = static_cast<int64_t>(lanes_->Block().LanesOf(w, warp_threads_));
-      // A barrier does not wait for lanes that the block does not have.
-      const int64_t named = *mask == kTracedMask ? ~int64_t(0) : static_cast<uint32_t>(*mask);
-      const int64_t wanted = named & of_warp & (EffectsOf(op)->orders ? block : ~int64_t(0));
+      // A barrier does not wait for lanes that the block does not have, nor does a vote of all.
+      const bool names_all = *mask == kTracedMask;
+      const int64_t named = names_all ? ~int64_t(0) : static_cast<uint32_t>(*mask);
+      const bool of_block = EffectsOf(op)->orders || (names_all && IsVote(op));
+      const int64_t wanted = named & of_warp & (of_block ? block : ~int64_t(0));
       if (lanes && (wanted & ~lanes)) {
         RefuseMask(op, here, w, warp_threads_, span_);
       }
@@ -446,6 +509,7 @@ class Walk : public StmtExprMutator {
   const Views views_;
   ReachingThreads block_;
   std::optional<ReachingThreads> lanes_;
+  int vectors_ = 0;  // vectorised loops around
   /*! The threads of the innermost range around, or of the block. */
   std::optional<ThreadSet> level_;
   Span span_;

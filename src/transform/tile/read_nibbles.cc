@@ -18,6 +18,7 @@
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
+#include "../../analysis/unused_bindings.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/find.h"
@@ -67,39 +68,12 @@ std::optional<int64_t> LargestExact(DLDataType t) {
   return t.bits == 32 ? std::optional<int64_t>(1 << 24) : std::nullopt;
 }
 
-/*! Removes a name. */
-class WithoutName : public StmtExprMutator {
- public:
-  explicit WithoutName(Var name) : name_(std::move(name)) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const BindNode* op) final {
-    return op->var.same_as(name_) ? MakeSeq({}) : GetRef<Stmt>(op);
-  }
-
- private:
-  const Var name_;
-};
-
-class NibbleReader : public StmtExprMutator {
+class NibbleReader : public ViewDeclarer {
  public:
   explicit NibbleReader(const Stmt& body) : names_(body) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
-  Stmt Mutate_(const SBlockNode* op) final {
-    std::vector<Stmt> body;
-    std::swap(body, declared_);
-    const Stmt rest = Mutate(op->body);
-    std::swap(body, declared_);
-    if (body.empty() && rest.same_as(op->body)) return GetRef<Stmt>(op);
-    body.push_back(rest);
-    auto block = make_object<SBlockNode>(*op);
-    block->body = MakeSeq(body);
-    return SBlock(block);
-  }
+  using ViewDeclarer::Mutate_;
 
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind != ForKind::kParallel || stored_) return Default<Stmt>(op);
@@ -109,11 +83,9 @@ class NibbleReader : public StmtExprMutator {
     }
     Stmt loop = Default<Stmt>(op);
     // A byte that nothing else uses would keep the loop's vectors narrow.
-    for (const Var& name : named_) {
-      const Stmt without = WithoutName(name).Mutate(loop);
-      if (!Uses(without, name)) loop = without;
-    }
-    named_.clear();
+    loop = WithoutUnusedBindings(loop, [&](const BindNode* bind) {
+      return bytes_.count(bind->var.get()) != 0 || elements_.count(bind->var.get()) != 0;
+    });
     bytes_.clear();
     elements_.clear();
     stored_.reset();
@@ -122,15 +94,11 @@ class NibbleReader : public StmtExprMutator {
 
   /*! A byte or an element that has a name, of a tile that the loop does not change. */
   Stmt Mutate_(const BindNode* op) final {
-    if (IsKeptByLoop(op->value, 8)) {
-      bytes_[op->var.get()] = op->value;
-      named_.push_back(op->var);
-    }
+    if (IsKeptByLoop(op->value, 8)) bytes_[op->var.get()] = op->value;
     const Stmt out = Default<Stmt>(op);
     const auto* bind = out.as<BindNode>();
     if (bind && IsNibble(bind->value) && IsKeptByLoop(bind->value, kNibble.bits)) {
       elements_[op->var.get()] = bind->value;
-      named_.push_back(op->var);
     }
     return out;
   }
@@ -216,7 +184,10 @@ class NibbleReader : public StmtExprMutator {
 
   Var ViewOf(const Var& buffer) {
     Var& view = views_[buffer.get()];
-    if (!view.defined()) {
+    const bool is_declared = std::any_of(declared_.begin(), declared_.end(), [&](const Stmt& s) {
+      return s.as<DeclBufferNode>()->buffer.same_as(view);
+    });
+    if (!is_declared) {
       Array<Expr> shape = BufferOf(buffer)->shape;
       const size_t last = shape.size() - 1;
       shape.Set(last, analyzer_.Simplify(shape[last] * 2));
@@ -250,9 +221,7 @@ class NibbleReader : public StmtExprMutator {
   std::optional<Stored> stored_;
   /*! Names of bytes and of elements in that loop. */
   std::unordered_map<const Object*, Expr> bytes_, elements_;
-  std::vector<Var> named_;
   std::unordered_map<const Object*, Var> views_, roots_;
-  std::vector<Stmt> declared_;
   Analyzer analyzer_;
 };
 

@@ -12,6 +12,7 @@
 #include "../../target/registers.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "known_elements.h"
 #include "pipeline.h"
@@ -525,7 +526,7 @@ class RolePlanner {
         MovesRegisters(producers / kWarpGroupThreads, kernel_.threads / kWarpGroupThreads, true);
     const int64_t each = moves
                              ? MostRegistersBeside(producers * kRegistersOfCopies, kernel_.threads,
-                                                   RegistersOfBlock(roles_.threads, 1))
+                                                   RegistersAtStart(roles_.threads, 1))
                              : kRegistersOfSm / roles_.threads;
     if (!one_thread && registers + kOtherRegisters > each) {
       Refuse("with a producer of " + std::to_string(producers) + " threads a thread would have " +
@@ -553,8 +554,11 @@ class RolePlanner {
     return any_tma && bits && *bits <= 8 * kFewCopies * row->bytes.back() * kWarpGroupThreads;
   }
 
-  /*! nullopt for what is no copy of a tile, and for extents of the call. */
+  /*! nullopt for what is no copy of a tile or loop over elements, and for extents of the call. */
   static std::optional<int64_t> BitsOfCopy(const Stmt& s) {
+    if (const auto* loop = s.as<ForNode>(); loop && loop->kind == ForKind::kParallel) {
+      return BitsOfLoop(loop);
+    }
     if (!IsTileLoad(s)) return std::nullopt;
     const TileRegion dst = TileRegion::From(AsTileOp(s)->args[1]);
     int64_t bits = BufferOf(dst.buffer)->dtype->dtype.bits;
@@ -564,6 +568,18 @@ class RolePlanner {
       bits *= *extent;
     }
     return bits;
+  }
+
+  static std::optional<int64_t> BitsOfLoop(const ForNode* loop) {
+    const ParallelNest nest = NestOfLoop(loop);
+    int64_t iterations = 1, bits = 0;
+    for (const Expr& extent : nest.extents) iterations *= AsInt(extent).value_or(0);
+    ForEachIn<BufferStoreNode>(nest.body, [&](const BufferStoreNode* store) {
+      bits += BufferOf(store->buffer)->dtype->dtype.bits;
+    });
+    const bool repeats = HasNode<ForNode>(nest.body, [](const ForNode*) { return true; });
+    if (!iterations || repeats) return std::nullopt;
+    return iterations * bits;
   }
 
   /*! Registers of a consumer's thread. */

@@ -66,20 +66,6 @@ def test_what_does_not_go_together_is_refused(example, config, said):
         example.scaled_matmul.get_tir(264, 330, 400, **config)
 
 
-def test_a_rule_chooses_configurations_that_have_work_for_all_shares(example, monkeypatch):
-    monkeypatch.setattr(example, "processors", lambda: 132)
-    for size in ((1, 256, 128), (7, 512, 22621), (4096, 4096, 7168)):
-        configurations = example.configurations(*size)
-        groups = -(-size[2] // 128)
-        for c in configurations:
-            shares = max(c.get("split", 1), c.get("tail", 1))
-            assert -(-groups // shares) * (shares - 1) < groups
-            assert c["num_stages"] >= 2
-            assert c["padded"] == (size[2] % 16 != 0)
-        few_rows = size[0] <= 64
-        assert configurations[0].get("swap", False) == few_rows
-
-
 def test_last_tiles_are_shared_where_a_round_would_be_nearly_empty(example, monkeypatch):
     monkeypatch.setattr(example, "processors", lambda: 132)
     # 425 tiles of 192 x 128: three rounds and 29 tiles.

@@ -53,6 +53,8 @@ def unwritten_memory_is_nan():
         # Of the first and the third sequence two blocks have work, of the others one or none.
         pytest.param(2, {"least": 2, "page": 64}, id="tiles of two pages"),
         pytest.param(5, {"sinks": True}, id="more blocks than tiles"),
+        pytest.param(51, {"sinks": True}, id="threads share a channel's results"),
+        pytest.param(57, {"listed": True}, id="threads share those of a list"),
     ],
 )
 def test_blocks_share_keys(example, monkeypatch, device, splits, options):
@@ -81,12 +83,14 @@ def test_shares_are_as_many_as_blocks(example):
     for lengths in ([22326, 100, 8000], [493] * 71, [5200, 4292], [122700] * 14, [1], [300] * 400):
         splits, least = own.shares_for(lengths, 2)
         tiles = [-(-length // 64) for length in lengths]
-        assert 1 <= splits <= 64
+        assert 1 <= splits <= own.MOST_SPLITS
         assert splits * least >= max(tiles) or splits == 1
         blocks = 2 * sum(-(-n // least) for n in tiles)
         assert blocks <= 264 or splits == 1
     # The longest one is shared, the shortest one is not.
-    assert own.shares_for([64 * 264, 64], 1) == (53, 5)
+    assert own.shares_for([64 * 264, 64], 1) == (132, 2)
+    # The second kernel puts no more than so many results together.
+    assert own.shares_for([2**20], 1, blocks=2000)[0] <= own.MOST_SPLITS
 
 
 @pytest.mark.parametrize(("splits", "least", "window"), [(4, 1, None), (3, 2, None), (2, 1, 70)])

@@ -110,6 +110,9 @@ class PythonHooks:
 
     continues = breaks
 
+    def place(self, index):
+        return index
+
     def negation(self, value):
         return not value
 
@@ -136,9 +139,6 @@ class PythonHooks:
 
     def in_order(self, *operands):
         return [operand() for operand in operands]
-
-    def known(self, value):
-        return lambda: value
 
     def operate(self, name, left, right):
         return OPERATORS[name](left(), right())

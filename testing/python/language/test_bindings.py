@@ -150,8 +150,8 @@ def test_python_carries_values_through_its_own_loops(traced):
 
 def test_swapped_scalars_are_read_before_they_are_written(traced):
     assert traced("A[0, 0], A[0, 1] = A[0, 1], A[0, 0]") == (
-        "value: T.let[T.float32] = A[0, 1]\n"
-        "value_1: T.let[T.float32] = A[0, 0]\n"
+        "value: T.let[T.float32] = T.tl.element(A[0, 1])\n"
+        "value_1: T.let[T.float32] = T.tl.element(A[0, 0])\n"
         "A[0, 0] = value\n"
         "A[0, 1] = value_1\n"
     )

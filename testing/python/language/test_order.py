@@ -180,3 +180,44 @@ def test_stars_among_indices(define):
     for at in ((1, 2), (0, 1)):
         wanted[at] = torch.cat([a[at].flip(0) + 1, a[at][:2]])
     assert torch.equal(b, wanted)
+
+
+LATER = {
+    "a region with a name": "t = A[v : v + 2]\nv = 4\nT.copy(t, B[0:2])",
+    "regions in a list": "t = [A[v + 4 : v + 6], A[v : v + 2]]\nv = 4\nT.copy(t[1], B[0:2])",
+    "a macro's region": "move(A[v : v + 2], v, B)",
+    "a macro's arguments": "both(B, A[v], A[v + 1])",
+    "the place of an update": "B[v] += 10 + raise_(v)\nB[0] = B[1] - 1\nB[1] = 12",
+}
+
+
+@pytest.mark.parametrize("form", LATER)
+def test_what_changes_later_does_not_count(define, form):
+    """It was evaluated where it was used, behind the change."""
+    lines = "\n".join(" " * 12 + line for line in LATER[form].splitlines())
+    main = define(f"""
+    @T.macro
+    def move(source, v: T.Ref, B):
+        v = 4
+        T.copy(source, B[0:2])
+
+    @T.macro
+    def both(B, *values):
+        B[0], B[1] = 0, 0
+        for i, value in enumerate(values):
+            B[i] = value
+
+    @T.macro
+    def raise_(v: T.Ref):
+        v += 1
+        return v
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), T.int32), B: T.Tensor((8,), T.int32)):
+        with T.Kernel(1, threads=1):
+            v = T.alloc_var(T.int32, 1)
+{lines}
+    """)["main"]
+    A, B = torch.arange(10, 18, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    tilelang.compile(main, execution_backend="emulate")(A, B)
+    assert B.tolist() == [11, 12, 0, 0, 0, 0, 0, 0]

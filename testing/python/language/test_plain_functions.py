@@ -338,6 +338,8 @@ def test_arithmetic_is_that_of_traced_code(device):
         (lambda i: i & 3.0, TypeError, "`&` found 3.0 of type float, wanted integers"),
         (lambda i: 2**i, TypeError, "T.pow found .* cast it with T.cast"),
         (lambda i: i / 2, TypeError, "it divides integers by `/`.*put @T.macro above it"),
+        (lambda i: T.uint8(i) / 2, TypeError, "it divides integers by `/`.*put @T.macro above it"),
+        (lambda i: 2 / (i > 1), TypeError, "it divides integers by `/`.*put @T.macro above it"),
     ],
 )
 def test_errors_are_those_of_traced_code(function, error, message):
@@ -348,3 +350,24 @@ def test_errors_are_those_of_traced_code(function, error, message):
             with T.Kernel(1, threads=32):
                 for i in T.Parallel(4):
                     C[i] = function(i)
+
+
+def test_signs_are_those_of_traced_code():
+    """TVM has no -x of an unsigned number, and ~x of a bool was -1 or -2."""
+    forms = (lambda x: -x, lambda x: ~x, lambda x: ~(x > 2), lambda x: -(x > 2))
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), "uint8"), B: T.Tensor((4, 4), "int32")):
+        with T.Kernel(1, threads=4):
+            t = T.get_thread_binding()
+            for i, form in enumerate(forms):
+                B[i, t] = form(A[t])
+
+    given, found = torch.arange(1, 5, dtype=torch.uint8), torch.empty(4, 4, dtype=torch.int32)
+    tilelang.compile(main, execution_backend="emulate")(given, found)
+    assert found.tolist() == [
+        [-1, -2, -3, -4],
+        [254, 253, 252, 251],
+        [1, 1, 0, 0],
+        [0, 0, -1, -1],
+    ]

@@ -8,7 +8,6 @@ import tilelang
 import tilelang.language as T
 
 RANKS, N = 4, 256
-SIGNAL = "tl::signal_add(ready_peer"
 
 
 def lowered(program, arch="sm_90a"):

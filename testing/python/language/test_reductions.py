@@ -84,7 +84,6 @@ def test_parts_of_fragments_are_staged(traced):
         ("T.reduce_sum(f, r, batch=0)", ValueError, "batch of T.reduce_sum is 0"),
         ("T.reduce_sum(f, 3)", TypeError, "the result of T.reduce_sum is 3"),
         ("T.reduce_sum(w, w)", ValueError, "wanted two tiles"),
-        ("T.cumsum(s[0:4, :], s[4:8, :])", ValueError, "two different parts of s"),
         ("T.cumsum(s, dim=2)", ValueError, "dim of T.cumsum is 2, wanted -2 to 1"),
         ("T.cumsum(s, r)", ValueError, "wanted equal shapes"),
         ("T.cummax(A)", ValueError, "Invalid buffer scopes"),

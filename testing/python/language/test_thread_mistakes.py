@@ -24,7 +24,6 @@ def main(A: T.Tensor((64, 64), "float32"), N: T.Tensor((256,), "int32"),
 SHARED = 'S = T.alloc_shared((64, 64), "float32")\n'
 TILE = SHARED + 'F = T.alloc_fragment((64, 64), "float32")\nT.copy(A, F)\n'
 SUMS = TILE + 'R = T.alloc_fragment((64,), "float32")\nT.fill(R, 5)\n'
-DIFFERS = "wanted all threads of the block or a range of whole warps"
 
 
 @dataclass(frozen=True)

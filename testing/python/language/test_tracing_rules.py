@@ -154,7 +154,7 @@ def test_an_element_in_a_container_is_a_place_too(traced):
         for source in [A[0, 0], B[n, 4]]:
             T.copy(source, S)
     """)
-    assert text.splitlines()[1:] == [
+    assert [line for line in text.splitlines() if "copy" in line] == [
         "T.tl.copy(A[0:4, 0:4], S[0:4, 0:4])",
         "T.tl.copy(B[n:n + 4, 4:8], S[0:4, 0:4])",
     ]

@@ -207,3 +207,25 @@ def test_all_threads_of_a_block_of_one_warp_follow_its_vote(device, threads):
     b = b.int()
     tilelang.compile(main)(a, b)
     assert b.item() == 3
+
+
+@pytest.mark.parametrize(("target", "lanes"), [("cuda -arch=sm_90a", 32), ("hip -mcpu=gfx942", 64)])
+@pytest.mark.parametrize("threads", [20, 32, 80])
+def test_a_vote_is_of_the_lanes_that_the_block_has(target, lanes, threads):
+    """A block of 32 threads was refused where a warp has 64."""
+
+    @T.prim_func
+    def main(A: T.Tensor((threads,), T.int32), B: T.Tensor((3, threads), T.int64)):
+        with T.Kernel(1, threads=threads):
+            tx = T.get_thread_binding()
+            B[0, tx] = T.any_sync(A[tx] > 8)
+            B[1, tx] = T.all_sync(A[tx] < 3)
+            B[2, tx] = T.cast(T.ballot_sync(A[tx] % 3 == 0), T.int64)
+
+    a, b = torch.randint(0, 10, (threads,), dtype=torch.int32), torch.empty(3, threads).long()
+    tilelang.compile(main, target=target, execution_backend="emulate")(a, b)
+    for warp, votes in zip(a.split(lanes), b.split(lanes, dim=1), strict=True):
+        ballot = sum(1 << i for i, x in enumerate(warp.tolist()) if x % 3 == 0)
+        ballot -= (ballot >> 63) << 64
+        wanted = torch.tensor([int((warp > 8).any()), int((warp < 3).all()), ballot])
+        assert torch.equal(votes, wanted[:, None].expand_as(votes))

@@ -1,6 +1,8 @@
 """Parts of fragments, slices, steps, flat loops, columns of a loop around, in every layout that a
 fragment gets, against torch."""
 
+import re
+
 import pytest
 import torch
 
@@ -530,3 +532,28 @@ def test_rotations_are_copies(threads, device):
     tilelang.compile(main)(a, b)
     first = a.roll(-3, 0) * 2
     assert torch.equal(b, torch.stack([first, (first + 1).roll((2, -1), (0, 1))]))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_loop_over_one_element_of_a_row_has_registers_without_gaps(compiled, place):
+    """What it writes had a register for each element of the row, and a reduction of it went
+    through shared memory."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 4, 2), "float32"), B: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=32):
+            rows = T.alloc_fragment((16, 4, 2), "float32")
+            ones = T.alloc_fragment((16, 4), "float32")
+            best = T.alloc_fragment((16,), "float32")
+            T.copy(A, rows)
+            for i, p in T.Parallel(16, 4):
+                ones[i, p] = rows[i, p, place] * 2
+            T.reduce_max(ones, best, dim=1)
+            T.copy(best, B)
+
+    kernel = compiled(main)
+    assert re.search(r"float, 2> ones;", kernel.get_kernel_source())
+    assert "shared" not in kernel.get_kernel_source()
+    a, b = torch.randn(16, 4, 2), torch.full((16,), torch.nan)
+    kernel(a, b)
+    assert torch.equal(b, a[:, :, place].amax(1) * 2)

@@ -180,3 +180,26 @@ def test_a_part_begins_where_a_tensor_says(named, dim, reverse):
     flipped = part.flip(dim).cumsum(dim).flip(dim) if reverse else part.cumsum(dim)
     wanted[5:7, 20:23] = flipped.int()
     assert torch.equal(b, wanted)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_from_one_part_of_a_tile_to_another(dim):
+    @T.prim_func
+    def main(
+        A: T.Tensor((48, 40), "int32"), L: T.Tensor((1,), "int32"), B: T.Tensor((48, 40), "int32")
+    ):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((48, 40), "int32")
+            T.copy(A, tile)
+            T.cumsum(tile[0:16, :], tile[16:32, :], dim=dim)
+            for k in T.serial(2):
+                T.cumsum(tile[L[0] + k * 8 : L[0] + k * 8 + 8, :], tile[k * 8 : k * 8 + 8, :], dim)
+            T.copy(tile, B)
+
+    x = torch.randint(-9, 9, (48, 40), dtype=torch.int32, device=DEVICE)
+    found = torch.empty_like(x)
+    tilelang.compile(main)(x, torch.tensor([32], dtype=torch.int32, device=DEVICE), found)
+    wanted = x.clone()
+    wanted[16:32] = x[:16].cumsum(dim)
+    wanted[:16] = x[32:].view(2, 8, 40).cumsum(dim + 1).view(16, 40)
+    assert torch.equal(found, wanted)

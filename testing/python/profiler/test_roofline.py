@@ -15,32 +15,13 @@ def arch():
     return CUDA("cuda -arch=sm_90a")
 
 
-def product(m=M, transposed=False, blocks=None):
-    @T.prim_func
-    def main(
-        A: T.Tensor((K, m) if transposed else (m, K), "float16"),
-        B: T.Tensor((K, N), "float16"),
-        C: T.Tensor((m, N), "float32"),
-    ):
-        with T.Kernel(N // 128, T.ceildiv(m, 64), threads=128) as (bx, by):
-            a = T.alloc_shared((32, 64) if transposed else (64, 32), "float16")
-            b = T.alloc_shared((32, 128), "float16")
-            c = T.alloc_fragment((64, 128), "float32")
-            T.clear(c)
-            for k in T.Pipelined(K // 32, num_stages=2):
-                if transposed:
-                    T.copy(A[k * 32, by * 64], a)
-                else:
-                    T.copy(A[by * 64, k * 32], a)
-                T.copy(B[k * 32, bx * 128], b)
-                T.gemm(a, b, c, transpose_A=transposed)
-            T.copy(c, C[by * 64, bx * 128])
-
-    return main
+@pytest.fixture
+def product(tiled_gemm):
+    return lambda m=M, **options: tiled_gemm(m, N, K, (64, 128, 32), **options)
 
 
-def test_a_product(arch):
-    for program in (product(), product(transposed=True)):
+def test_a_product(arch, product):
+    for program in (product(), product(transpose_A=True)):
         found = roofline(program, arch=arch)
         assert found.flop == {"float16": 2 * M * N * K}
         assert found.bytes == 2 * (M * K + K * N) + 4 * M * N
@@ -54,7 +35,7 @@ def test_a_product(arch):
         assert "bound by memory" in str(found)
 
 
-def test_the_analyzer_says_the_same(arch):
+def test_the_analyzer_says_the_same(arch, product):
     found, wanted = Analyzer.analysis(product(), arch), roofline(product(), arch=arch)
     assert (found.total_flops, found.total_global_bytes) == (2 * M * N * K, wanted.copied)
     assert found.estimated_time == wanted.milliseconds / 1e3
@@ -63,7 +44,7 @@ def test_the_analyzer_says_the_same(arch):
     assert gigabytes == pytest.approx(wanted.copied / 1e9)
 
 
-def test_sizes_are_given_by_name(arch):
+def test_sizes_are_given_by_name(arch, product):
     m = T.dynamic("m")
     program = product(m)
     assert roofline(program, {"m": M}, arch).flop == {"float16": 2 * M * N * K}

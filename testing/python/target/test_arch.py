@@ -1,5 +1,6 @@
 """An architecture is a number and the features of its name: sm_90 has TMA, and no wgmma."""
 
+import functools
 import importlib.util
 import pathlib
 
@@ -11,23 +12,9 @@ import tilelang.language as T
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def gemm(M=256, N=256, K=256, dtype="float16", **pipelined):
-    @T.prim_func
-    def main(
-        A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), "float32")
-    ):
-        with T.Kernel(M // 128, N // 128, threads=256) as (bx, by):
-            a = T.alloc_shared((128, 64), dtype)
-            b = T.alloc_shared((64, 128), dtype)
-            c = T.alloc_fragment((128, 128), "float32")
-            T.clear(c)
-            for k in T.Pipelined(K // 64, num_stages=3):
-                T.copy(A[bx * 128, k * 64], a)
-                T.copy(B[k * 64, by * 128], b)
-                T.gemm(a, b, c)
-            T.copy(c, C[bx * 128, by * 128])
-
-    return main
+@pytest.fixture
+def gemm(tiled_gemm):
+    return functools.partial(tiled_gemm, 256, 256, 256, (128, 128, 64), num_stages=3, threads=256)
 
 
 def product_by_hand():
@@ -55,7 +42,7 @@ def by_hand(statement):
 
 
 @pytest.mark.parametrize("target", ["cuda -arch=sm_90", {"kind": "cuda", "arch": "sm_90"}])
-def test_sm_90_has_tma_and_roles_without_wgmma_and_registers_that_move(target):
+def test_sm_90_has_tma_and_roles_without_wgmma_and_registers_that_move(target, gemm):
     kernel = tilelang.compile(gemm(), target=target)
     source = kernel.get_kernel_source()
     assert "tl::tma_load" in source
@@ -70,19 +57,19 @@ def test_sm_90_has_tma_and_roles_without_wgmma_and_registers_that_move(target):
 @pytest.mark.parametrize(
     ("arch", "products"), [("sm_90a", "wgmma"), ("sm_80", "mma_sync"), ("sm_100", "mma_sync")]
 )
-def test_other_architectures(arch, products):
+def test_other_architectures(arch, products, gemm):
     source = tilelang.compile(gemm(), target=f"cuda -arch={arch}").get_kernel_source()
     assert ("wgmma" in source) == (products == "wgmma")
     assert ("warpgroup_reg" in source) == (products == "wgmma")
 
 
 @pytest.mark.parametrize("arch", ["sm_100", "sm_100a", "sm_100f", "sm_120a"])
-def test_later_architectures_compile(arch):
+def test_later_architectures_compile(arch, gemm):
     assert tilelang.compile(gemm(), target=f"cuda -arch={arch}").cubin
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn"])
-def test_products_of_other_types(dtype):
+def test_products_of_other_types(dtype, gemm):
     kernel = tilelang.compile(gemm(dtype=dtype), target="cuda -arch=sm_90")
     assert kernel.cubin
 
@@ -116,6 +103,6 @@ def test_what_only_sm_90a_has_is_refused(arch, program, found):
 
 
 @pytest.mark.parametrize("arch", ["sm_9", "sm_90b", "90a", "sm_90aa", "compute_90"])
-def test_unknown_names(arch):
+def test_unknown_names(arch, gemm):
     with pytest.raises(ValueError, match="arch"):
         tilelang.compile(gemm(), target={"kind": "cuda", "arch": arch})

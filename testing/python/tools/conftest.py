@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-import tilelang.language as T
-
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
@@ -54,24 +52,6 @@ def shown(browser: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Itera
 
 
 @pytest.fixture(scope="session")
-def pipelined_gemm() -> Any:
+def pipelined_gemm(tiled_gemm: Any) -> Any:
     """A product with three stages, whose blocks have 128 threads before specialisation."""
-
-    @T.prim_func
-    def gemm(
-        A: T.Tensor((64, 256), "float16"),
-        B: T.Tensor((256, 64), "float16"),
-        C: T.Tensor((64, 64), "float16"),
-    ):
-        with T.Kernel(1, threads=128):
-            A_shared = T.alloc_shared((64, 64), "float16")
-            B_shared = T.alloc_shared((64, 64), "float16")
-            C_local = T.alloc_fragment((64, 64), "float32")
-            T.clear(C_local)
-            for k in T.Pipelined(4, num_stages=3):
-                T.copy(A[0, k * 64], A_shared)
-                T.copy(B[k * 64, 0], B_shared)
-                T.gemm(A_shared, B_shared, C_local)
-            T.copy(C_local, C)
-
-    return gemm
+    return tiled_gemm(64, 64, 256, (64, 64, 64), num_stages=3, out_dtype="float16")

@@ -9,29 +9,8 @@ from tilelang.tools import Analyzer
 CHIP = CUDA("cuda -arch=sm_90a")
 
 
-def product(m, n, k):
-    @T.prim_func
-    def main(
-        A: T.Tensor((m, k), "float16"),
-        B: T.Tensor((k, n), "float16"),
-        C: T.Tensor((m, n), "float32"),
-    ):
-        with T.Kernel(T.ceildiv(n, 64), T.ceildiv(m, 64), threads=128) as (bx, by):
-            S = T.alloc_shared((64, 32), "float16")
-            W = T.alloc_shared((32, 64), "float16")
-            F = T.alloc_fragment((64, 64), "float32")
-            T.clear(F)
-            for i in T.Pipelined(T.ceildiv(k, 32), num_stages=2):
-                T.copy(A[by * 64, i * 32], S)
-                T.copy(B[i * 32, bx * 64], W)
-                T.gemm(S, W, F)
-            T.copy(F, C[by * 64, bx * 64])
-
-    return main
-
-
-def test_a_product_and_its_roofline():
-    found = Analyzer.analysis(product(256, 512, 1024), CHIP)
+def test_a_product_and_its_roofline(tiled_gemm):
+    found = Analyzer.analysis(tiled_gemm(256, 512, 1024), CHIP)
     assert found.total_flops == 2 * 256 * 512 * 1024
     blocks, steps = 4 * 8, 1024 // 32
     assert found.total_global_bytes == blocks * (steps * 2 * (64 * 32 * 2) + 64 * 64 * 4)
@@ -45,12 +24,12 @@ def test_a_product_and_its_roofline():
     assert str(found).startswith("2.684e+08 FLOP, ")
 
 
-def test_symbolic_sizes():
+def test_symbolic_sizes(tiled_gemm):
     m = T.dynamic("m")
-    found = Analyzer.analysis(product(m, 64, 32), CHIP, {"m": 640})
+    found = Analyzer.analysis(tiled_gemm(m, 64, 32), CHIP, {"m": 640})
     assert found.total_flops == 2 * 640 * 64 * 32
     with pytest.raises(ValueError, match="give sizes="):
-        Analyzer.analysis(product(m, 64, 32), CHIP)
+        Analyzer.analysis(tiled_gemm(m, 64, 32), CHIP)
 
 
 def test_a_sparse_product_counts_like_a_dense_one():

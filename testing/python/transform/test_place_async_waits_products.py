@@ -222,6 +222,37 @@ def test_every_product_of_a_loop_whose_registers_are_written_there_has_its_wait(
     assert lines == ["copy", "if", "for", *wanted, "wait 0 c", "copy"]
 
 
+@pytest.mark.parametrize("written", [True, False])
+def test_registers_of_a_product_beside_another_one_of_the_iteration_before(written):
+    """The wait for the product of the iteration before stands in front of what writes registers of
+    the next one, if the loop writes the registers of both: ptxas else lets no product of the kernel
+    run beside another one (C7513)."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        q = T.alloc_fragment((64, 64), F16)
+        T.clear(c)
+        T.copy(a[0, :, :], q)
+        for k in T.serial(16):
+            T.copy(a[k % 3, :, :], p)
+            T.gemm(p, b[0, :, :], d, clear_accum=True)
+            T.copy(d, b[2, :, :])
+            if written:
+                T.copy(a[(k + 1) % 3, :, :], q)
+            T.gemm(q, b[2, :, :], c)
+        T.copy(c, C)
+
+    lines = planned(kernel(body))
+    start = lines.index("for")
+    if written:
+        assert lines[start : start + 5] == ["for", "copy", "gemm", "wait 0 d", "copy"]
+        assert lines[-3:] == ["gemm", "wait 0 c", "copy"]
+    else:
+        assert lines[start : start + 4] == ["for", "copy", "gemm", "wait 0 d c"]
+    source = tilelang.lower(kernel(body), target="cuda -arch=sm_90a").kernel_source
+    assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"]).log
+
+
 def test_same_accumulator_in_a_loop():
     @T.macro
     def body(A, C, n, a, b, c, d, p):
@@ -340,20 +371,50 @@ def test_a_slot_of_the_iteration_before(scaled, wait):
     assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"]).log
 
 
-def test_branches():
-    """What one way has in flight is waited for on both."""
+@pytest.mark.parametrize("both", [False, True])
+def test_branches(both):
+    """What one way has in flight is waited for behind the branch, but at the end of that way if the
+    other one has set the accumulators: ptxas else lets no product of the kernel run beside another
+    one (C7515)."""
+
+    @T.macro
+    def body(A, C, n, a, b, c, d, p):
+        T.clear(c)
+        T.clear(d)
+        T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
+        if both:
+            T.gemm(a[1, :, :], b[0, :, :], d, transpose_B=True)
+        if n > 3:
+            T.gemm(a[2, :, :], b[0, :, :], d, transpose_B=True)
+        T.copy(A, b[2, :, :])
+        T.copy(c, C)
+        T.copy(d, C)
+
+    lines = planned(kernel(body))
+    start = lines.index("if")
+    if both:
+        assert lines[start + 2 :] == ["copy", "wait 1 c", "copy", "wait 0 d", "copy"]
+    else:
+        assert lines[start:] == ["if", "gemm", "wait 0 c d", "copy", "wait 0 c", "copy", "copy"]
+    source = tilelang.lower(kernel(body), target="cuda -arch=sm_90a").kernel_source
+    assert "C75" not in compile_cubin(source, "sm_90a", ["main_kernel"], ["--no-cache"]).log
+
+
+def test_the_other_way_of_a_branch():
+    """Its products are waited for at its end, too; what is in flight in front stays so."""
 
     @T.macro
     def body(A, C, n, a, b, c, d, p):
         T.gemm(a[0, :, :], b[0, :, :], c, transpose_B=True)
         if n > 3:
+            T.copy(A, b[2, :, :])
+        else:
             T.gemm(a[1, :, :], b[0, :, :], d, transpose_B=True)
-        T.copy(A, a[2, :, :])
-        T.copy(c, C)
         T.copy(d, C)
+        T.copy(c, C)
 
     assert planned(kernel(body)) == [
-        "gemm", "if", "gemm", "copy", "wait 0 c d", "copy", "copy",
+        "gemm", "if", "copy", "else", "gemm", "wait 0 c d", "copy", "wait 0 c", "copy",
     ]  # fmt: skip
 
 

@@ -134,3 +134,18 @@ def test_what_may_be_meant_is_not_warned_about(tile_passes, caplog, arguments):
     with caplog.at_level("WARNING", "tilelang"):
         tile_passes(element_of_tensor(*arguments), "CheckBounds")
     assert not caplog.text
+
+
+def test_a_loop_without_iterations_reaches_nothing(tile_passes):
+    """`T.unroll(n - 1)` where n is 1 was refused for what its body never does."""
+
+    @T.prim_func
+    def main(B: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32):
+            one = T.alloc_local((1,), "float32")
+            one[0] = 1
+            for k in T.unroll(0):
+                one[0] = one[k + 1]
+            B[0] = one[0]
+
+    tile_passes(main, "CheckBounds")

@@ -303,3 +303,35 @@ def test_a_product_takes_the_instruction_that_its_threads_have(branch, instructi
     func = program(256, 1, text)
     source = tilelang.compile(func, target="cuda -arch=sm_90a").get_kernel_source()
     assert {i for i in ("tl::wgmma_ss", "tl::mma_sync") if i in source} == {instruction}
+
+
+@pytest.mark.parametrize("tile", ["S", "B"])
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        ("X[tx] = X[63 - tx]", lambda a: a.flip(0)),
+        ("if tx < 32:\n    X[tx] = X[31 - tx]", lambda a: torch.cat([a[:32].flip(0), a[32:]])),
+        (
+            "for d in T.serial(6):\n    X[tx] += T.if_then_else(tx >= 1 << d, X[tx - (1 << d)], 0)",
+            lambda a: a.cumsum(0).int(),
+        ),
+        ("X[tx] = tx\nX[X[tx] ^ 1] = tx", lambda a: torch.arange(64).int() ^ 1),
+    ],
+)
+def test_threads_read_what_others_write_in_one_statement(define, tile, statement, wanted):
+    """It was a race, which the emulator alone reported."""
+    lines = "\n".join(" " * 12 + line for line in statement.splitlines())
+    main = define(f"""
+    @T.prim_func
+    def main(A: T.Tensor((64,), T.int32), B: T.Tensor((64,), T.int32)):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            S = T.alloc_shared((64,), T.int32)
+            X = {tile}
+            X[tx] = A[tx]
+{lines}
+            B[tx] = X[tx]
+    """)["main"]
+    a, b = torch.randint(-9, 9, (64,), dtype=torch.int32), torch.empty(64, dtype=torch.int32)
+    tilelang.compile(main, execution_backend="emulate")(a, b)
+    assert torch.equal(b, wanted(a))

@@ -91,9 +91,11 @@ def test_the_plan_of_a_gemm(plans):
     assert plan["schedules"] == []
 
 
+@pytest.mark.parametrize("is_loop", [False, True], ids=["copy", "loop"])
 @pytest.mark.parametrize(("rows", "producers"), [(8, 128), (64, 256)])
-def test_a_producer_of_few_bytes_beside_tma_has_one_warp_group(plans, rows, producers):
-    """TMA does not take rows of 264 bytes: threads copy 8 of them, which are 2 KB, or 64."""
+def test_a_producer_of_few_bytes_beside_tma_has_one_warp_group(plans, rows, producers, is_loop):
+    """TMA does not take rows of 264 bytes: threads copy 8 of them, which are 2 KB, or 64. Of scales
+    that a loop multiplies, 512 threads would have 128 registers, and their sums were spilled."""
 
     @T.prim_func
     def main(
@@ -108,13 +110,18 @@ def test_a_producer_of_few_bytes_beside_tma_has_one_warp_group(plans, rows, prod
             T.clear(F)
             for k in T.Pipelined(8, num_stages=2):
                 T.copy(A[0, k * 64], S)
-                T.copy(Scale[k * rows, 0], scales)
+                if is_loop:
+                    for i, j in T.Parallel(rows, 64):
+                        scales[i, j] = Scale[k * rows + i, j] * 2
+                else:
+                    T.copy(Scale[k * rows, 0], scales)
                 for i, j in T.Parallel(64, 64):
                     F[i, j] += S[i, j] * scales[i % rows, j]
             T.copy(F, C)
 
     _, (plan,) = plans(main)
-    assert [s["by"] for s in plan["statements"] if s["by"]] == ["tma", "cp.async"]
+    by = "threads" if is_loop else "cp.async"
+    assert [s["by"] for s in plan["statements"] if s["by"]] == ["tma", by]
     assert [role["threads"] for role in plan["roles"]] == [producers, 256]
 
 
@@ -409,3 +416,33 @@ def test_scales_of_a_product_that_each_thread_awaits_come_by_themselves(plans):
     program = scaled(64, False).with_attr("tl.pass_configs", None)
     _, (plan,) = plans(program, config={"tl.disable_wgmma": True})
     assert [c["buffers"] for c in plan["channels"]] == [["a", "b"], ["scale"]]
+
+
+def test_a_second_product_of_other_registers_is_none_of_the_first(plans):
+    """Weights made in registers, not scores of the first product: nothing to run beside."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((64, 64), "float16"),
+        W: T.Tensor((256, 64), "float16"),
+        Out: T.Tensor((2, 64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_shared((64, 64), "float16")
+            w = T.alloc_shared((64, 64), "float16")
+            weights = T.alloc_fragment((64, 64), "float16")
+            first = T.alloc_fragment((64, 64), "float32")
+            second = T.alloc_fragment((64, 64), "float32")
+            T.copy(X, x)
+            T.clear(first)
+            T.clear(second)
+            for i in T.Pipelined(4, num_stages=2):
+                T.copy(W[i * 64, 0], w)
+                T.gemm(x, w, first, transpose_B=True)
+                T.copy(w, weights)
+                T.gemm(weights, x, second)
+            T.copy(first, Out[0, :, :])
+            T.copy(second, Out[1, :, :])
+
+    _, (plan,) = plans(main)
+    assert plan["schedules"] == []

@@ -292,6 +292,7 @@ def each(store):
         (lambda S, R, N: T.copy(S[:15, :], R[1:, :]), r"overlap at S\[1, 0\]"),
         (lambda S, R, N: T.transpose(S, R), r"overlap at S\[0, 1\]"),
         (lambda S, R, N: T.cumsum(S[:15, :], R[1:, :]), r"overlap at S\[1, 0\]"),
+        (lambda S, R, N: T.cumsum(S[:15, :], S[1:, :]), r"S that overlap, \(1, 0\) elements"),
         (lambda S, R, N: T.atomic_add(R[:15, :], S[1:, :]), r"overlap at S\[1, 0\]"),
         (lambda S, R, N: T.copy(S, N[:, :16]), r"overlap at S\[0, 0\]"),
         (lambda S, R, N: each(lambda i, j: (R, (i, j), S[i, 15 - j])), r"both touch S\[0, 15\]"),

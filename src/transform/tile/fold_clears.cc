@@ -1,0 +1,170 @@
+/*!
+ * FoldClears: products begin their accumulators themselves.
+ *
+ * In:  a tile program; products whose accumulator was cleared by a statement of its own.
+ * Out: the same, where a product that finds its accumulator cleared has `clear_accum` instead:
+ *        clear(C); gemm(A, B, C)                           gemm(A, B, C, clear_accum)
+ *      and, of a loop that clears for its next iteration,
+ *        clear(C); for k: { gemm(A, B, C); use(C); clear(C) }
+ *        for k: { gemm(A, B, C, clear_accum); use(C) }; clear(C)
+ * Establishes: an MMA overwrites its accumulator, which costs nothing; a clear costs a thread an
+ * instruction for each register in each iteration, which stands between two products.
+ * Left alone: accumulators that a statement between touches or may jump over; clears of a part;
+ * loops whose statements the program has ordered. Refuses nothing.
+ */
+#include <algorithm>
+#include <cmath>
+
+#include "../../analysis/effects.h"
+#include "../../op/gemm.h"
+#include "../../op/intrinsics.h"
+#include "../../op/views.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+
+namespace tl {
+namespace {
+
+constexpr size_t kClearArgument = 6;
+
+bool IsZero(const Expr& e) {
+  const auto* value = e.as<FloatImmNode>();
+  return IsConst(e, 0) || (value && value->value == 0 && !std::signbit(value->value));
+}
+
+/*! The buffer of which the statement clears all; undefined if it does something else. */
+Var ClearedBy(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  if (!call || !IsCallTo(GetRef<Expr>(call), "tl.tileop.fill") || !IsZero(call->args[1]))
+    return Var();
+  const TileRegion region = TileRegion::From(call->args[0]);
+  return IsFragment(region.buffer) && IsWhole(region) ? region.buffer : Var();
+}
+
+/*! The accumulator that the statement, a product, adds to; undefined if it does something else. */
+Var AddedToBy(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  if (!call || !IsCallTo(GetRef<Expr>(call), kGemm)) return Var();
+  const GemmOp op = ParseGemm(call, s->span);
+  const Var& c = op.c.buffer;
+  const bool is_operand = op.a.buffer.same_as(c) || op.b.buffer.same_as(c);
+  return IsConst(op.clear_accum, 0) && IsWhole(op.c) && !is_operand ? c : Var();
+}
+
+Stmt WithClear(const Stmt& s) {
+  const CallNode* call = AsTileOp(s);
+  auto gemm = make_object<CallNode>(*call);
+  gemm->args.Set(kClearArgument, MakeInt(call->args[kClearArgument]->dtype(), 1));
+  return MakeEvaluate(Call(gemm), s->span);
+}
+
+class Folder : public StmtExprMutator {
+ public:
+  explicit Folder(const Views& views) : views_(views) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    std::vector<Stmt> body = FlatSeq(GetRef<Stmt>(op));
+    bool changed = false;
+    for (Stmt& s : body) {
+      const Stmt own = Mutate(s);
+      changed |= !own.same_as(s);
+      s = own;
+    }
+    // The statements of an ordered loop are counted.
+    if (!is_ordered_) {
+      for (size_t n = 0; n < body.size(); ++n) {
+        // The clear in front of the loop is behind it then, that of a product is gone.
+        while (FoldLoop(&body, n)) {
+          changed = true;
+          --n;
+        }
+        if (!FoldProduct(&body, n)) continue;
+        changed = true;
+        --n;
+      }
+    }
+    return changed ? MakeSeq(body) : GetRef<Stmt>(op);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    const bool outside = is_ordered_;
+    is_ordered_ = op->annotations.count(kUserOrder) != 0;
+    const Stmt loop = Default<Stmt>(op);
+    is_ordered_ = outside;
+    return loop;
+  }
+
+ private:
+  bool Touches(const Stmt& s, const Var& buffer) const {
+    return HasNode<VarNode>(
+        s, [&](const VarNode* v) { return views_.IsSameMemory(GetRef<Var>(v), buffer); });
+  }
+
+  /*! The statement in front of the n-th that clears the buffer, where none between touches it. */
+  std::optional<size_t> ClearInFront(const std::vector<Stmt>& body, size_t n, const Var& c) const {
+    while (n-- > 0) {
+      if (ClearedBy(body[n]).same_as(c)) return n;
+      if (Touches(body[n], c) || LeavesEarly(body[n])) return std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  bool FoldProduct(std::vector<Stmt>* body, size_t n) const {
+    const Var c = AddedToBy((*body)[n]);
+    if (!c.defined()) return false;
+    const std::optional<size_t> clear = ClearInFront(*body, n, c);
+    if (!clear) return false;
+    (*body)[n] = WithClear((*body)[n]);
+    body->erase(body->begin() + *clear);
+    return true;
+  }
+
+  bool FoldLoop(std::vector<Stmt>* body, size_t n) const {
+    const auto* loop = (*body)[n].as<ForNode>();
+    if (!loop || loop->kind == ForKind::kParallel || loop->annotations.count(kUserOrder) ||
+        LeavesEarly(loop->body)) {
+      return false;
+    }
+    std::vector<Stmt> inner = FlatSeq(loop->body);
+    for (size_t last = inner.size(); last-- > 0;) {
+      const Var c = ClearedBy(inner[last]);
+      if (!c.defined()) continue;
+      const auto touches = [&](const Stmt& s) { return Touches(s, c); };
+      const auto product = std::find_if(inner.begin(), inner.end(), touches);
+      if (std::any_of(inner.begin() + last + 1, inner.end(), touches) ||
+          !AddedToBy(*product).same_as(c)) {
+        continue;
+      }
+      const std::optional<size_t> clear = ClearInFront(*body, n, c);
+      if (!clear) continue;
+      *product = WithClear(*product);
+      inner.erase(inner.begin() + last);
+      auto cleared = make_object<ForNode>(*loop);
+      cleared->body = MakeSeq(inner);
+      (*body)[n] = For(cleared);
+      // It is clear behind the loop, too.
+      std::rotate(body->begin() + *clear, body->begin() + *clear + 1, body->begin() + n + 1);
+      return true;
+    }
+    return false;
+  }
+
+  const Views& views_;
+  bool is_ordered_ = false;
+};
+
+PrimFunc FoldClears(PrimFunc f) {
+  return ForEachKernel(f, [](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
+    const Views views(kernel);
+    return Folder(views).Mutate(kernel);
+  });
+}
+
+Registration fold_clears_registration([] { RegisterPass("FoldClears", FoldClears); });
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,89 @@
+"""Products begin accumulators that were cleared by a statement of its own."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+pytestmark = pytest.mark.usefixtures("tensors_on_device")
+
+
+def scaled(form, steps=3):
+    """Sums of products, each by its own scale."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, steps * 64), "float16"),
+        B: T.Tensor((64, steps * 64), "float16"),
+        Scale: T.Tensor((steps,), "float32"),
+        C: T.Tensor((2, 64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            product = T.alloc_fragment((64, 64), "float32")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            if form != "in front":
+                T.clear(product)
+            if form == "touched":
+                T.fill(product, 1)
+            for k in T.Pipelined(steps, num_stages=2):
+                T.copy(A[:, k * 64 : k * 64 + 64], a)
+                T.copy(B[:, k * 64 : k * 64 + 64], b)
+                if form == "in front":
+                    T.clear(product)
+                T.gemm(a, b, product, transpose_B=True)
+                if form == "twice":
+                    T.gemm(a, b, product, transpose_B=True)
+                for i, j in T.Parallel(64, 64):
+                    total[i, j] += product[i, j] * Scale[k]
+                if form == "a part":
+                    T.clear(product[:, 0:32])
+                elif form == "left":
+                    if Scale[k] < 0:
+                        break
+                    T.clear(product)
+                elif form != "in front":
+                    T.clear(product)
+            T.copy(total, C[0, :, :])
+            T.copy(product, C[1, :, :])
+
+    return main
+
+
+def wanted(form, a, b, scale):
+    a, b = (t.float().view(64, -1, 64) for t in (a, b))
+    product, total = torch.zeros(64, 64), torch.zeros(64, 64)
+    if form == "touched":
+        product += 1
+    for k in range(a.shape[1]):
+        if form == "in front":
+            product = torch.zeros(64, 64)
+        product = product + a[:, k] @ b[:, k].T * (2 if form == "twice" else 1)
+        total = total + product * scale[k]
+        if form == "left" and scale[k] < 0:
+            break
+        if form == "a part":
+            product = torch.cat([torch.zeros(64, 32), product[:, 32:]], 1)
+        elif form != "in front":
+            product = torch.zeros(64, 64)
+    return torch.stack([total, product])
+
+
+@pytest.mark.parametrize(
+    ("form", "folded"),
+    [("behind", 1), ("in front", 1), ("twice", 1), ("touched", 0), ("a part", 0), ("left", 0)],
+)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_results(statements, form, folded, arch):
+    text = statements(scaled(form), "FoldClears", arch=arch)
+    assert len(re.findall(r"T\.tl\.gemm\(.*, T\.bool\(True\)\)$", text, re.M)) == folded, text
+    a, b = (torch.randint(-3, 4, (64, 192)).half() for _ in range(2))
+    scale, c = torch.tensor([2.0, -1.0, 3.0]), torch.full((2, 64, 64), torch.nan)
+    target = f"cuda -arch={arch}"
+    tilelang.compile(scaled(form), target=target, execution_backend="auto")(a, b, scale, c)
+    assert torch.equal(c, wanted(form, a, b, scale))
