@@ -278,7 +278,31 @@ void ExprPrinter::Prefix(const Node* op, const char* symbol) {
   DoneArithmetic(op, symbol + Print(op->a, kUnary), kUnary);
 }
 
+/*! `cast(x) + added` of vectors of elements of 4 bits: the constant, if the sums are integers that
+ * both types have; nullopt for other sums. */
+static std::optional<int> AddedToNibbles(const AddNode* op) {
+  const auto* cast = op->a.as<CastNode>();
+  const auto* added = op->b.as<BroadcastNode>();
+  const auto* number = added ? added->value.as<FloatImmNode>() : nullptr;
+  if (!cast || !number) return std::nullopt;
+  const DLDataType from = cast->value->dtype(), to = op->dtype();
+  const bool is_integer = from.bits == 4 && (from.code == kDLInt || from.code == kDLUInt);
+  const bool is_half = to.bits == 16 && (to.code == kDLFloat || to.code == kDLBfloat);
+  const auto value = static_cast<int>(number->value);
+  if (!is_integer || !is_half || from.lanes % 2 || value != number->value) return std::nullopt;
+  return std::abs(value) <= 16 ? std::optional(value) : std::nullopt;
+}
+
 void ExprPrinter::Visit_(const AddNode* op) {
+  if (const std::optional<int> added = AddedToNibbles(op)) {
+    const Expr value = op->a.as<CastNode>()->value;
+    const std::string types = TypeName(WithLanes(op->dtype(), 1)) + ", " + std::to_string(*added);
+    const TensorLoadNode* lanes = LanesOfRegisters(value);
+    return Done(op,
+                lanes ? Lanes(lanes, "tl::cast_sum_lanes<" + types + ", ")
+                      : "tl::cast_sum<" + types + ">(" + Print(value) + ")",
+                kPrimary);
+  }
   if (Wraps(op)) return Done(op, Function("tl::add", {op->a, op->b}), kPrimary);
   std::optional<int64_t> b = AsInt(op->b);
   if (!b || *b >= 0 || *b <= INT32_MIN) return Infix(op, "+", kAdditive);

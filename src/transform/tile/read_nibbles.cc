@@ -9,8 +9,8 @@
  * Establishes: neighbouring elements are neighbours in memory, so loops over them are vectors, and
  *      casts take eight of a word at a time (device/include/tl/nibble_pairs.h). Only shifts of 0 or
  *      4 by what an index chooses are taken: of bytes whose two elements lie apart, nothing is
- *      gained. In a parallel loop that does not change the tile the byte may have a name, which is
- *      gone if nothing else uses it. Refuses nothing.
+ *      gained. In a parallel loop that does not change the tile the byte and the element may have
+ *      names, which are gone if nothing else uses them. Refuses nothing.
  */
 #include <algorithm>
 #include <optional>
@@ -83,24 +83,29 @@ class NibbleReader : public ViewDeclarer {
     }
     Stmt loop = Default<Stmt>(op);
     // A byte that nothing else uses would keep the loop's vectors narrow.
-    loop = WithoutUnusedBindings(
-        loop, [&](const BindNode* bind) { return bytes_.count(bind->var.get()) != 0; });
+    loop = WithoutUnusedBindings(loop, [&](const BindNode* bind) {
+      return bytes_.count(bind->var.get()) != 0 || elements_.count(bind->var.get()) != 0;
+    });
     bytes_.clear();
+    elements_.clear();
     stored_.reset();
     return loop;
   }
 
-  /*! A byte that has a name, of a tile that the loop does not change. */
+  /*! A byte or an element that has a name, of a tile that the loop does not change. */
   Stmt Mutate_(const BindNode* op) final {
-    const auto* load = WithoutWidening(op->value).as<TensorLoadNode>();
-    if (stored_ && load && load->dtype().bits == 8) {
-      const Var root = names_.RootOf(load->source.as_or_throw<Var>());
-      const bool moves = std::any_of(load->indices.begin(), load->indices.end(), [](const Expr& i) {
-        return HasNode<TensorLoadNode>(i, [](const TensorLoadNode*) { return true; });
-      });
-      if (!stored_->count(root.get()) && !moves) bytes_[op->var.get()] = op->value;
+    if (IsKeptByLoop(op->value, 8)) bytes_[op->var.get()] = op->value;
+    const Stmt out = Default<Stmt>(op);
+    const auto* bind = out.as<BindNode>();
+    if (bind && IsNibble(bind->value) && IsKeptByLoop(bind->value, kNibble.bits)) {
+      elements_[op->var.get()] = bind->value;
     }
-    return Default<Stmt>(op);
+    return out;
+  }
+
+  Expr Mutate_(const VarNode* op) final {
+    const auto it = elements_.find(op);
+    return it == elements_.end() ? GetRef<Expr>(op) : it->second;
   }
 
   Expr Mutate_(const BitwiseAndNode* op) final {
@@ -122,6 +127,24 @@ class NibbleReader : public ViewDeclarer {
   }
 
  private:
+  /*! An element of a tile that the parallel loop around does not change, at a place that is no
+   * element itself. */
+  bool IsKeptByLoop(const Expr& value, int bits) const {
+    const auto* load = WithoutWidening(value).as<TensorLoadNode>();
+    if (!stored_ || !load || load->dtype().bits != bits) return false;
+    const auto buffer = load->source.as_or_throw<Var>();
+    return !stored_->count(RootOf(buffer).get()) &&
+           std::none_of(load->indices.begin(), load->indices.end(), [](const Expr& i) {
+             return HasNode<TensorLoadNode>(i, [](const TensorLoadNode*) { return true; });
+           });
+  }
+
+  /*! Views that are made here have buffers of their own. */
+  Var RootOf(const Var& buffer) const {
+    const auto it = roots_.find(buffer.get());
+    return it == roots_.end() ? names_.RootOf(buffer) : it->second;
+  }
+
   /*! The element that a shifted byte begins with, if the index chooses which one; else undefined.
    */
   Expr Nibble(const Expr& value) {
@@ -169,6 +192,7 @@ class NibbleReader : public ViewDeclarer {
       const size_t last = shape.size() - 1;
       shape.Set(last, analyzer_.Simplify(shape[last] * 2));
       view = MakeBuffer(std::string(buffer->name) + "_nibbles", kNibble, shape, ScopeOf(buffer));
+      roots_[view.get()] = names_.RootOf(buffer);
       // Other names of the tile are declared behind it.
       declared_.push_back(DeclareView(view, names_.RootOf(buffer), buffer->span));
     }
@@ -195,9 +219,9 @@ class NibbleReader : public ViewDeclarer {
   /*! Roots of the buffers that the parallel loop around stores to. */
   using Stored = std::unordered_set<const Object*>;
   std::optional<Stored> stored_;
-  /*! Names of bytes in that loop. */
-  std::unordered_map<const Object*, Expr> bytes_;
-  std::unordered_map<const Object*, Var> views_;
+  /*! Names of bytes and of elements in that loop. */
+  std::unordered_map<const Object*, Expr> bytes_, elements_;
+  std::unordered_map<const Object*, Var> views_, roots_;
   Analyzer analyzer_;
 };
 

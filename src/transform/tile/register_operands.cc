@@ -342,14 +342,14 @@ class Chooser {
   /*! The accumulator and the operand leave a thread room for what it unpacks, and those of one
    * instruction have room in the registers that a thread begins with. */
   bool FitsRegisters(const Choice& choice) const {
-    constexpr int64_t kMost = 240, kOfProducer = 24, kOthers = 48, kOfInstruction = 36;
+    constexpr int64_t kMost = 240, kOfProducer = 24, kOthers = 48, kOfInstruction = 36, kBits = 32;
     const int64_t all = 65536 / leaves_.min_blocks;
     const GemmOp& op = choice.op;
     const int64_t threads = choice.threads;
     const int64_t most = std::min(kMost, all / threads - kOfProducer * kGroup / threads);
     const int64_t used =
         op.M() * op.N() * op.AccumulatorType().bits + op.M() * op.K() * op.OperandType().bits;
-    return used / (32 * threads) + kOthers <= most &&
+    return used / (kBits * threads) + kOthers <= most &&
            op.N() / 2 + kOfInstruction <= all / (threads + kGroup);
   }
 

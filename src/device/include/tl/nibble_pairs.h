@@ -24,6 +24,16 @@ struct SubByte;
 
 namespace detail {
 
+/*! The bits of -number in a float of 16 bits, of which so many are the mantissa's: an integer that
+ * the type has. */
+TL_DEVICE constexpr uint32_t minus_bits(int number, int mantissa) {
+  int exponent = 0;
+  while (number >> (exponent + 1)) ++exponent;
+  const int bias = mantissa == 10 ? 15 : 127;
+  const int fraction = (number << mantissa >> exponent) - (1 << mantissa);
+  return 0x8000u | uint32_t(exponent + bias) << mantissa | uint32_t(fraction);
+}
+
 /*! An element in the low four bits of its half is 1024 + u; four bits higher it is 64 + u. */
 template <bool is_signed>
 struct PairCast<half_t, SubByte<Int4Format<is_signed>>> {
@@ -31,21 +41,30 @@ struct PairCast<half_t, SubByte<Int4Format<is_signed>>> {
   static constexpr uint32_t kLow = is_signed ? 0x6408u : 0x6400u;
   static constexpr uint32_t kHigh = is_signed ? 0x5480u : 0x5400u;
 
-  /*! Of the byte i in both halves. */
+  /*! Of the byte i in both halves, each element and `added` together. */
+  template <int added = 0>
   static TL_DEVICE uint32_t pair(uint32_t word, int i) {
+    constexpr uint32_t kDifferences = minus<added>(64) << 16 | minus<added>(1024);
     const uint32_t halves = permute_bytes(word, 0, 0x4040 + 0x101 * i);
-    return less(halves & kept_in_register<0x00f0000fu>(), kHigh << 16 | kLow);
+    return less(halves & kept_in_register<0x00f0000fu>(), kHigh << 16 | kLow, kDifferences);
   }
+  template <int added = 0>
   static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
+    constexpr uint32_t kOfHigh = minus<added>(64) * 0x10001u;
+    constexpr uint32_t kOfLow = minus<added>(1024) * 0x10001u;
     const uint32_t halves = i < 2 ? word : word >> 8;
-    return i % 2 ? less(halves & kept_in_register<0x00f000f0u>(), kHigh << 16 | kHigh)
-                 : less(halves & kept_in_register<0x000f000fu>(), kLow << 16 | kLow);
+    return i % 2 ? less(halves & kept_in_register<0x00f000f0u>(), kHigh << 16 | kHigh, kOfHigh)
+                 : less(halves & kept_in_register<0x000f000fu>(), kLow << 16 | kLow, kOfLow);
   }
 
  private:
   /*! A signed element has its sign's bit flipped, and is 8 more then. */
-  static TL_DEVICE uint32_t less(uint32_t elements, uint32_t powers) {
-    return PairArithmetic<half_t>::add(elements ^ powers, powers | 0x80008000u);
+  template <int added>
+  static TL_DEVICE constexpr uint32_t minus(int power) {
+    return minus_bits(power + (is_signed ? 8 : 0) - added, 10);
+  }
+  static TL_DEVICE uint32_t less(uint32_t elements, uint32_t powers, uint32_t difference) {
+    return PairArithmetic<half_t>::add(elements ^ powers, difference);
   }
 };
 
@@ -53,16 +72,33 @@ struct PairCast<half_t, SubByte<Int4Format<is_signed>>> {
 template <bool is_signed>
 struct PairCast<bfloat16_t, SubByte<Int4Format<is_signed>>> {
   static constexpr bool exists = true;
+  template <int added = 0>
   static TL_DEVICE uint32_t pair(uint32_t word, int i) {
-    return less(permute_bytes(word, word >> 4, 0x400 + 0x101 * i));
+    return less<added>(permute_bytes(word, word >> 4, 0x400 + 0x101 * i));
   }
-  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) { return less(word >> 4 * i); }
+  template <int added = 0>
+  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
+    return less<added>(word >> 4 * i);
+  }
 
  private:
+  template <int added>
   static TL_DEVICE uint32_t less(uint32_t halves) {
     constexpr uint32_t kPowers = is_signed ? 0x43084308u : 0x43004300u;
+    constexpr uint32_t kDifference = minus_bits(is_signed ? 136 - added : 128 - added, 7);
     return PairArithmetic<bfloat16_t>::add((halves & kept_in_register<0x000f000fu>()) ^ kPowers,
-                                           kPowers | 0x80008000u);
+                                           kDifference << 16 | kDifference);
+  }
+};
+
+/*! What PairCast makes of two elements, and `added` to each: one sum for two. */
+template <typename Pairs, int added>
+struct PairSum {
+  static TL_DEVICE uint32_t pair(uint32_t word, int i) {
+    return Pairs::template pair<added>(word, i);
+  }
+  static TL_DEVICE uint32_t distant_pair(uint32_t word, int i) {
+    return Pairs::template distant_pair<added>(word, i);
   }
 };
 

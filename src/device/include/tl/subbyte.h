@@ -131,23 +131,59 @@ TL_DEVICE vec<T, N> lanes(Bytes& bytes, long long first) {
   return r;
 }
 
-/*! The same as type To: pairs of a word at once, where the target has that. */
+/*! The elements as type To, and `added` to each: integers that the type has. */
+template <typename To, int added, typename T, int N>
+TL_DEVICE vec<To, N> cast_sum(const vec<T, N>& x) {
+  if constexpr (detail::PairCast<To, T>::exists) {
+    return detail::cast_pairs<detail::PairSum<detail::PairCast<To, T>, added>, To>(x);
+  } else {
+    return cast<To>(x) + broadcast<To, N>(To(float(added)));
+  }
+}
+
+namespace detail {
+
+/*! The same as type To: pairs of a word at once by `Pairs`. */
+template <typename Pairs, typename To, typename T, int N, int stride, typename Bytes>
+TL_DEVICE vec<To, N> cast_words(Bytes& bytes, int first) {
+  vec<To, N> r;
+  TL_UNROLL for (int i = 0; i < N; i += 2) {
+    const int at = first + i * stride;
+    if (at % (2 * stride) >= stride) {
+      return cast_pairs<Pairs, To>(lanes<T, N, stride>(bytes, first));
+    }
+    const uint32_t word = word_of(bytes, at, at + stride);
+    put_word(stride == 1 ? Pairs::pair(word, at % 8 / 2) : Pairs::distant_pair(word, at % 4),
+             r.data + i);
+  }
+  return r;
+}
+
+/*! Elements that lie so are pairs of words, where the target has that. */
+template <typename To, typename T, int N, int stride>
+inline constexpr bool are_pairs =
+    PairCast<To, T>::exists && N % 2 == 0 && (stride == 1 || stride == 4);
+
+}  // namespace detail
+
+/*! The same as type To. */
 template <typename To, typename T, int N, int stride, typename Bytes>
 TL_DEVICE vec<To, N> cast_lanes(Bytes& bytes, long long first) {
-  using Pairs = detail::PairCast<To, T>;
-  if constexpr (Pairs::exists && N % 2 == 0 && (stride == 1 || stride == 4)) {
-    vec<To, N> r;
-    TL_UNROLL for (int i = 0; i < N; i += 2) {
-      const int at = int(first) + i * stride;
-      if (at % (2 * stride) >= stride) return cast<To>(lanes<T, N, stride>(bytes, first));
-      const uint32_t word = detail::word_of(bytes, at, at + stride);
-      detail::put_word(
-          stride == 1 ? Pairs::pair(word, at % 8 / 2) : Pairs::distant_pair(word, at % 4),
-          r.data + i);
-    }
-    return r;
+  if constexpr (detail::are_pairs<To, T, N, stride>) {
+    return detail::cast_words<detail::PairCast<To, T>, To, T, N, stride>(bytes, int(first));
   } else {
     return cast<To>(lanes<T, N, stride>(bytes, first));
+  }
+}
+
+/*! The same, and `added` to each. */
+template <typename To, int added, typename T, int N, int stride, typename Bytes>
+TL_DEVICE vec<To, N> cast_sum_lanes(Bytes& bytes, long long first) {
+  if constexpr (detail::are_pairs<To, T, N, stride>) {
+    using Pairs = detail::PairSum<detail::PairCast<To, T>, added>;
+    return detail::cast_words<Pairs, To, T, N, stride>(bytes, int(first));
+  } else {
+    return cast_sum<To, added>(lanes<T, N, stride>(bytes, first));
   }
 }
 

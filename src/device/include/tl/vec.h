@@ -206,6 +206,27 @@ TL_DEVICE float odd_float(Integer x) {
     return round_to_odd(x);
   }
 }
+
+/*! Words of elements by `Pairs`, which makes two at once. */
+template <typename Pairs, typename To, typename From, int N>
+TL_DEVICE vec<To, N> cast_pairs(const vec<From, N>& x) {
+  vec<To, N> r;
+  // Pairs of a word, words, bytes behind them.
+  constexpr int kBytes = int(sizeof(x.data)), kPairs = 2 * N / kBytes, kRest = kBytes % 4;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(x.data);
+  TL_UNROLL for (int pair = 0; pair < kBytes / 4 * kPairs; ++pair) {
+    const uint32_t word = word_at(bytes + pair / kPairs * 4);
+    put_word(Pairs::pair(word, pair % kPairs), r.data + pair * 2);
+  }
+  if constexpr (kRest != 0) {
+    const uint32_t word = word_at<kRest>(bytes + kBytes - kRest);
+    TL_UNROLL for (int i = 0; i < kRest * kPairs / 4; ++i) {
+      const int pair = kBytes / 4 * kPairs + i;
+      put_word(Pairs::pair(word, i), r.data + pair * 2);
+    }
+  }
+  return r;
+}
 }  // namespace detail
 
 template <typename To, typename From, int N>
@@ -223,20 +244,7 @@ TL_DEVICE vec<To, N> cast(const vec<From, N>& x) {
       r.data[i + 1] = bit_cast<float>(word & 0xffff0000u);
     }
   } else if constexpr (detail::PairCast<To, From>::exists && N % 2 == 0) {
-    // Pairs of a word, words, bytes behind them.
-    constexpr int kBytes = int(sizeof(x.data)), kPairs = 2 * N / kBytes, kRest = kBytes % 4;
-    const auto* bytes = reinterpret_cast<const uint8_t*>(x.data);
-    TL_UNROLL for (int pair = 0; pair < kBytes / 4 * kPairs; ++pair) {
-      const uint32_t word = detail::word_at(bytes + pair / kPairs * 4);
-      detail::put_word(detail::PairCast<To, From>::pair(word, pair % kPairs), r.data + pair * 2);
-    }
-    if constexpr (kRest != 0) {
-      const uint32_t word = detail::word_at<kRest>(bytes + kBytes - kRest);
-      TL_UNROLL for (int i = 0; i < kRest * kPairs / 4; ++i) {
-        const int pair = kBytes / 4 * kPairs + i;
-        detail::put_word(detail::PairCast<To, From>::pair(word, i), r.data + pair * 2);
-      }
-    }
+    return detail::cast_pairs<detail::PairCast<To, From>, To>(x);
   } else if constexpr (is_narrow_float<To> && N % 2 == 0 && !is_sub_byte<From> && !is_float<From> &&
                        sizeof(From) <= sizeof(int32_t)) {
     TL_UNROLL for (int i = 0; i < N; i += 2) {

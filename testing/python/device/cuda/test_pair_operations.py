@@ -123,3 +123,26 @@ def instructions_of_a_word(narrow, wide, distant):
 )
 def test_elements_of_4_bits_are_converted_by_words(narrow, wide, distant, wanted):
     assert instructions_of_a_word(narrow, wide, distant) <= wanted
+
+
+@pytest.mark.parametrize("wide", ["float16", "bfloat16"])
+@pytest.mark.parametrize("scope", ["shared", "fragment"])
+def test_a_constant_is_added_by_the_conversion(wide, scope):
+    """One addition a pair, which takes the power away that the conversion puts in, too."""
+    alloc = T.alloc_shared if scope == "shared" else T.alloc_fragment
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 16), "uint8"), C: T.Tensor((128, 32), wide)):
+        with T.Kernel(1, threads=128):
+            S = alloc((128, 16), "uint8")
+            G = T.alloc_fragment((128, 32), wide)
+            T.copy(A, S)
+            for i, j in T.Parallel(128, 32):
+                nibble = S[i, j // 2] >> T.cast(j % 2 * 4, "uint8") & T.uint8(15)
+                G[i, j] = T.cast(T.cast(nibble, "int32") - 8, wide)
+            T.copy(G, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="tvm_ffi")
+    assert "tl::cast_sum" in kernel.get_kernel_source()
+    code = re.findall(r"\*/\s+(?:@!?P\d )?([A-Z0-9]+)", kernel.sass)
+    assert sum(name in ("HADD2", "HFMA2") for name in code) == 16

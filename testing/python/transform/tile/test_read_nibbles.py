@@ -156,7 +156,7 @@ def test_a_pipeline_of_bytes_by_another_name(arch):
 
 
 def named(stores):
-    """The byte has a name; the loop may store to its tile."""
+    """The byte and the element have names; the loop may store to the tile."""
 
     @T.prim_func
     def main(A: T.Tensor((ROWS, BYTES), "uint8"), B: T.Tensor((ROWS, 2 * BYTES), "float16")):
@@ -182,6 +182,8 @@ def test_a_byte_with_a_name(stores):
     mod = transform.ReadNibbles()(transform.Simplify()(tvm.IRModule({"main": program})))
     assert ("packed_nibbles" in mod.script()) is not stores
     assert ("packed[i, j // 2]" in mod.script()) is stores
+    # A sum of floats: the element's name is gone.
+    assert ('T.Cast("float16", packed_nibbles[' in mod.script()) is not stores
     given = all_bytes("uint8")
     wanted = halves(given).half()
     if stores:

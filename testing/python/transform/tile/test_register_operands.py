@@ -23,6 +23,60 @@ def unpacked(byte, j):
     return T.cast((byte >> T.cast(j % 2 * 4, "uint8")) & T.uint8(15), "int32") - 8
 
 
+@T.macro
+def make_weights(form, w, packed, scales, W4, first, transposed):
+    """The weights of a step, of which the first is W4's `first`, in one of several forms."""
+    high, width = packed.shape
+    step = 2 * width
+    if form == "shared":
+        for i, j in T.Parallel(high, step):
+            value = unpacked(packed[i, j // 2], j) * scales[i]
+            if transposed:
+                w[i, j] = value
+            else:
+                w[j, i] = value
+    elif form == "pairs":
+        for i, j in T.Parallel(high, width):
+            w[i, 2 * j] = unpacked(packed[i, j], 0) * scales[i]
+            w[i, 2 * j + 1] = unpacked(packed[i, j], 1) * scales[i]
+    elif form == "then scaled":
+        for i, j in T.Parallel(high, step):
+            w[i, j] = unpacked(packed[i, j // 2], j)
+        for i, j in T.Parallel(high, step):
+            w[i, j] *= scales[i]
+    elif form == "fragments":
+        packed_local = T.alloc_fragment((high, width), "uint8")
+        w_local = T.alloc_fragment((high, step), w.dtype)
+        T.copy(packed, packed_local)
+        for i, j in T.Parallel(high, step):
+            w_local[i, j] = unpacked(packed_local[i, j // 2], j) * scales[i]
+        T.copy(w_local, w)
+    elif form == "global":
+        for i, j in T.Parallel(high, step):
+            w[i, j] = unpacked(W4[first[0] + i, (first[1] + j) // 2], j) * scales[i]
+
+
+@T.macro
+def store(end, total, C, row, column):
+    """The results go to C, as they are or behind one of several statements."""
+    rows, columns = total.shape
+    if end == "sum":
+        sums = T.alloc_fragment((rows,), "float32")
+        T.reduce_sum(total, sums, dim=1)
+        for i, j in T.Parallel(rows, columns):
+            total[i, j] += sums[i]
+    if end == "loop":
+        for i, j in T.Parallel(rows, columns):
+            total[i, j] = T.max(total[i, j], -T.infinity("float32"))
+    if end == "pairs":
+        for i, j in T.Parallel(rows, columns // 2):
+            total[i, 2 * j] += total[i, 2 * j + 1]
+    if end == "atomic":
+        T.atomic_add(C[row, column], total)
+    else:
+        T.copy(total, C[row, column])
+
+
 def product(
     *,
     left=False,
@@ -69,53 +123,14 @@ def product(
             for k in T.Pipelined(K // step, **keywords):
                 T.copy(X[other, k * step], x)
                 T.copy(W4[at, k * (step // 2)], packed)
-                if form == "shared":
-                    for i, j in T.Parallel(high, step):
-                        value = unpacked(packed[i, j // 2], j) * scales[i]
-                        if transposed:
-                            w[i, j] = value
-                        else:
-                            w[j, i] = value
-                elif form == "pairs":
-                    for i, j in T.Parallel(high, step // 2):
-                        w[i, 2 * j] = unpacked(packed[i, j], 0) * scales[i]
-                        w[i, 2 * j + 1] = unpacked(packed[i, j], 1) * scales[i]
-                elif form == "then scaled":
-                    for i, j in T.Parallel(high, step):
-                        w[i, j] = unpacked(packed[i, j // 2], j)
-                    for i, j in T.Parallel(high, step):
-                        w[i, j] *= scales[i]
-                elif form == "fragments":
-                    packed_local = T.alloc_fragment((high, step // 2), "uint8")
-                    w_local = T.alloc_fragment((high, step), dtype)
-                    T.copy(packed, packed_local)
-                    for i, j in T.Parallel(high, step):
-                        w_local[i, j] = unpacked(packed_local[i, j // 2], j) * scales[i]
-                    T.copy(w_local, w)
-                elif form == "global":
-                    for i, j in T.Parallel(high, step):
-                        w[i, j] = unpacked(W4[at + i, (k * step + j) // 2], j) * scales[i]
+                make_weights(form, w, packed, scales, W4, (at, k * step), transposed)
                 if left:
                     T.gemm(w, x, total, transpose_B=True)
                 else:
                     T.gemm(x, w, total, transpose_B=transposed)
                 if reader == "another":
                     T.gemm(x, w, total, transpose_B=True)
-            if end == "sum":
-                sums = T.alloc_fragment((rows,), "float32")
-                T.reduce_sum(total, sums, dim=1)
-                for i, j in T.Parallel(rows, columns):
-                    total[i, j] += sums[i]
-            if end == "loop":
-                for i, j in T.Parallel(rows, columns):
-                    total[i, j] = T.max(total[i, j], -T.infinity("float32"))
-            if end == "pairs":
-                for i, j in T.Parallel(rows, columns // 2):
-                    total[i, 2 * j] += total[i, 2 * j + 1]
-            if end == "atomic":
-                T.atomic_add(C[by * rows, bx * columns], total)
-            else:
-                T.copy(total, C[by * rows, bx * columns])
+            store(end, total, C, by * rows, bx * columns)
 
     return main
 
