@@ -1,12 +1,11 @@
 """What the compiler tries where ptxas serialises or spills what it has made of a program.
 
-How many blocks share the registers of a multiprocessor, whether warps are producers, whether a loop
-that is known to run is tested in front, and whether a block has the threads that the program gives
-it where the program does not depend on their number, is decided before anybody knows registers, which only
-ptxas counts. Where its report is bad
-(`tilelang.engine.performance`), the program is compiled with one of these decided otherwise, and
-kept that way if neither matters then. A decision that the user has made, or that the program does
-not depend on, gives the same source text, which is not compiled. The cache keeps
+How many blocks share the registers of a multiprocessor, whether warps are producers, whether a
+loop that is known to run is tested in front, and how many threads a block has, where the program
+does not depend on it, is decided before anybody knows registers, which only ptxas counts. Where its
+report is bad (`tilelang.engine.performance`), the program is compiled with one of these decided
+otherwise, and kept that way if neither matters then. A decision that the user has made, or that the
+program does not depend on, gives the same source text, which is not compiled. The cache keeps
 reports and programs, so a program that is found there takes the same way without compiling. For
 the emulator nothing is compiled, and it runs the first choice.
 """

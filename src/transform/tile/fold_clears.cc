@@ -60,9 +60,9 @@ Stmt WithClear(const Stmt& s) {
   return MakeEvaluate(Call(gemm), s->span);
 }
 
-class Folder : public StmtExprMutator {
+class ClearFolder : public StmtExprMutator {
  public:
-  explicit Folder(const Views& views) : views_(views) {}
+  explicit ClearFolder(const Views& views) : views_(views) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -160,7 +160,7 @@ PrimFunc FoldClears(PrimFunc f) {
   return ForEachKernel(f, [](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     const Views views(kernel);
-    return Folder(views).Mutate(kernel);
+    return ClearFolder(views).Mutate(kernel);
   });
 }
 

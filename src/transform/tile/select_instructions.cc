@@ -35,6 +35,7 @@
 #include "../../target/memory_spaces.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "interleaved_tiles.h"
