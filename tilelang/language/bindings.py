@@ -157,6 +157,7 @@ class BindingHooks(ConditionHooks):
         scope = control if conditional and control is not None else tracer.scope
         self.bindings[name] = _Binding(new, scope, tracer.span, new is not value, conditional)
         tracer.name(name, new)
+        tracer.members.bind(new, tracer.scope)
         return new
 
     def bind_now(self, name: str, value: Any) -> Any:

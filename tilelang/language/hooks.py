@@ -65,6 +65,7 @@ class Hooks(ControlFlowHooks):
             owner = owner.load()
         if isinstance(owner, ir.TensorRegion | ir.TensorLoad):
             raise TypeError(f"{describe(owner)} cannot be indexed again; index its buffer once")
+        self.tracer.members.read(owner, index, self.tracer.scopes)
         return unwrap(owner[index])
 
     def store(self, value: Any, owner: Any, index: Any) -> None:
@@ -87,6 +88,8 @@ class Hooks(ControlFlowHooks):
             and (isinstance(owner, list) or index in owner)
             and self.store_through(owner[index], value)
         ):
+            if is_storable(value):
+                self.tracer.members.set(owner, index, self.tracer.scopes)
             owner[index] = self.element(value)
 
     def attribute(self, owner: Any, name: str) -> Any:

@@ -29,6 +29,7 @@ from tilelang._snippet import snippet
 from tilelang.env import env
 from tilelang.language.advice import add_suggestion, explained
 from tilelang.language.effects import reads_memory
+from tilelang.language.members import Members
 from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
 
 if TYPE_CHECKING:
@@ -150,6 +151,11 @@ class Scope:
         self.rest = rest
 
     @property
+    def is_loop(self) -> bool:
+        """Whether it is a loop of the program."""
+        return self.kind in LOOP_KINDS
+
+    @property
     def description(self) -> str:
         """What the scope is and where, for an error message."""
         what = self.kind if self.frame is None else self.frame.description
@@ -173,6 +179,7 @@ class Tracer:
         self.kernels: list[Frame] = []
         self.macro_depth = 0
         """How many macros are being expanded in each other."""
+        self.members = Members()
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self.memory: dict[ir.Var, ir.Var] = {}

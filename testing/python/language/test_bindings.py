@@ -206,3 +206,35 @@ def test_a_pure_call_outside_a_kernel_is_substituted_and_a_load_is_not(define):
     """)["main"].script()
     assert 'T.thread_binding(T.if_then_else(1 < n, n, 1), thread="blockIdx.x")' in script
     assert "first: T.let[T.int32] = A[0]" in script
+
+
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (
+            "c = [0]\nfor i in range(4):\n    c[0] += 1\nA[0, 0] = c[0]",
+            "member 0 of a list is read in the serial loop",
+        ),
+        (
+            "c = {'x': A[0, 0]}\nfor i in range(4):\n    A[i, 1] = c['x']\n    c['x'] = A[i, 0]",
+            "member 'x' of a dict is read in the serial loop",
+        ),
+        (
+            "c = [0]\nif A[0, 0] > 3:\n    c[-1] = 5\nA[0, 0] = c[0]",
+            "member 0 of a list is used after the branch",
+        ),
+    ],
+)
+def test_members_that_the_program_would_change_are_refused(traced, statements, told):
+    """A loop is traced once: its members had the values of that."""
+    with pytest.raises(RuntimeError, match=f"{told}.*T.alloc_var"):
+        traced(statements)
+
+
+def test_members_of_one_iteration_may_change(traced):
+    text = traced(
+        "kept = [T.alloc_var('float32', 0.0)]\n"
+        "for i in range(4):\n    c = [A[i, 0], 1]\n    c[0] = c[0] + 1\n    c[1] = 2\n"
+        "    A[i, 1] = c[0] * c[1]\n    kept[0] = kept[0] + 1\nA[0, 0] = kept[0]"
+    )
+    assert "* T.float32(2.0)" in text
