@@ -11,6 +11,7 @@
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
+#include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
 
 namespace tl {
@@ -62,11 +63,19 @@ class Applier : public AnalyzingMutator {
     if (*decided) return Mutate(op->then_case);
     return op->else_case ? Mutate(*op->else_case) : MakeSeq({});
   }
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key == kThreadExtent) BindSymbols(op->node.cast<IterVar>()->var, op->value);
+    return AnalyzingMutator::Mutate_(op);
+  }
   Stmt Mutate_(const BindNode* op) final {
     const Stmt s = AnalyzingMutator::Mutate_(op);
     const auto* bind = s.as<BindNode>();
     const auto* clamp = bind->value.as<MinNode>();
-    if (clamp) BindClamp(clamp, bind->var, &analyzer_);
+    if (clamp && BindClamp(clamp, bind->var, &analyzer_)) BindSymbols(bind->var, clamp->b);
+    for (const Var& v : VarsOf(bind->value)) {
+      const auto it = symbols_.find(v.get());
+      if (it != symbols_.end()) symbols_[bind->var.get()] = it->second;
+    }
     return s;
   }
   // A mask that masks nothing stores what is there. As a statement it would use its tile, and
@@ -79,6 +88,7 @@ class Applier : public AnalyzingMutator {
     return same ? MakeSeq({}) : Stmt(store);
   }
   Stmt Mutate_(const ForNode* op) final {
+    BindSymbols(op->loop_var, op->extent);
     const Stmt loop = AnalyzingMutator::Mutate_(op);
     return IsNothing(loop.as<ForNode>()->body) ? MakeSeq({}) : loop;
   }
@@ -121,8 +131,29 @@ class Applier : public AnalyzingMutator {
     const Expr bounded = NameClamps(&analyzer_).Mutate(e);
     const auto* sides = bounded.as<Node>();
     const bool of_integers = IsPureInteger(sides->a) && IsPureInteger(sides->b);
-    return of_integers && analyzer_.CanProveSymbolic(bounded) ? MakeInt(kBool, 1) : e;
+    if (!of_integers || (bounded.same_as(e) && !HasSymbolsOfBounds(e))) return e;
+    return analyzer_.CanProveSymbolic(bounded) ? MakeInt(kBool, 1) : e;
   }
+
+  void BindSymbols(const Var& v, const Expr& end) {
+    const std::vector<Var> symbols = VarsOf(end);
+    if (!symbols.empty()) symbols_[v.get()] = symbols;
+  }
+  /*! It has a variable together with a size that bounds it; others cost time, and find nothing that
+   * the simplifier does not. */
+  bool HasSymbolsOfBounds(const Expr& e) const {
+    const std::vector<Var> used = VarsOf(e);
+    return std::any_of(used.begin(), used.end(), [&](const Var& v) {
+      const auto it = symbols_.find(v.get());
+      return it != symbols_.end() &&
+             std::any_of(it->second.begin(), it->second.end(),
+                         [&](const Var& symbol) { return Contains(used, symbol); });
+    });
+  }
+
+  /*! By variables of loops, threads and blocks, and names of what uses them: the sizes that their
+   * bounds are made of. */
+  std::unordered_map<const Object*, std::vector<Var>> symbols_;
 };
 
 PrimFunc ApplyAssumptions(PrimFunc f) {
