@@ -235,6 +235,8 @@ class WgmmaReaders {
   std::vector<WgmmaReader> all_;
 };
 
+constexpr int64_t kRegisterBits = 32;
+
 class GemmSelector : public Selector {
  public:
   GemmSelector(const Views& views, const Target& target, const Stmt& kernel,
@@ -269,7 +271,7 @@ class GemmSelector : public Selector {
                               OfAnotherWidth(gemm.a.buffer) || OfAnotherWidth(gemm.b.buffer),
                               threads.first,
                               choice.why_not,
-                              fragment_bits_ / (32 * threads.threads)};
+                              fragment_bits_ / kRegisterBits / threads.threads};
     GemmPlan plan = PlanGemm(gemm, context);
     if (plan.UsesWgmma()) AddReader(call, gemm, plan);
     plan.swizzle_a = choice.swizzle_a;
