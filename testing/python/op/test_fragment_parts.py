@@ -534,6 +534,7 @@ def test_rotations_are_copies(threads, device):
     assert torch.equal(b, torch.stack([first, (first + 1).roll((2, -1), (0, 1))]))
 
 
+@pytest.mark.usefixtures("tensors_on_device")
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_loop_over_one_element_of_a_row_has_registers_without_gaps(compiled, place):
     """What it writes had a register for each element of the row, and a reduction of it went

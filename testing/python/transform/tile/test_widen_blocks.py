@@ -30,10 +30,8 @@ def products(form, threads=128):
                 T.gemm(a, b, product, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(128, 128):
                     total[i, j] += product[i, j] * (k + 1)
-            if form == "a thread":
-                if T.get_thread_binding() == 0:
-                    total_of_one = T.alloc_var("float32", 0)
-                    total_of_one += 1
+            if form == "a thread" and T.get_thread_binding() == 0:
+                a[0, 0] = 1
             if form == "a vote" and T.any_sync(A[0, 0] > 1000):
                 T.clear(total)
             if form == "a barrier":
