@@ -12,8 +12,8 @@
  * Establishes: all threads of a block together have at most the registers of a block, so that no
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
  * has room for and that leaves consumers the registers of their buffers and kOther more, or with
- * wgmma kFewOtherRegisters: one block's loads and epilogue then run beside the MMAs of another one. Where
- * ptxas spills with so few, the program is compiled again with kOther
+ * wgmma kFewOtherRegisters: one block's loads and epilogue then run beside the MMAs of another one.
+ * Where ptxas spills with so few, the program is compiled again with kOther
  * (tilelang/jit/second_choice.py). Left alone: kernels with so many warp groups that no registers
  * are left to move, and those whose producers move data themselves, which takes registers, and are
  * no fewer than the consumers (MovesRegisters), unless the program gives numbers.
