@@ -21,6 +21,7 @@
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
+#include "../../analysis/extrema.h"
 #include "../../op/intrinsics.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
@@ -234,7 +235,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   template <typename Comparison>
   Expr Decided(const Comparison* op) {
     const Expr e = Default<Expr>(op);
-    const bool is_of_sizes = IsPureInteger(op->a) && IsPureInteger(op->b);
+    const bool is_of_sizes = IsPureInteger(op->a) && IsPureInteger(op->b) && !HasExtremum(e);
     return is_of_sizes && analyzer_.CanProveSymbolic(e) ? Expr(MakeInt(kBool, 1)) : e;
   }
 

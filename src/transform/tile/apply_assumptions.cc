@@ -11,6 +11,7 @@
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
+#include "../../analysis/extrema.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
 
@@ -131,7 +132,8 @@ class Applier : public AnalyzingMutator {
     const Expr bounded = NameClamps(&analyzer_).Mutate(e);
     const auto* sides = bounded.as<Node>();
     const bool of_integers = IsPureInteger(sides->a) && IsPureInteger(sides->b);
-    if (!of_integers || (bounded.same_as(e) && !HasSymbolsOfBounds(e))) return e;
+    if (!of_integers || HasExtremum(bounded)) return e;
+    if (bounded.same_as(e) && !HasSymbolsOfBounds(e)) return e;
     return analyzer_.CanProveSymbolic(bounded) ? MakeInt(kBool, 1) : e;
   }
 
