@@ -84,7 +84,8 @@ def compiled(
     program: Callable[..., Any], *args: Any, fast_math: bool = False, **options: Any
 ) -> Callable[..., Any]:
     """What compiles a PrimFunc that `program` makes for all sizes."""
-    configs = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: fast_math}
+    # What a program says itself holds, unless it is said here.
+    configs = {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True} if fast_math else {}
     return lambda **_: tilelang.compile(
         program(*args, **options), target=TARGET, pass_configs=configs
     )

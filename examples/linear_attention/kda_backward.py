@@ -139,7 +139,7 @@ def of_queries(loaded, weights, query, column, d_state, d_gates):
     T.gemm(d_out, state, query, transpose_B=True, clear_accum=True)
     T.gemm(weights, k_column, query)
     T.gemm(weights, q, column, transpose_A=True)
-    T.gemm(q, d_out, d_state, transpose_A=True, policy=T.GemmWarpPolicy.FullCol)
+    T.gemm(q, d_out, d_state, transpose_A=True)
     T.copy(q, rows)
     T.copy(factor, factors)
     for i, d in T.Parallel(*q.shape):
@@ -157,7 +157,7 @@ def of_keys(loaded, tiles, row, column, d_state, d_gates):
     T.gemm(right_shared, state, row, transpose_B=True, clear_accum=True)
     T.gemm(slopes, k_column, row)
     T.gemm(slopes, k_row, column, transpose_A=True)
-    T.gemm(k_row, right_shared, d_state, transpose_A=True, policy=T.GemmWarpPolicy.FullCol)
+    T.gemm(k_row, right_shared, d_state, transpose_A=True)
     T.copy(k_row, rows)
     T.copy(k_column, columns)
     for i, d in T.Parallel(*row.shape):
