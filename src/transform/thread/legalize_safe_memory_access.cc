@@ -7,8 +7,7 @@
  * the ranges and conditions known at the access. The block annotation `safe_value_map` (buffer ->
  * value) gives what such loads yield instead of 0; it is gone in the output. Read-only loads are
  * guarded like loads, atomic operations like stores, and yield 0. Operands of other `address_of`
- * are left alone: who takes an address answers for it. The program's own comparisons of integers
- * that are proved are true, such as a mask of the bounds. In an index into a dimension that int32
+ * are left alone: who takes an address answers for it. In an index into a dimension that int32
  * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Calls
  * that several threads make together, such as shuffles, stay in front of the guards: in a guarded
  * statement, and in the index of a guarded load, they are names of values bound in front of the
@@ -21,7 +20,6 @@
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
-#include "../../analysis/extrema.h"
 #include "../../op/intrinsics.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
@@ -186,12 +184,6 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     return BesideConvergentCalls(op, [&] { return Stored(op); });
   }
 
-  // The program's own masks, which are often such bounds.
-  Expr Mutate_(const LTNode* op) override { return Decided(op); }
-  Expr Mutate_(const LENode* op) override { return Decided(op); }
-  Expr Mutate_(const GTNode* op) override { return Decided(op); }
-  Expr Mutate_(const GENode* op) override { return Decided(op); }
-
   Expr Mutate_(const TensorLoadNode* op) override {
     auto n = make_object<TensorLoadNode>(*Default<Expr>(op).as<TensorLoadNode>());
     n->indices = WrittenOut(n->source.as_or_throw<Var>(), n->indices);
@@ -232,13 +224,6 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   }
 
  private:
-  template <typename Comparison>
-  Expr Decided(const Comparison* op) {
-    const Expr e = Default<Expr>(op);
-    const bool is_of_sizes = IsPureInteger(op->a) && IsPureInteger(op->b) && !HasExtremum(e);
-    return is_of_sizes && analyzer_.CanProveSymbolic(e) ? Expr(MakeInt(kBool, 1)) : e;
-  }
-
   Stmt Bound(const BindNode* op) {
     const Stmt bind = AnalyzingMutator::Mutate_(op);
     const auto* n = bind.as<BindNode>();

@@ -59,6 +59,8 @@ bool IsScalarValue(const CallNode* call) {
 /*! `tl.element(A[i])`: the value that a container has, beside the place A[i]. */
 constexpr const char* kElement = "tl.element";
 
+constexpr const char* kSkipped = "an operand that the program may skip";
+
 const TensorLoadNode* AsElement(const Expr& value) {
   return IsCallTo(value, kElement) ? value.as<CallNode>()->args[0].as<TensorLoadNode>() : nullptr;
 }
@@ -189,10 +191,16 @@ class OnceEvaluator : public StmtExprMutator {
     --indices_;
     return e;
   }
-  Expr Mutate_(const AndNode* op) final { return OfFirst(op->a, op); }
-  Expr Mutate_(const OrNode* op) final { return OfFirst(op->a, op); }
+  Expr Mutate_(const AndNode* op) final {
+    const auto [a, b] = Operands(op);
+    return a.same_as(op->a) && b.same_as(op->b) ? GetRef<Expr>(op) : a && b;
+  }
+  Expr Mutate_(const OrNode* op) final {
+    const auto [a, b] = Operands(op);
+    return a.same_as(op->a) && b.same_as(op->b) ? GetRef<Expr>(op) : a || b;
+  }
   Expr Mutate_(const CallNode* op) final {
-    if (IsIfThenElse(op)) return OfFirst(op->args[0], op);
+    if (IsIfThenElse(op)) return Selection(op);
     if (const TensorLoadNode* place = AsAddressOf(GetRef<Expr>(op))) {
       const Expr placed = Place(place);
       if (placed.get() == place) return GetRef<Expr>(op);
@@ -212,12 +220,24 @@ class OnceEvaluator : public StmtExprMutator {
     bool is_open;  // its scope
   };
 
-  /*! Evaluates the first operand before it may skip the others. */
+  /*! The first operand is evaluated before it may skip the other one. */
   template <typename Node>
-  Expr OfFirst(const Expr& first, const Node* op) {
-    // The first one's calls are bound by now, so that those that others share have a variable.
-    Mutate(first);
-    return Where("an operand that the program may skip", [&] { return Default<Expr>(op); });
+  std::pair<Expr, Expr> Operands(const Node* op) {
+    const Expr a = Mutate(op->a);
+    return {a, Where(kSkipped, [&] { return Mutate(op->b); })};
+  }
+  Expr Selection(const CallNode* op) {
+    Array<Expr> args = op->args;
+    args.Set(0, Mutate(op->args[0]));
+    for (size_t i = 1; i < args.size(); ++i) {
+      args.Set(i, Where(kSkipped, [&] { return Mutate(op->args[i]); }));
+    }
+    const bool same = std::equal(args.begin(), args.end(), op->args.begin(),
+                                 [](const Expr& x, const Expr& y) { return x.same_as(y); });
+    if (same) return GetRef<Expr>(op);
+    auto n = make_object<CallNode>(*op);
+    n->args = args;
+    return Call(n);
   }
 
   template <typename Run>

@@ -21,6 +21,7 @@ READERS = {"PlanWarpRoles", "PipelinePlanning", "PlaceAsyncWaits", "LayoutInfere
 DECISIONS = {
     "instruction",
     "rejected",
+    "swizzle",
     "warps",
     "interleaved",
     "demanded",

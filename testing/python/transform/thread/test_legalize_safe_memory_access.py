@@ -278,20 +278,3 @@ def test_bounds_of_shuffles(lanes, operand, load):
 
     source = tilelang.compile(main, execution_backend="emulate").get_kernel_source()
     assert f"B[tx] = {load};" in source
-
-
-@pytest.mark.parametrize("mask", ["b * 128 + j < N", "N > b * 128 + j", "b * 128 + j <= N - 1"])
-def test_a_mask_that_is_proved_is_none(define, mask):
-    """It stayed, although the guards of the same elements were proved away."""
-    main = define(f"""
-    N = T.dynamic("N")
-
-    @T.prim_func
-    def main(A: T.Tensor((N,), T.float32), B: T.Tensor((N,), T.float32)):
-        with T.Kernel(N // 128, threads=128) as b:
-            T.assume(N % 128 == 0)
-            for j in T.Parallel(128):
-                B[b * 128 + j] = T.if_then_else({mask}, A[b * 128 + j], 0)
-    """)["main"]
-    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
-    assert "B[bx * 128 + tx] = A[bx * 128 + tx];" in source

@@ -60,16 +60,24 @@ MMA = "mma.m16n8k16 (float16 x float16 -> float32)"
 
 def test_a_product_of_warp_groups(tile_passes):
     assert chosen(tile_passes, product(128, 64, 64, threads=256), "sm_90a") == {
-        "instruction": [[HALF, 0, 64]],
-        "warps": [4, 2],
+        "instruction": [[WGMMA, 0, 64]],
+        "warps": [8, 1],
         "swizzle": [128, 128],
     }
 
 
 def test_the_policy_decides_about_warps(tile_passes):
-    options = {"policy": T.GemmWarpPolicy.FullRow}
+    options = {"policy": T.GemmWarpPolicy.FullCol}
     choice = chosen(tile_passes, product(128, 64, 64, threads=256, options=options), "sm_90a")
-    assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [8, 1], "swizzle": [128, 128]}
+    assert choice == {"instruction": [[HALF, 0, 64]], "warps": [4, 2], "swizzle": [128, 128]}
+
+
+@pytest.mark.parametrize(("columns", "warps"), [(128, [4, 2]), (192, [8, 1])])
+def test_warp_groups_take_rows_unless_two_blocks_have_registers(tile_passes, columns, warps):
+    """wgmma of 128 columns takes 90 of the registers that a thread begins with, and two blocks of
+    384 threads begin with 80. Accumulators of 192 columns leave no room for another block."""
+    choice = chosen(tile_passes, product(128, columns, 64, threads=256), "sm_90a")
+    assert choice["warps"] == warps
 
 
 @pytest.mark.parametrize(
@@ -157,7 +165,7 @@ def test_the_role_of_a_schedule_counts(tile_passes):
     for steps in (("SelectInstructions",), ("HoistViews", "ProducerConsumerWarpSpecialized")):
         (choice,) = choices(tile_passes(main, *steps, arch="sm_90a"))
         choice.pop("tl.ws_id", None)
-        assert choice == {"instruction": [[HALF, 0, 64]], "warps": [4, 2], "swizzle": [128, 128]}
+        assert choice == {"instruction": [[WGMMA, 0, 64]], "warps": [8, 1], "swizzle": [128, 128]}
 
 
 def test_choices_stay_through_the_passes(tile_passes):
@@ -182,8 +190,8 @@ def test_choices_stay_through_the_passes(tile_passes):
     mod = tile_passes(main, *steps, "PipelinePlanning", "InjectSoftwarePipeline", arch="sm_90a")
     assert "tl.tileop.acquire" in mod.script() or "T.tl.acquire" in mod.script()
     assert {str(c) for c in choices(mod)} == {
-        # Columns of B lie side by side: an instruction's 32 are a span.
-        str({"instruction": [[HALF, 0, 64]], "warps": [4, 2], "swizzle": [128, 64]})
+        # Columns of B lie side by side: an instruction's 64 are a span.
+        str({"instruction": [[WGMMA, 0, 64]], "warps": [8, 1], "swizzle": [128, 128]})
     }
 
 
@@ -444,7 +452,7 @@ def test_fragments_of_other_threads_are_exchanged(tile_passes):
 
     (same,) = copies(tile_passes, between(T.GemmWarpPolicy.Square), "LayoutInference")
     assert same == {"instruction": ["vector"]}
-    (other,) = copies(tile_passes, between(T.GemmWarpPolicy.FullRow), "LayoutInference")
+    (other,) = copies(tile_passes, between(T.GemmWarpPolicy.FullCol), "LayoutInference")
     assert other["instruction"] == ["exchange"]
     assert other["rejected"] == {
         "vector": "other threads hold its elements",
