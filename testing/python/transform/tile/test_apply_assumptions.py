@@ -2,6 +2,7 @@
 
 import pytest
 
+import tilelang
 import tilelang.language as T
 
 
@@ -127,3 +128,20 @@ def test_a_clamp_without_a_least_value_says_nothing(applied):
                 A[0] = 1
 
     assert "if 0 < count:" in applied(main)
+
+
+@pytest.mark.parametrize("mask", ["b * 128 + j < N", "N > b * 128 + j", "b * 128 + j <= N - 1"])
+def test_a_mask_that_is_proved_is_none(define, mask):
+    """It stayed, although the guards of the same elements were proved away."""
+    main = define(f"""
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), T.float32), B: T.Tensor((N,), T.float32)):
+        with T.Kernel(N // 128, threads=128) as b:
+            T.assume(N % 128 == 0)
+            for j in T.Parallel(128):
+                B[b * 128 + j] = T.if_then_else({mask}, A[b * 128 + j], 0)
+    """)["main"]
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert "B[bx * 128 + tx] = A[bx * 128 + tx];" in source
