@@ -157,12 +157,13 @@ std::string WhyNotDescriptors(const WgmmaOperand& operand, const Layout& layout)
 }
 
 /*!
- * How warp groups share the tile. Square gives them columns where a tile is not twice as high as
- * wide; with rows of their own they read less: 64 x 128 of each of two reads A once and B twice,
- * 128 x 64 reads A for each of two instructions and twice, and B twice. 4096^3 by tiles of 128 x
- * 192 takes 240 us for 269, of 256 x 128 by four groups 231 for 287 (H200). Where another block has
- * registers, instructions must leave it those that threads begin with, which wide ones do not: 295
- * us for 233 (128 x 128, three stages).
+ * How warp groups share the tile. Square splits its columns, unless the tile is twice as high as
+ * wide. A wgmma of 64 rows reads A and B from shared memory. Of a tile of 128 x 128, two warp
+ * groups with 64 x 128 each issue one wgmma each, which reads 64 rows of A and 128 columns of B.
+ * With 128 x 64 each they issue two, which read 64 rows and 64 columns: 512 in all, not 384. So
+ * rows are shared: 4096^3 by tiles of 128 x 192 takes 240 us for 269, by 256 x 128 and four groups
+ * 231 for 287 (H200). A wide wgmma takes more of the registers that a thread begins with. Where
+ * these would keep a second block away, Square stays: 233 us for 295 (128 x 128, three stages).
  */
 GemmWarpPolicy PolicyOfGroups(const GemmOp& op, const GemmContext& context) {
   if (op.policy != GemmWarpPolicy::kSquare || !IsShared(op.a.buffer)) return op.policy;

@@ -24,7 +24,8 @@ class GemmWarpPolicy(IntEnum):
     """
 
     Square = 0
-    """As square as possible."""
+    """As square as possible. Warp groups (wgmma) take rows where they read less of shared memory
+    that way, and no second block of a multiprocessor would lose its registers."""
     FullRow = 1
     """Each warp has whole rows: all warps along M."""
     FullCol = 2

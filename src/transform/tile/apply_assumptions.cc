@@ -3,8 +3,10 @@
  *
  * In:  a tile program, its pipelines injected.
  * Out: the same; where an assumption holds, branches that it decides are gone, and comparisons,
- *      quotients, remainders, minima and maxima of integers are what they come to. TVM's
- *      simplifier, which comes next, does not read assumptions.
+ *      quotients, remainders, minima and maxima of integers are what they come to. Of comparisons
+ *      the bounds of loops decide, too, which may be symbols: `b * 128 + j < n` where tiles of 128
+ *      divide n. What is left of a mask that holds everywhere, a store of what is there, is gone.
+ *      TVM's simplifier, which comes next, does not read assumptions.
  * Refuses nothing. Functions without assumptions are unchanged.
  */
 #include <tvm/ffi/extra/structural_equal.h>

@@ -232,10 +232,12 @@ PrimFunc CompactLoops(PrimFunc f) {
     if (conditions.empty()) return same;
     const Stmt compact = Compactor(kernel.block, conditions).Mutate(same);
     if (!Overlaps(compact, f)) return same;
-    for (const auto& [loop, condition] : conditions) {
+    ForEachNode(roles.body, [&](const RoleNode* node) {
+      const ForNode* loop = node->Loop();
+      if (!loop || !conditions.count(loop)) return;
       notes.push_back(Where(loop->span) +
                       ": the loop goes over the iterations in which its condition holds");
-    }
+    });
     return compact;
   });
   return WithNotes(std::move(f), notes);
