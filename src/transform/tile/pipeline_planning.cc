@@ -56,7 +56,7 @@
 namespace tl {
 namespace {
 
-struct Schedule {
+struct PipelineSchedule {
   std::vector<int64_t> stage;
   std::vector<int64_t> order;
   std::vector<int64_t> async_stages = {0};
@@ -168,7 +168,7 @@ class StagePlanner : public StmtExprMutator {
       }
       return Plain(op, source, ReasonAt(source, obstacle));
     }
-    Schedule plan;
+    PipelineSchedule plan;
     FoundHandshakes roles;
     if (!user && block_ && HasRoles(inlined.body)) {
       const LoopPlace place{function_body_, op, views_, threads_, block_};
@@ -187,7 +187,7 @@ class StagePlanner : public StmtExprMutator {
     if (!user) return Annotated(op, StagedInRegisters(op, inlined.body, num_stages, &plan), plan);
     For loop = Annotated(op, inlined.body, plan);
     if (user && !op->annotations.count(kChosen)) {
-      Schedule automatic;
+      PipelineSchedule automatic;
       AutoSchedule(op, inlined.body, num_stages, &automatic);
       loop.CopyOnWrite()->annotations.Set(kDefaultStage, ToAnnotation(automatic.stage));
       loop.CopyOnWrite()->annotations.Set(kDefaultOrder, ToAnnotation(automatic.order));
@@ -218,10 +218,10 @@ class StagePlanner : public StmtExprMutator {
   /*! The body with loads by TMA in the place of copies, and its plan. nullopt if one of the loads
    * cannot run ahead. */
   std::optional<TmaLoads> LoadsAhead(const ForNode* op, const std::vector<Stmt>& body,
-                                     int64_t num_stages, Schedule* plan) const {
+                                     int64_t num_stages, PipelineSchedule* plan) const {
     if (!block_) return std::nullopt;
     const auto loads = LoadByTma(function_body_, op, body, target_, scope_, views_);
-    Schedule with_loads;
+    PipelineSchedule with_loads;
     if (!loads || !AutoSchedule(op, loads->body, num_stages, &with_loads)) return std::nullopt;
     const LoopBarriers barriers(function_body_, op, loads->body, views_);
     for (size_t i = 0; i < loads->body.size(); ++i) {
@@ -300,7 +300,7 @@ class StagePlanner : public StmtExprMutator {
            std::any_of(use.writes.begin(), use.writes.end(), IsShared);
   }
 
-  For Annotated(const ForNode* op, const std::vector<Stmt>& body, const Schedule& plan) {
+  For Annotated(const ForNode* op, const std::vector<Stmt>& body, const PipelineSchedule& plan) {
     For loop = GetRef<For>(op);
     ForNode* n = loop.CopyOnWrite();
     n->body = Mutate(MakeSeq(body));
@@ -333,7 +333,7 @@ class StagePlanner : public StmtExprMutator {
 
   /*! The body whose copies that run ahead go through registers, and the plan of that body. */
   std::vector<Stmt> StagedInRegisters(const ForNode* op, const std::vector<Stmt>& body,
-                                      int64_t num_stages, Schedule* plan) {
+                                      int64_t num_stages, PipelineSchedule* plan) {
     PlannedBody staged = StageInRegisters(body, plan->reasons, StagesOf(op, num_stages));
     if (staged.fragments.empty()) return body;
     plan->stage = staged.stage;
@@ -351,9 +351,9 @@ class StagePlanner : public StmtExprMutator {
   }
 
   /*! The user's plan, completed by places for the copies that it leaves to the compiler. */
-  Schedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
-                        const std::vector<std::optional<UserPlace>>& places,
-                        const std::vector<Stmt>& body, int64_t num_stages) const {
+  PipelineSchedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
+                                const std::vector<std::optional<UserPlace>>& places,
+                                const std::vector<Stmt>& body, int64_t num_stages) const {
     std::vector<std::optional<UserPlace>> given;
     for (size_t i = 0; i < source.size(); ++i) {
       if (!source[i].as<BindNode>()) given.push_back(places[i]);
@@ -364,7 +364,7 @@ class StagePlanner : public StmtExprMutator {
     const LoopBarriers barriers(function_body_, op, body, views_);
     const int64_t ahead = StepsAhead(num_stages);
 
-    Schedule plan;
+    PipelineSchedule plan;
     // The first number is 1 for statements that the user ordered, 0 in front of these, 2 behind.
     std::vector<std::pair<int64_t, int64_t>> order;
     for (size_t i = 0; i < body.size(); ++i) {
@@ -409,7 +409,7 @@ class StagePlanner : public StmtExprMutator {
    * not move past an access of shared memory. */
   static void CheckOrderAtBarriers(const std::vector<Stmt>& body,
                                    const std::vector<BufferUse>& uses, const LoopBarriers& barriers,
-                                   const Schedule& plan) {
+                                   const PipelineSchedule& plan) {
     for (size_t b = 0; b < body.size(); ++b) {
       if (!barriers.Touches(b)) continue;
       for (size_t i = 0; i < body.size(); ++i) {
@@ -442,7 +442,7 @@ class StagePlanner : public StmtExprMutator {
     return first;
   }
 
-  static void FirstStageIsZero(Schedule* plan) {
+  static void FirstStageIsZero(PipelineSchedule* plan) {
     const int64_t first = *std::min_element(plan->stage.begin(), plan->stage.end());
     for (int64_t& s : plan->stage) s -= first;
   }
@@ -587,7 +587,7 @@ class StagePlanner : public StmtExprMutator {
   }
 
   bool AutoSchedule(const ForNode* op, const std::vector<Stmt>& body, int64_t num_stages,
-                    Schedule* plan) const {
+                    PipelineSchedule* plan) const {
     if (num_stages < 1) return false;
     num_stages = StagesOf(op, num_stages);
     std::vector<BufferUse> uses;

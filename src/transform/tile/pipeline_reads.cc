@@ -6,6 +6,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../layout/int_program.h"
+#include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
 #include "../../op/parallel.h"
 #include "../../tvm/analyzer.h"
@@ -27,16 +28,6 @@ std::vector<TileRegion> RegionsOf(const CallNode* call, const Var& buffer, const
     if (views.RootOf(region.buffer).same_as(buffer)) regions.push_back(region);
   }
   return regions;
-}
-
-bool IsWhole(const TileRegion& region) {
-  Analyzer analyzer;
-  const Array<Expr>& shape = BufferOf(region.buffer)->shape;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (!IsConst(region.ranges[d]->min, 0)) return false;
-    if (!analyzer.CanProveEqual(region.ranges[d]->extent, shape[d])) return false;
-  }
-  return true;
 }
 
 bool IsSame(const TileRegion& a, const TileRegion& b) {
