@@ -36,6 +36,7 @@ from tilelang.language.tracer import (
     Tracer,
     ended_scope_error,
     is_storable,
+    read_members,
 )
 
 _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
@@ -87,6 +88,7 @@ class BindingHooks(ConditionHooks):
         scope = self.tracer.scope
         conditional = scope is not self.base and is_scalar_expr(value)
         self.bindings[name] = _Binding(value, scope, self.tracer.span, False, conditional)
+        self.tracer.members.bind(value, self.tracer.scopes)
 
     def name(self, name: str, value: Any) -> Any:
         """Check a use of a local variable and return what it refers to."""
@@ -157,7 +159,7 @@ class BindingHooks(ConditionHooks):
         scope = control if conditional and control is not None else tracer.scope
         self.bindings[name] = _Binding(new, scope, tracer.span, new is not value, conditional)
         tracer.name(name, new)
-        tracer.members.bind(new, tracer.scope)
+        tracer.members.bind(new, tracer.scopes)
         return new
 
     def bind_now(self, name: str, value: Any) -> Any:
@@ -228,6 +230,7 @@ class BindingHooks(ConditionHooks):
         name)."""
         if isinstance(value, Frame):
             value = self.tracer.enter(value, rest=True)
+        read_members(value)
         if isinstance(value, ir.Var) and not is_buffer(value) and len(names) == 1:
             value = [value]
         if isinstance(value, ir.Expr):

@@ -577,6 +577,11 @@ class _Rewriter(ast.NodeTransformer):
         node.body = self.shadowing({p.arg for p in parameters}, lambda: self.visit(node.body))
         return node
 
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        if isinstance(node.ctx, ast.Load):
+            node.value = self.hook_at(node.value, "items", self.visit(node.value))
+        return node
+
     def visit_List(self, node: Any) -> ast.expr:
         node.elts = [self.element(e) for e in node.elts]
         return node
@@ -599,7 +604,9 @@ class _Rewriter(ast.NodeTransformer):
         targets = {
             name.id for g in generators for name in ast.walk(g.target) if isinstance(name, ast.Name)
         }
-        generators[0].iter = self.visit(generators[0].iter)
+        generators[0].iter = self.hook_at(
+            generators[0].iter, "items", self.visit(generators[0].iter)
+        )
 
         def inner() -> None:
             for i, generator in enumerate(generators):

@@ -29,7 +29,7 @@ from tilelang._snippet import snippet
 from tilelang.env import env
 from tilelang.language.advice import add_suggestion, explained
 from tilelang.language.effects import reads_memory
-from tilelang.language.members import Members
+from tilelang.language.members import CONTAINERS, Members
 from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
 
 if TYPE_CHECKING:
@@ -65,6 +65,15 @@ def innermost_tracer() -> Tracer | None:
     """Return the innermost trace of this thread, None outside of traces."""
     stack = getattr(_active, "stack", None)
     return stack[-1] if stack else None
+
+
+def read_members(*values: Any) -> None:
+    """Check a use of all members of those values that are containers."""
+    for value in values:
+        if type(value) in CONTAINERS:
+            tracer = innermost_tracer()
+            if tracer is not None:
+                tracer.members.read_all(value, tracer.scopes)
 
 
 class Frame:
@@ -245,6 +254,7 @@ class Tracer:
     def enter(self, frame: Frame, rest: bool = False) -> Any:
         """Open ``frame``; ``rest`` for one that lasts until the scope around it ends."""
         self.scopes.append(Scope(frame, self.scope, self.span, rest))
+        self.members.open(self.scopes)
         return frame.open(self)
 
     def leave(self, frame: Frame) -> None:
@@ -268,6 +278,7 @@ class Tracer:
     def _close(self) -> None:
         scope = self.scopes.pop()
         scope.is_open = False
+        self.members.close(scope)
         assert scope.frame is not None
         scope.frame.close()
         # A node of a loop or a branch is made when its frame exits: it gets the span of its first

@@ -61,6 +61,9 @@ class PythonHooks:
     def at(self, place):
         self.places.append(place)
 
+    def items(self, iterated):
+        return iterated
+
     def item(self, owner, index):
         return owner[index]
 
