@@ -30,7 +30,7 @@ class ControlFlowHooks(BindingHooks):
 
     def branch(self, test: Any) -> _Branch:
         """Return the two sides of an ``if``."""
-        return _Branch(self, self.condition(test))
+        return _Branch(self, self.condition(self.operand(test)))
 
     def range(self, function: Any, *bounds: Any) -> Any:
         """Return what ``for _ in range(*bounds)`` iterates over: a serial loop."""
@@ -69,7 +69,8 @@ class ControlFlowHooks(BindingHooks):
     def while_(self, test: Callable[[], Any]) -> Iterator[Any]:
         """Run a ``while`` on a condition in IR."""
         before = self.tracer.statements()
-        condition = self.condition(test())
+        with self.tracer.conditional():
+            condition = self.condition(test())
         if isinstance(condition, ir.Expr):
             if len(self.tracer.statements()) > len(before):
                 raise NotImplementedError(

@@ -27,6 +27,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.order import OfOperands, is_of_numbers
 from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
 from tilelang.language.regions import store, subscript
@@ -162,6 +163,11 @@ class Hooks(ControlFlowHooks):
         if type(function) is FunctionType and self.tracer.members.changes():
             return partial(self._called, function, self.tracer.members.check)
         return in_program(function)
+
+    def function_of_calls(self, function: Any) -> Any:
+        """Return what a call calls that has other calls as arguments."""
+        called = self.function(function)
+        return OfOperands(called, self.operand) if is_of_numbers(called) else called
 
     def _getattr(self, owner: Any, name: str, *default: Any) -> Any:
         if default and not hasattr(owner, name):

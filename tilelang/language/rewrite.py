@@ -493,7 +493,9 @@ class _Rewriter(ast.NodeTransformer):
             given = ("__class__", self.parameters[0])
             node.args = [_placed(ast.Name(name, _LOAD), node) for name in given]
             return node
-        node.func = _placed(self.hook("function", self.raw(node.func)), node.func)
+        has_calls = any(isinstance(a, ast.Call) for a in [*node.args, *_values(node.keywords)])
+        name = "function_of_calls" if has_calls else "function"
+        node.func = _placed(self.hook(name, self.raw(node.func)), node.func)
         keywords = [(k.arg or "**", self.visit(k.value)) for k in node.keywords]
         arguments = [(None, self.visit(a)) for a in node.args]
         if not _calls_after_another([value for _, value in (*arguments, *keywords)]):
@@ -508,8 +510,16 @@ class _Rewriter(ast.NodeTransformer):
         names = ast.Tuple([ast.Constant(name) for name, _ in named], _LOAD)
         return self.hook("call", node.func, names, *(self.thunk(value) for _, value in named))
 
+    def operand(self, node: ast.expr) -> ast.expr:
+        """Rewrite what an operator computes with: simplifying it must not lose a call."""
+        if not isinstance(node, ast.Call):
+            visited = self.visit(node)
+            assert isinstance(visited, ast.expr)
+            return visited
+        return self.hook_at(node, "operand", self.visit(node))
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        left, right = self.visit(node.left), self.visit(node.right)
+        left, right = self.operand(node.left), self.operand(node.right)
         if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
             return node
         operator = ast.Constant(type(node.op).__name__)
@@ -536,7 +546,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.hook(name, first, *(self.thunk(v) for v in others))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        operand = self.visit(node.operand)
+        operand = self.operand(node.operand)
         if isinstance(node.op, ast.Not):
             return self.hook("negation", operand)
         if isinstance(operand, ast.Constant):
@@ -544,7 +554,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.hook("unary", ast.Constant(type(node.op).__name__), operand)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        left, *others = (self.visit(v) for v in [node.left, *node.comparators])
+        left, *others = (self.operand(v) for v in [node.left, *node.comparators])
         is_plain = len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
         compared = [ast.Constant(_COMPARISONS[type(op)]) for op in node.ops]
         if is_plain and not _calls_after_another([left, *others]):
@@ -709,6 +719,10 @@ def _is_silent_hook(function: ast.Attribute) -> bool:
     """Whether a call is a hook's that does not call a function; attributes may be properties."""
     is_hook = isinstance(function.value, ast.Name) and function.value.id == HOOKS
     return is_hook and function.attr not in ("call", "attribute")
+
+
+def _values(keywords: Sequence[ast.keyword]) -> list[ast.expr]:
+    return [keyword.value for keyword in keywords]
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

@@ -199,6 +199,8 @@ class Tracer:
         """Buffers of float32 that matrix products may round to tf32."""
         self._kept: dict[int, tuple[ir.TensorLoad, ir.Var]] = {}
         """The variables that have the values of members of containers."""
+        self.is_conditional = False
+        """Whether the program decides if, or how often, it evaluates what is traced."""
         self._pending: list[dict[int, Any]] = []
         """The operands that have been evaluated, by the operations that wait for others."""
         self.function_attrs: dict[str, Any] = {}
@@ -382,6 +384,15 @@ class Tracer:
         return var
 
     # -- order of evaluation ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def conditional(self) -> Iterator[None]:
+        """Trace what the program may evaluate not at all, or more than once."""
+        around, self.is_conditional = self.is_conditional, True
+        try:
+            yield
+        finally:
+            self.is_conditional = around
 
     @contextlib.contextmanager
     def pending(self) -> Iterator[dict[int, Any]]:

@@ -64,6 +64,12 @@ class PythonHooks:
     def items(self, iterated):
         return iterated
 
+    def operand(self, value):
+        return value
+
+    def function_of_calls(self, function):
+        return self.function(function)
+
     def item(self, owner, index):
         return owner[index]
 
