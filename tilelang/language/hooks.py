@@ -17,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from types import FunctionType, TracebackType
+from types import TracebackType
 from typing import Any
 
 from tvm import ir
@@ -27,6 +27,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.members import is_followed, is_of_user
 from tilelang.language.order import OfOperands, is_of_numbers
 from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
@@ -38,9 +39,9 @@ from tilelang.language.tracer import (
     BuilderFrame,
     Frame,
     Reference,
-    Scope,
     Tracer,
     is_storable,
+    read_members,
 )
 
 # Functions of Python's that read the members of a container, besides those of numbers
@@ -140,6 +141,8 @@ class Hooks(ControlFlowHooks):
             members.method(owner, name, scopes)
             if name in ("get", "setdefault"):
                 members.read(owner, arguments[0], scopes)
+            if name in ("extend", "extendleft"):
+                arguments = ([self.element(member) for member in arguments[0]],)
             return method(*arguments, **named)
 
         return checked
@@ -152,16 +155,21 @@ class Hooks(ControlFlowHooks):
 
     def function(self, function: Any) -> Any:
         """Return what a call calls: the members of a record are those of a container."""
-        if isinstance(function, type) and is_record(function):
-            return self._with_members(function)
+        if isinstance(function, type):
+            if (
+                is_record(function)
+                or is_followed(function)
+                or function in (dict, functools.partial)
+            ):
+                return self._with_members(function)
+        elif is_of_user(function):
+            return partial(self._plain, function)
         if function is builtins.getattr:
             return self._getattr
         if function is builtins.setattr:
             return lambda owner, name, value: self.set_attribute(value, owner, name)
         if id(function) in _READERS:
-            return partial(self._called, function, self.tracer.members.read_all)
-        if type(function) is FunctionType and self.tracer.members.changes():
-            return partial(self._called, function, self.tracer.members.check)
+            return partial(self._reading, function)
         return in_program(function)
 
     def function_of_calls(self, function: Any) -> Any:
@@ -175,13 +183,26 @@ class Hooks(ControlFlowHooks):
             return default[0]
         return self.value(self.attribute(owner, name))
 
-    def _called(
-        self, function: Any, check: Callable[[Any, Sequence[Scope]], None], *args: Any, **kw: Any
-    ) -> Any:
-        """Call a function that is not traced, if it may read its arguments."""
-        for value in (*args, *kw.values()):
-            check(value, self.tracer.scopes)
+    def _reading(self, function: Any, *args: Any, **kw: Any) -> Any:
+        """Call a function of Python's that reads the members of its arguments."""
+        read_members(*args, *kw.values())
         return in_program(function)(*args, **kw)
+
+    def _plain(self, function: Any, *args: Any, **kw: Any) -> Any:
+        """Call a function of the user's that is not traced, which may read what it is given and add
+        to it."""
+        owner = getattr(function, "__self__", None)
+        if owner is not None and is_followed(owner):
+            # What an object keeps is a value of now.
+            args = tuple(map(self.element, args))
+            kw = {name: self.element(value) for name, value in kw.items()}
+        given = [v for v in (*args, *kw.values()) if is_followed(v)]
+        for value in given:
+            self.tracer.members.check(value, self.tracer.scopes)
+        result = function(*args, **kw)
+        for value in given if owner is None else (owner, *given):
+            self.settled(value, is_new=False)
+        return result
 
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         """Run ``owner.name = value``."""
@@ -293,6 +314,8 @@ class _Context:
 
 def _names_around(function: Any) -> Iterator[Any]:
     """Yield what a function uses of the functions around it and of its module."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
     for cell in function.__closure__ or ():
         # One that is empty is of a name that is bound later.
         with contextlib.suppress(ValueError):

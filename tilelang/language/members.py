@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
-from types import FunctionType, ModuleType
+from collections.abc import Iterator, Sequence
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tvm_ffi import Object
@@ -31,7 +31,8 @@ CONTAINERS = (list, dict, set, deque)
 _ADD = frozenset(("append", "appendleft", "extend", "extendleft", "add", "clear"))
 _OF_ONE = frozenset(("get", "setdefault", "update"))
 _REMOVE = frozenset(("insert", "pop", "popleft", "popitem", "remove", "discard"))
-_LITERALS = (bool, int, float, str, type(None))
+LITERALS = (bool, int, float, str, type(None))
+"""The classes of values that never change."""
 
 
 # The place of how many members there are, and which: what iterating over a container reads.
@@ -47,7 +48,10 @@ class Members:
     def __init__(self) -> None:
         # By its id, what is followed (which keeps the id its own), and the scope that made it.
         self._known: dict[int, tuple[Any, Scope]] = {}
-        self._named: list[Any] = []
+        self._named: dict[int, Any] = {}
+        self._settled: dict[int, Any] = {}
+        # Iterators that names have been given, and where.
+        self._iterators: dict[int, tuple[Any, Scope]] = {}
         # The members when the trace met them first in a loop or a branch.
         self._before: dict[Scope, dict[int, dict[Any, Any]]] = {}
         # What an open loop has read while it was still as it was in front of the loop.
@@ -62,10 +66,12 @@ class Members:
     def bind(self, value: Any, scopes: Sequence[Scope]) -> None:
         """Note that ``value``, which a name has been given, and the containers in it are as old as
         the innermost scope, if they are new to the trace."""
-        if isinstance(value, _LITERALS) or id(value) in self._known:
+        if isinstance(value, LITERALS) or id(value) in self._named:
             return
+        if isinstance(value, Iterator) and id(value) not in self._iterators:
+            self._iterators[id(value)] = (value, scopes[-1])
         if is_followed(value):
-            self._named.append(value)
+            self._named[id(value)] = value
         if type(value) is tuple or is_followed(value):
             self._age(value, scopes[-1], scopes)
 
@@ -77,13 +83,21 @@ class Members:
         # What has no age is as old as the function.
         if self._inside(scopes[0], scopes):
             for member in value if type(value) is tuple else _members(value).values():
-                if not isinstance(member, _LITERALS):
+                if not isinstance(member, LITERALS):
                     self._age(member, scope, scopes)
+
+    def is_settled(self, value: Any, scopes: Sequence[Scope]) -> bool:
+        """Whether this was asked of a container or an object before; else it is as old as the
+        innermost scope, unless that is known."""
+        known = id(value) in self._settled
+        self._settled[id(value)] = value
+        self._age(value, scopes[-1], scopes)
+        return known
 
     def open(self, scopes: Sequence[Scope]) -> None:
         """Copy what names have been given, for the loop or the branch that begins."""
         if scopes[-1].is_loop or scopes[-1].kind == "branch":
-            for value in self._named:
+            for value in self._named.values():
                 self.meet(value, scopes)
 
     def meet(self, value: Any, scopes: Sequence[Scope]) -> None:
@@ -98,6 +112,11 @@ class Members:
             if id(value) not in before:
                 copied = _members(value) if copied is None else copied
                 before[id(value)] = copied
+        # Code that is not traced may change these as well.
+        for member in (copied or {}).values():
+            if isinstance(member, CONTAINERS):
+                self._known.setdefault(id(member), (member, made))
+                self.meet(member, scopes)
 
     @staticmethod
     def _inside(made: Scope, scopes: Sequence[Scope]) -> list[Scope]:
@@ -118,11 +137,8 @@ class Members:
         self.meet(owner, scopes)
         if id(owner) not in self._known:
             return
-        if type(owner) is list and isinstance(index, int):
-            if index < 0:
-                self._read_one(owner, _ALL, scopes)
-                index += len(owner)
-            self._read_one(owner, index, scopes)
+        if isinstance(owner, list) and isinstance(index, int):
+            self._read_at(owner, index, scopes)
         elif isinstance(index, slice):
             self.read_all(owner, scopes)
         else:
@@ -136,11 +152,54 @@ class Members:
         RuntimeError
             If a loop or a branch that has ended changed one of them, or how many there are.
         """
+        if id(owner) in self._iterators:
+            self._check_iterator(owner, scopes)
         self.meet(owner, scopes)
-        if type(owner) not in CONTAINERS or id(owner) not in self._known:
+        if not isinstance(owner, CONTAINERS) or id(owner) not in self._known:
             return
+        self._check_grown(owner, scopes)
         for key in (_ALL, *_members(owner)):
             self._read_one(owner, key, scopes)
+
+    def _read_at(self, owner: list[Any], index: int, scopes: Sequence[Scope]) -> None:
+        from_end = index < 0
+        index += len(owner) if from_end else 0
+        # What this iteration has appended is found from the end, and from there only.
+        grown = self._grown(owner, scopes)
+        if grown is not None and from_end and index >= grown[1]:
+            return
+        if grown is not None and (from_end or index >= grown[1]):
+            self._check_grown(owner, scopes)
+        if from_end:
+            self._read_one(owner, _ALL, scopes)
+        self._read_one(owner, index, scopes)
+
+    def _grown(self, owner: Any, scopes: Sequence[Scope]) -> tuple[Scope, int] | None:
+        """Return the loop that has changed how many members a list has, and how many there were."""
+        if isinstance(owner, list | deque):
+            for scope in self._inside(self._known[id(owner)][1], scopes):
+                before = self._before[scope][id(owner)]
+                if scope.is_loop and len(before) != len(owner):
+                    return scope, len(before)
+        return None
+
+    def _check_grown(self, owner: Any, scopes: Sequence[Scope]) -> None:
+        grown = self._grown(owner, scopes)
+        if grown is not None:
+            raise RuntimeError(
+                f"{_described(owner, _ALL)} is read in the {grown[0].description} and gets or "
+                "loses members in it, which only the first iteration would not see; make it in "
+                "the loop, or use a T.alloc_local array"
+            )
+
+    def _check_iterator(self, iterator: Any, scopes: Sequence[Scope]) -> None:
+        control = self._inside(self._iterators[id(iterator)][1], scopes)
+        if control:
+            raise RuntimeError(
+                f"a {type(iterator).__name__} goes on in the {control[-1].description}, which is "
+                "traced once, so that each iteration would see the same; index a list by the "
+                "loop's variable, or make the iterator there"
+            )
 
     def _read_one(self, owner: Any, key: Any, scopes: Sequence[Scope]) -> None:
         place = (id(owner), key)
@@ -210,7 +269,7 @@ class Members:
         self.meet(owner, scopes)
         if id(owner) not in self._known:
             return
-        if type(owner) is list and isinstance(index, int) and index < 0:
+        if isinstance(owner, list) and isinstance(index, int) and index < 0:
             index += len(owner)
         if isinstance(index, slice):
             return
@@ -260,7 +319,7 @@ class Members:
                 for k in dict.fromkeys(itertools.chain(before, now))
                 if not _is_same(before.get(k, _ABSENT), now.get(k, _ABSENT))
             ]
-            if before.keys() != now.keys() or (keys and type(owner) in (set, deque)):
+            if before.keys() != now.keys() or (keys and isinstance(owner, set | deque)):
                 keys.append(_ALL)
             for key in keys:
                 place = (identity, key)
@@ -274,19 +333,33 @@ class Members:
 
 
 def is_followed(value: Any) -> bool:
-    """Whether ``value`` is a container of Python's, or an object of a class of the user's."""
-    kind = type(value)
-    return kind in CONTAINERS or (
+    """Whether ``value`` is a container of Python's, or a class of the user's or an object of it."""
+    kind = value if isinstance(value, type) else type(value)
+    return issubclass(kind, (*CONTAINERS, SimpleNamespace)) or (
         kind.__flags__ & _HEAP_TYPE != 0
-        and not isinstance(value, Object | type | FunctionType | ModuleType)
-        and not kind.__module__.startswith(_OTHERS)
+        and not isinstance(value, Object | FunctionType | ModuleType | BaseException)
+        and not _module(kind).startswith(_OTHERS)
         and (hasattr(value, "__dict__") or bool(_slots(kind)))
     )
 
 
 # Classes that a `class` statement has made.
 _HEAP_TYPE = 1 << 9
-_OTHERS = ("tilelang", "tvm", "torch", "numpy", "builtins", "functools", "enum")
+_LIBRARIES = ("tilelang", "tvm", "torch", "numpy", "functools")
+_OTHERS = (*_LIBRARIES, "builtins", "enum")
+
+
+def is_of_user(function: Any) -> bool:
+    """Whether ``function`` is a function or a method in Python that is not traced, and not one of a
+    library that takes the program's expressions."""
+    if isinstance(function, MethodType):
+        function = function.__func__
+    return isinstance(function, FunctionType) and not _module(function).startswith(_LIBRARIES)
+
+
+def _module(definition: Any) -> str:
+    module = definition.__module__
+    return module if isinstance(module, str) else ""
 
 
 def _slots(kind: type) -> list[str]:
@@ -299,15 +372,14 @@ def _slots(kind: type) -> list[str]:
 
 def _members(owner: Any) -> dict[Any, Any]:
     """Return the members of a container or an object as they are now."""
-    kind = type(owner)
-    if kind is list or kind is deque:
+    if isinstance(owner, list | deque):
         return dict(enumerate(owner))
-    if kind is set:
+    if isinstance(owner, set):
         return {_key(member): member for member in owner}
-    if kind is dict:
+    if isinstance(owner, dict):
         return {_key(key): member for key, member in owner.items()}
     members = dict(getattr(owner, "__dict__", {}))
-    for name in _slots(kind):
+    for name in _slots(type(owner)):
         if hasattr(owner, name):
             members[name] = getattr(owner, name)
     return members
@@ -317,9 +389,9 @@ def _member(owner: Any, key: Any) -> Any:
     """Return a member as it is now, ``_ABSENT`` if there is none, or the keys of all."""
     if key is _ALL:
         return tuple(_members(owner))
-    if type(owner) is list:
+    if isinstance(owner, list):
         return owner[key] if 0 <= key < len(owner) else _ABSENT
-    if type(owner) is dict and isinstance(key, _LITERALS):
+    if isinstance(owner, dict) and isinstance(key, LITERALS):
         return owner.get(key, _ABSENT)
     return _members(owner).get(key, _ABSENT)
 
@@ -329,20 +401,20 @@ def _key(index: Any) -> Any:
     equal."""
     if type(index) is tuple:
         return tuple(map(_key, index))
-    return index if isinstance(index, _LITERALS) else ("id", id(index))
+    return index if isinstance(index, LITERALS) else ("id", id(index))
 
 
 def _is_same(a: Any, b: Any) -> bool:
     if type(a) is tuple and type(b) is tuple:
         return len(a) == len(b) and all(map(_is_same, a, b))
-    return a is b or (type(a) is type(b) and isinstance(a, _LITERALS) and a == b)
+    return a is b or (type(a) is type(b) and isinstance(a, LITERALS) and a == b)
 
 
 def _described(owner: Any, key: Any) -> str:
-    kind = type(owner).__name__
+    kind = (owner if isinstance(owner, type) else type(owner)).__name__
     if key is _ALL:
         return f"a {kind}"
-    if type(owner) in CONTAINERS:
+    if isinstance(owner, CONTAINERS):
         return f"member {key!r} of a {kind}"
     return f"attribute {key} of {kind}"
 
@@ -353,4 +425,4 @@ def _repair(member: Any) -> str:
     return "keep it in a T.alloc_var, or several in a T.alloc_local array"
 
 
-__all__ = ["CONTAINERS", "Members", "is_followed"]
+__all__ = ["CONTAINERS", "LITERALS", "Members", "is_followed", "is_of_user"]

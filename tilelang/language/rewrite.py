@@ -236,6 +236,7 @@ class _Rewriter(ast.NodeTransformer):
         # The body is rewritten when the decorator, ours or the user's, sees the function.
         if not node.decorator_list:
             node.decorator_list = [ast.Attribute(ast.Name(HOOKS, _LOAD), "nested", _LOAD)]
+        self.defaults(node.args)
         return self.located(node, [node])
 
     def visit_Pass(self, node: ast.Pass) -> ast.stmt:
@@ -576,12 +577,16 @@ class _Rewriter(ast.NodeTransformer):
         test, body, orelse = (self.visit(v) for v in (node.test, node.body, node.orelse))
         return self.hook("ternary", test, self.thunk(body), self.thunk(orelse))
 
+    def defaults(self, arguments: ast.arguments) -> None:
+        """Rewrite the defaults of a function that is defined here: they are evaluated here."""
+        arguments.defaults = [self.element(d) for d in arguments.defaults]
+        arguments.kw_defaults = [
+            None if d is None else self.element(d) for d in arguments.kw_defaults
+        ]
+
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         arguments = node.args
-        arguments.defaults = [self.visit(d) for d in arguments.defaults]
-        arguments.kw_defaults = [
-            None if d is None else self.visit(d) for d in arguments.kw_defaults
-        ]
+        self.defaults(arguments)
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         parameters += filter(None, [arguments.vararg, arguments.kwarg])
         node.body = self.shadowing({p.arg for p in parameters}, lambda: self.visit(node.body))

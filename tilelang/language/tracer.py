@@ -70,7 +70,7 @@ def innermost_tracer() -> Tracer | None:
 def read_members(*values: Any) -> None:
     """Check a use of all members of those values that are containers."""
     for value in values:
-        if type(value) in CONTAINERS:
+        if isinstance(value, (*CONTAINERS, Iterator)):
             tracer = innermost_tracer()
             if tracer is not None:
                 tracer.members.read_all(value, tracer.scopes)

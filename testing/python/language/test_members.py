@@ -1,20 +1,33 @@
 """What a loop or a branch of the program, which is traced once, may do to Python's containers and
 objects."""
 
-from collections import deque
+import functools
+from collections import defaultdict, deque
+from types import SimpleNamespace
 
 import pytest
+
+import tilelang.language as T
 
 
 class Stage:
     """An object of a user's class."""
 
-    def __init__(self):
-        self.index = 0
+    made = 0
+
+    def __init__(self, index=0):
+        self.index = index
         self.tiles = []
+
+    def grow(self):
+        self.tiles.append(self.index)
 
     def advance(self):
         self.index += 1
+
+
+class Rows(list):
+    """A list of a user's class."""
 
 
 def add(container, member):
@@ -25,8 +38,24 @@ def total(container):
     return sum(container)
 
 
+@T.macro
+def kept(member, members=[]):  # noqa: B006
+    members.append(member)
+    return len(members)
+
+
 GLOBAL = [0]
-NAMES = {"Stage": Stage, "add": add, "total": total, "deque": deque, "OUTER": GLOBAL}
+NAMES = {
+    "OUTER": GLOBAL,
+    "Rows": Rows,
+    "SPACE": SimpleNamespace(x=0),
+    "Stage": Stage,
+    "add": add,
+    "defaultdict": defaultdict,
+    "deque": deque,
+    "kept": kept,
+    "total": total,
+}
 LIST = "c = [1]\nfor i in T.serial(4):\n    c.append(2)\n"
 DICT = "c = {}\nif n > 3:\n    c['x'] = 1\n"
 STAGE = "c = Stage()\nfor i in T.serial(4):\n    "
@@ -65,6 +94,16 @@ STAGE = "c = Stage()\nfor i in T.serial(4):\n    "
         (STAGE + "c.index = 3\nA[0, 0] = c.index", "attribute index of Stage"),
         (STAGE + "c.advance()\nA[0, 0] = c.index", "attribute index of Stage"),
         (STAGE + "setattr(c, 'index', 2)\nA[0, 0] = getattr(c, 'index')", "attribute index"),
+        (STAGE + "c.grow()\nA[0, 0] = c.tiles[-1]", "a list"),
+        (LIST.replace("[1]", "Rows([1])") + "A[0, 0] = c[-1]", "a Rows"),
+        (
+            DICT.replace("{}", "defaultdict(int)") + "A[0, 0] = c['x']",
+            "member 'x' of a defaultdict",
+        ),
+        (
+            "c = SPACE\nif n > 3:\n    c.x = 1\nA[0, 0] = c.x",
+            "attribute x of SimpleNamespace",
+        ),
         (STAGE + "c.tiles.append(2)\nA[0, 0] = c.tiles[-1]", "a list"),
     ],
 )
@@ -86,6 +125,12 @@ def test_what_a_loop_or_a_branch_has_changed_is_not_used_after_it(traced, statem
         (STAGE + "A[0, c.index] = 1\n    c.advance()", "attribute index of Stage"),
         (LIST.replace("c.append", "A[0, i] = c[-1]\n    c.append"), "a list is read in the serial"),
         ("c = deque([1])\nfor i in T.serial(4):\n    A[0, i] = c.popleft()", "a deque"),
+        ("for i in T.serial(4):\n    OUTER.append(i)\n    A[0, i] = len(OUTER)", "a list"),
+        ("c = []\nfor i in T.serial(4):\n    c.append(i)\n    A[0, i] = c[0]", "a list"),
+        ("for i in T.serial(4):\n    A[0, 0] = kept(i)", "a list"),
+        ("for i in T.serial(4):\n    Stage.made += 1", "attribute made of Stage"),
+        ("c = iter([1, 2, 3])\nfor i in T.serial(3):\n    A[0, i] = next(c)", "a list_iterator"),
+        ("c = (u for u in (1, 2))\nif n > 3:\n    for u in c: A[0, u] = 1", "a generator"),
         (
             "c = [T.alloc_local((4,), 'float32') for _ in range(2)]\n"
             "for i in T.serial(4):\n    A[0, i] = c[0][i]\n    c[0], c[1] = c[1], c[0]",
@@ -104,6 +149,8 @@ def test_what_the_next_iteration_would_not_see_is_refused(traced, statements, to
     [
         # Containers and objects that the iteration has made.
         "for i in T.serial(4):\n    c = [i]\n    c.append(2)\n    A[0, i] = c[-1] + len(c)",
+        "c = [5]\nfor i in T.serial(4):\n    c.append(i)\n    A[0, i] = c[-1] + c[0]",
+        "for i in T.serial(4):\n    c = iter([1, 2])\n    A[0, i] = next(c) + next(c)",
         "for i in T.serial(4):\n    c = {'x': [0]}\n    c['x'][0] += i\n    A[0, i] = c['x'][0]",
         "for i in T.serial(4):\n    c = Stage()\n    c.index += i\n    A[0, i] = c.index",
         # Members that the loop did not change, or that are set again behind it.
@@ -121,3 +168,29 @@ def test_what_the_next_iteration_would_not_see_is_refused(traced, statements, to
 def test_what_has_one_value_for_each_iteration_is_accepted(traced, statements):
     GLOBAL[:] = [0]
     traced(statements, **NAMES)
+
+
+@pytest.mark.parametrize(
+    ("made", "used"),
+    [
+        ("[A[0, k] + 1 for k in range(1)]", "kept[0]"),
+        ("list(map(lambda k: A[0, k] + 1, [0]))", "kept[0]"),
+        ("dict(x=A[0, 0] + 1)", "kept['x']"),
+        ("functools.partial(lambda x, y: x * y, A[0, 0] + 1)", "kept(1)"),
+        ("lambda x=A[0, 0] + 1: x", "kept()"),
+        ("listed(A)", "kept[0]"),
+        ("listed(A)", "kept[1]['x']"),
+        ("Stage(A[0, 0] + 1)", "kept.index"),
+    ],
+)
+def test_what_plain_code_keeps_has_the_value_of_then(traced, made, used):
+    """It was loaded where it was used, after the store."""
+    text = traced(
+        f"kept = {made}\nA[0, 0] = 100\nB[0, 0] = {used}",
+        functools=functools,
+        listed=lambda A: [A[0, 0] + 1, {"x": A[0, 0] + 1}],
+        **NAMES,
+    )
+    bound, _, used = text.partition("A[0, 0] = T.float32(100.0)")
+    assert "T.let[T.float32] = A[0, 0]" in bound
+    assert "A[0, 0]" not in used
