@@ -29,6 +29,8 @@ class Stage:
 class Rows(list):
     """A list of a user's class."""
 
+    width = 8
+
 
 def add(container, member):
     container.append(member)
@@ -100,10 +102,8 @@ STAGE = "c = Stage()\nfor i in T.serial(4):\n    "
             DICT.replace("{}", "defaultdict(int)") + "A[0, 0] = c['x']",
             "member 'x' of a defaultdict",
         ),
-        (
-            "c = SPACE\nif n > 3:\n    c.x = 1\nA[0, 0] = c.x",
-            "attribute x of SimpleNamespace",
-        ),
+        ("if n > 3:\n    SPACE.x = 1\nA[0, 0] = SPACE.x", "attribute x of SimpleNamespace"),
+        ("if n > 3:\n    Rows.width = 1\nA[0, 0] = Rows.width", "attribute width of Rows"),
         (STAGE + "c.tiles.append(2)\nA[0, 0] = c.tiles[-1]", "a list"),
     ],
 )
