@@ -69,8 +69,9 @@ class ControlFlowHooks(BindingHooks):
     def while_(self, test: Callable[[], Any]) -> Iterator[Any]:
         """Run a ``while`` on a condition in IR."""
         before = self.tracer.statements()
-        with self.tracer.conditional():
+        with self.tracer.conditional("`while`") as check:
             condition = self.condition(test())
+            check(condition)
         if isinstance(condition, ir.Expr):
             if len(self.tracer.statements()) > len(before):
                 raise NotImplementedError(

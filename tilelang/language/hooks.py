@@ -191,6 +191,8 @@ class Hooks(ControlFlowHooks):
     def _plain(self, function: Any, *args: Any, **kw: Any) -> Any:
         """Call a function of the user's that is not traced, which may read what it is given and add
         to it."""
+        args = tuple(map(self.operand, args))
+        kw = {name: self.operand(value) for name, value in kw.items()}
         owner = getattr(function, "__self__", None)
         if owner is not None and is_followed(owner):
             # What an object keeps is a value of now.

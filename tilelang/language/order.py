@@ -117,7 +117,10 @@ class OrderHooks:
         something is evaluated now: ``atomic * 0`` and a branch without statements would lose it.
         Where the program decides whether, or how often, it is evaluated, it stays where it is."""
         is_number = type(value) is ir.Call and value.ty.dtype not in _NO_NUMBER
-        if not is_number or self.tracer.is_conditional or not has_effect(value):
+        if not is_number or not has_effect(value):
+            return value
+        if self.tracer.is_conditional:
+            self.tracer.held.append(value)
             return value
         self.tracer.evaluate_pending()
         return self.tracer.evaluated(value)
@@ -160,8 +163,9 @@ class OrderHooks:
             If it does.
         """
         before = self.tracer.statements()
-        with self.tracer.conditional():
+        with self.tracer.conditional(what) as check:
             value = operand()
+            check(value)
         for statement in self.tracer.statements()[len(before) :]:
             if not isinstance(statement, tirx.Bind) or has_effect(statement.value):
                 raise NotImplementedError(

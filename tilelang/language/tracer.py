@@ -13,7 +13,7 @@ import itertools
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from tvm.tirx.script.builder.frame import DeclBufferFrame
 from tilelang._snippet import snippet
 from tilelang.env import env
 from tilelang.language.advice import add_suggestion, explained
-from tilelang.language.effects import reads_memory
+from tilelang.language.effects import has_call, reads_memory
 from tilelang.language.members import CONTAINERS, Members
 from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
 
@@ -199,6 +199,8 @@ class Tracer:
         """Buffers of float32 that matrix products may round to tf32."""
         self._kept: dict[int, tuple[ir.TensorLoad, ir.Var]] = {}
         """The variables that have the values of members of containers."""
+        self.held: list[Any] = []
+        """The calls that do something, in operands of operators there."""
         self.is_conditional = False
         """Whether the program decides if, or how often, it evaluates what is traced."""
         self._pending: list[dict[int, Any]] = []
@@ -386,13 +388,24 @@ class Tracer:
     # -- order of evaluation ----------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def conditional(self) -> Iterator[None]:
-        """Trace what the program may evaluate not at all, or more than once."""
-        around, self.is_conditional = self.is_conditional, True
+    def conditional(self, what: str) -> Iterator[Callable[[Any], None]]:
+        """Trace what the program may evaluate not at all, or more than once, for `what`; yield what
+        checks that the result still has all calls that do something."""
+        around = self.is_conditional, self.held
+        self.is_conditional, self.held = True, []
+
+        def check(value: Any) -> None:
+            if not all(has_call(value, call) for call in self.held):
+                raise NotImplementedError(
+                    f"{what} decides whether this operand is evaluated, and an operator on a "
+                    "constant loses what a call in it does; call it in a statement before, or "
+                    "under `if`"
+                )
+
         try:
-            yield
+            yield check
         finally:
-            self.is_conditional = around
+            self.is_conditional, self.held = around
 
     @contextlib.contextmanager
     def pending(self) -> Iterator[dict[int, Any]]:

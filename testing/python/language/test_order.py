@@ -241,6 +241,7 @@ ATOMIC = "T.atomic_add(A[0, 0], 1, return_prev=True)"
         "x = {} ** 0",
         "x = 1 if {} > 3 else 1",
         "x = [{} * 0, 1][1]",
+        "x = zero({})",
         "if {} > 3: pass",
         "if {}: pass",
         "{} * 0",
@@ -249,7 +250,7 @@ ATOMIC = "T.atomic_add(A[0, 0], 1, return_prev=True)"
 )
 def test_an_operator_does_not_lose_what_its_operand_does(trace, statement):
     """TVM folds `x * 0`, and drops what decides nothing."""
-    program = trace(statement.replace("{}", ATOMIC))
+    program = trace(statement.replace("{}", ATOMIC), zero=lambda x: x * 0)
     lowered = tilelang.lower(program, target="cuda -arch=sm_80", enable_device_compile=False)
     calls = lowered.kernel_source.split('extern "C"')[-1].count("fetch_add")
     assert calls == statement.count("{}")
@@ -260,3 +261,16 @@ def test_what_a_condition_does_stays_where_the_program_decides(traced):
     assert "while" in text
     assert "x:" not in text
     assert "value:" not in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "x = n > 2 and T.int32({}) * 0 == 0",
+        "x = T.int32({}) * 0 if n > 2 else 1",
+        "while T.int32({}) % 1 > 0: pass",
+    ],
+)
+def test_what_cannot_stay_in_a_condition_is_refused(trace, statement):
+    with pytest.raises(NotImplementedError, match="loses what a call in it does; call it in a"):
+        trace(statement.replace("{}", ATOMIC))
