@@ -401,7 +401,12 @@ void KernelPrinter::Visit_(const DeclBufferNode* op) {
 }
 
 void KernelPrinter::Visit_(const EvaluateNode* op) {
-  if (!AsInt(op->value)) Line(PrintValue(op->value) + ";");
+  if (op->value.as<CallNode>()) {
+    Line(PrintValue(op->value) + ";");
+  } else if (!AsInt(op->value)) {
+    // `float(x);` would declare another x.
+    Line("(void)(" + PrintValue(op->value) + ");");
+  }
   done_ = op;
 }
 

@@ -78,7 +78,9 @@ class JITKernel(Callee):
     launch_plan: LaunchPlan
     """How a call is checked and launched."""
     kernel_source: str
-    """The generated device code."""
+    """The generated device code. For the emulator it is the compiler's first choice, which runs
+    there, until something is asked that only a binary for the GPU knows, such as `resource_usage`:
+    from then on it is the choice that a GPU would run, also in the emulator."""
     n_max_threads: int | None = None
     """None: no compiler for CUDA limits the threads of a block."""
 
@@ -122,6 +124,7 @@ class JITKernel(Callee):
         self._lock = threading.Lock()
         self._adapter: Any = None  # a Launcher, or the TeamLauncher around it
         self._second_choice = second_choice
+        self._is_settled = False
         name = func.attrs["global_symbol"]
         parts = program_parts(self._program, self.target, self._lowering_configs)
         self._kept = None if parts is None else find_program(parts)
@@ -134,6 +137,8 @@ class JITKernel(Callee):
             self._take(self._kept)
         if self.execution_backend != EMULATE and not self._why_not_here:
             self._settle()
+            number, tried = self._choices
+            warn(self.launch_plan, tried[number].usage)
             self._build_adapter()
         if printed:
             logger.info("TileLang completes to compile kernel `%s`", name)
@@ -176,7 +181,7 @@ class JITKernel(Callee):
             self,
             self._with_choice,
             lambda kernel: kernel.kernel_source,
-            lambda kernel: kernel.resource_usage,
+            lambda kernel: kernel._binary.resource_usage,
         )
 
     def _with_choice(self, key: str) -> JITKernel:
@@ -197,17 +202,22 @@ class JITKernel(Callee):
             )
 
     def _settle(self) -> None:
-        """Takes the best of the compiler's choices, and warns where that is bad, too."""
+        """Takes the best of the compiler's choices: what is said of registers, machine code and
+        schedule, and the source from then on, is of what a GPU would run. The emulator, which needs
+        no binary, runs the first choice until somebody asks."""
+        if self._is_settled or self._second_choice:
+            return
         number, tried = self._choices
         best = tried[number].lowered
         if best is not self:
-            for name in ("artifact", "_compiled"):
+            for name in ("artifact", "_binary"):
                 self.__dict__.pop(name, None)
                 if name in best.__dict__:
                     self.__dict__[name] = best.__dict__[name]
             self._second_choice, self._kept = best._second_choice, best._kept
             self.launch_plan, self.kernel_source = best.launch_plan, best.kernel_source
-        warn(self.launch_plan, tried[number].usage)
+            self._adapter = None
+        self._is_settled = True
 
     def _lower(self) -> CompiledArtifact:
         from tilelang.engine.lower import lower
@@ -420,12 +430,17 @@ class JITKernel(Callee):
     def _kernel_names(self) -> list[str]:
         return [kernel.name for kernel in self.launch_plan.kernels]
 
-    @cached_property
+    @property
     def _compiled(self) -> Cubin | CodeObject:
+        self._settle()
+        return self._binary
+
+    @cached_property
+    def _binary(self) -> Cubin | CodeObject:
         # Guards of which the compiler makes no use leave the text as it is.
         for variant in self.compiled_variants:
             if variant._number < self._number and variant.kernel_source == self.kernel_source:
-                return variant._compiled
+                return variant._binary
         return self.compile_for(arch_of(self.target))
 
     def compile_for(self, arch: str) -> Cubin | CodeObject:
@@ -465,6 +480,7 @@ class JITKernel(Callee):
         """
         from tilelang.cuda.nvrtc import compile_ptx
 
+        self._settle()
         if is_amd(arch_of(self.target)):
             raise RuntimeError(
                 f"found a kernel for {arch_of(self.target)}, wanted one for an NVIDIA GPU: there "
@@ -527,6 +543,7 @@ class JITKernel(Callee):
         """
         if format not in ("text", "html"):
             raise ValueError(f"format={format!r}: expected 'text' or 'html'")
+        self._settle()
         said = self._explanation()
         if format == "html":
             from tilelang.tools.explain_page import explain_page

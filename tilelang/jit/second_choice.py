@@ -7,7 +7,8 @@ report is bad (`tilelang.engine.performance`), the program is compiled with one 
 otherwise, and kept that way if neither matters then. A decision that the user has made, or that the
 program does not depend on, gives the same source text, which is not compiled. The cache keeps
 reports and programs, so a program that is found there takes the same way without compiling. For
-the emulator nothing is compiled, and it runs the first choice.
+the emulator nothing is compiled, and it runs the first choice, until somebody asks for registers,
+machine code or an explanation, which are those of what a GPU would run.
 """
 
 from __future__ import annotations

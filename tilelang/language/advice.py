@@ -133,6 +133,8 @@ def explained(error: Exception, traceback: types.TracebackType | None) -> Except
         frames.pop()
     if traceback.tb_frame is (frames[-1] if frames else None):
         return error  # it is not TVM that raised
+    if frames and passes_on(frames[-1].f_code):
+        frames.pop()
     frame = frames[-1]
     code = frame.f_code
     if code.co_filename.startswith(_OF_TILELANG) and "testing" not in code.co_filename:
@@ -144,6 +146,12 @@ def explained(error: Exception, traceback: types.TracebackType | None) -> Except
             "compute with the functions of T, such as T.if_then_else or T.min"
         )
     return untraced(frame, _reason(words))
+
+
+def passes_on(code: types.CodeType) -> bool:
+    """Whether code is that of ours which calls a function of Python's in place of the user's, after
+    it has checked what that reads (hooks.py)."""
+    return code.co_name == "_reading" and code.co_filename.startswith(_OF_TILELANG)
 
 
 def untraced(frame: types.FrameType, reason: str) -> TypeError:
@@ -163,4 +171,4 @@ def _reason(words: str) -> str:
     return words
 
 
-__all__ = ["add_suggestion", "explained", "untraced"]
+__all__ = ["add_suggestion", "explained", "passes_on", "untraced"]

@@ -32,6 +32,7 @@ from tilelang.language.scalars import (
     is_of_program,
     is_scalar_expr,
 )
+from tilelang.language.tracer import read_members
 
 _BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "Add": ("+", operator.add),
@@ -80,6 +81,7 @@ def binary(name: str, left: Any, right: Any) -> Any:
     """
     symbol, function = _BINARY[name]
     if not (is_of_program(left) or is_of_program(right)):
+        read_members(left, right)
         return function(left, right)
     if not (_is_scalar(left) and _is_scalar(right)):
         return _of_python(symbol, function, left, right)
@@ -165,6 +167,7 @@ def compare(name: str, left: Any, right: Any) -> Any:
     """
     symbol, function = _COMPARE[name]
     if not (is_of_program(left) or is_of_program(right)):
+        read_members(left, right)
         return function(left, right)
     if not (_is_scalar(left) and _is_scalar(right)):
         if name in ("eq", "ne") and not (_is_scalar(left) or _is_scalar(right)):

@@ -9,6 +9,7 @@ the next iteration: read there before it is bound again. In front of a ``break``
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from tilelang.language.copies import copy
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import reads_memory
 from tilelang.language.fills import fill
+from tilelang.language.members import LITERALS, is_followed
 from tilelang.language.regions import store, store_element
 from tilelang.language.scalars import (
     describe,
@@ -36,6 +38,7 @@ from tilelang.language.tracer import (
     Tracer,
     ended_scope_error,
     is_storable,
+    read_members,
 )
 
 _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
@@ -87,6 +90,7 @@ class BindingHooks(ConditionHooks):
         scope = self.tracer.scope
         conditional = scope is not self.base and is_scalar_expr(value)
         self.bindings[name] = _Binding(value, scope, self.tracer.span, False, conditional)
+        self.tracer.members.bind(value, self.tracer.scopes)
 
     def name(self, name: str, value: Any) -> Any:
         """Check a use of a local variable and return what it refers to."""
@@ -114,7 +118,36 @@ class BindingHooks(ConditionHooks):
         is_place = isinstance(value, ir.TensorLoad) and not self.tracer.is_scalar_buffer(
             value.source
         )
-        return self.tracer.keep(value) if is_place else self.evaluated(value)
+        if is_place:
+            return self.tracer.keep(value)
+        return self.settled(value if type(value) is tuple else self.evaluated(value))
+
+    def settled(self, value: Any, is_new: bool = True) -> Any:
+        """Return a container or an object that code which is not traced has put together: its
+        members have the values of now. Those that were settled before have, unless `is_new` is
+        False."""
+        kind = type(value)
+        if kind in LITERALS:
+            return value
+        if issubclass(kind, tuple):
+            members = [self.element(v) for v in value]
+            if all(map(operator.is_, members, value)):
+                return value
+            return kind._make(members) if hasattr(kind, "_make") else tuple(members)
+        if isinstance(value, type) or not is_followed(value):
+            return value
+        if self.tracer.members.is_settled(value, self.tracer.scopes) and is_new:
+            return value
+        if isinstance(value, list | deque):
+            for i, member in enumerate(value):
+                value[i] = self.element(member)
+        elif not isinstance(value, set):
+            named = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+            for name, member in list(named.items()):
+                settled = self.element(member)
+                if settled is not member:
+                    named[name] = settled
+        return value
 
     def place(self, index: Any) -> Any:
         """Return an index as it is now."""
@@ -157,7 +190,7 @@ class BindingHooks(ConditionHooks):
         scope = control if conditional and control is not None else tracer.scope
         self.bindings[name] = _Binding(new, scope, tracer.span, new is not value, conditional)
         tracer.name(name, new)
-        tracer.members.bind(new, tracer.scope)
+        tracer.members.bind(new, tracer.scopes)
         return new
 
     def bind_now(self, name: str, value: Any) -> Any:
@@ -190,11 +223,7 @@ class BindingHooks(ConditionHooks):
         variable, and those of where a region is."""
         if isinstance(value, ir.TensorRegion):
             return self.tracer.evaluated(value)
-        # Members that a plain function has put together.
-        if type(value) is tuple:
-            return tuple(self.element(v) if isinstance(v, ir.TensorLoad) else v for v in value)
-        if type(value) is list:
-            value[:] = [self.element(v) if isinstance(v, ir.TensorLoad) else v for v in value]
+        value = self.settled(value)
         if not is_scalar_expr(value) or isinstance(value, ir.Var | ir.Constant | tirx.FloatImm):
             return value
         # Shapes and grids are made of host expressions, which no variable of the kernel can be
@@ -228,6 +257,7 @@ class BindingHooks(ConditionHooks):
         name)."""
         if isinstance(value, Frame):
             value = self.tracer.enter(value, rest=True)
+        read_members(value)
         if isinstance(value, ir.Var) and not is_buffer(value) and len(names) == 1:
             value = [value]
         if isinstance(value, ir.Expr):

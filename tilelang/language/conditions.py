@@ -14,7 +14,7 @@ from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
 from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
-from tilelang.language.tracer import Scope, Tracer
+from tilelang.language.tracer import Scope, Tracer, read_members
 
 _CONSTANT_CONDITIONS = (bool, int, float, str, type(None))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -34,6 +34,7 @@ def _contains(container: Any, value: Any) -> bool:
             f"`in` looks through a container while tracing, and found "
             f"{describe(unwrap(container))}; wanted a Python sequence, set or dict"
         )
+    read_members(container)
     found = value in container
     if not found and isinstance(unwrap(value), ir.Expr) and is_scalar_expr(value):
         raise TypeError(
@@ -65,6 +66,7 @@ class ConditionHooks(OrderHooks):
         if isinstance(value, ir.Expr):
             raise TypeError(f"the condition is {describe(value)}; wanted a number")
         if not isinstance(value, _CONSTANT_CONDITIONS):
+            read_members(value)
             self.tracer.warn(f"the condition is {describe(value)}, which is decided while tracing")
         return bool(value)
 

@@ -12,7 +12,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import BindingHooks
 from tilelang.language.loops import serial
 from tilelang.language.scalars import describe
-from tilelang.language.tracer import LOOP_KINDS, BuilderFrame, Frame, Scope, Tracer
+from tilelang.language.tracer import LOOP_KINDS, BuilderFrame, Frame, Scope, Tracer, read_members
 
 # Loops of each thread. A pipelined one with a jump becomes a plain loop (PipelinePlanning), since a
 # step of a pipeline works on several iterations.
@@ -30,7 +30,7 @@ class ControlFlowHooks(BindingHooks):
 
     def branch(self, test: Any) -> _Branch:
         """Return the two sides of an ``if``."""
-        return _Branch(self, self.condition(test))
+        return _Branch(self, self.condition(self.operand(test)))
 
     def range(self, function: Any, *bounds: Any) -> Any:
         """Return what ``for _ in range(*bounds)`` iterates over: a serial loop."""
@@ -55,15 +55,23 @@ class ControlFlowHooks(BindingHooks):
         self.tracer.leave(frame)
 
     def _each(self, iterated: Any, names: Any) -> Iterator[Any]:
+        self.items(iterated)
         self.loops.append((None, self.tracer.scope, self.decided))
         for item in iterated:
             yield self.bind_targets(names, item)
         self.loops.pop()
 
+    def items(self, iterated: Any) -> Any:
+        """Return what a comprehension iterates over, or what a star takes the members of."""
+        read_members(iterated)
+        return iterated
+
     def while_(self, test: Callable[[], Any]) -> Iterator[Any]:
         """Run a ``while`` on a condition in IR."""
         before = self.tracer.statements()
-        condition = self.condition(test())
+        with self.tracer.conditional("`while`") as check:
+            condition = self.condition(test())
+            check(condition)
         if isinstance(condition, ir.Expr):
             if len(self.tracer.statements()) > len(before):
                 raise NotImplementedError(

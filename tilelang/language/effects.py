@@ -27,6 +27,14 @@ def has_effect(value: Any) -> bool:
     return is_scalar_expr(value) and _calls_more_than(as_expr(value), _READS)
 
 
+def has_call(value: Any, call: ir.Call) -> bool:
+    """Whether ``call`` is a part of ``value``."""
+    calls: list[ir.Call] = []
+    if is_scalar_expr(value):
+        structural_walk(as_expr(value), [(ir.Call, calls.append)])
+    return any(call.same_as(other) for other in calls)
+
+
 def _contains(value: ir.Expr, kind: type) -> bool:
     found: list[Any] = []
     structural_walk(value, [(kind, found.append)])

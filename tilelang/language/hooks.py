@@ -7,10 +7,16 @@ control_flow.py.
 from __future__ import annotations
 
 import builtins
+import contextlib
+import copy
 import dataclasses
+import functools
 import inspect
+import itertools
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -21,14 +27,33 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.members import is_followed, is_of_user
+from tilelang.language.order import OfOperands, is_of_numbers
 from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
 from tilelang.language.regions import store, subscript
 from tilelang.language.requirements import comparisons
 from tilelang.language.scalars import describe, is_buffer, unwrap
 from tilelang.language.source import traced_code
-from tilelang.language.tracer import BuilderFrame, Frame, Reference, Tracer, is_storable
+from tilelang.language.tracer import (
+    BuilderFrame,
+    Frame,
+    Reference,
+    Tracer,
+    is_storable,
+    read_members,
+)
 
+# Functions of Python's that read the members of a container, besides those of numbers
+# (python_functions.py).
+_READERS = {
+    id(f)
+    for f in (
+        *(dict, enumerate, filter, frozenset, iter, len, list, map, next, reversed, set, sorted),
+        *(tuple, zip, functools.reduce, math.prod, copy.copy, copy.deepcopy),
+        *(f for f in vars(itertools).values() if isinstance(f, type)),
+    )
+}
 # Methods of Python's containers.
 _ADD_MEMBERS = ("append", "appendleft", "insert", "setdefault", "update")
 
@@ -88,8 +113,7 @@ class Hooks(ControlFlowHooks):
             and (isinstance(owner, list) or index in owner)
             and self.store_through(owner[index], value)
         ):
-            if is_storable(value):
-                self.tracer.members.set(owner, index, self.tracer.scopes)
+            self.tracer.members.set(owner, index, self.tracer.scopes)
             owner[index] = self.element(value)
 
     def attribute(self, owner: Any, name: str) -> Any:
@@ -98,11 +122,30 @@ class Hooks(ControlFlowHooks):
             return dtype_of(owner)
         if name == "peer" and is_buffer(owner):
             return lambda rank: peer(owner, rank)
-        if isinstance(owner, list | dict | deque) and name in _ADD_MEMBERS:
-            return self._with_members(getattr(owner, name))
+        if isinstance(owner, list | dict | set | deque):
+            return self._method(owner, name)
         if name == "astype" or isinstance(owner, Reference):
             owner = self.tracer.read(owner)
+        self.tracer.members.read(owner, name, self.tracer.scopes)
         return getattr(owner, name)
+
+    def _method(self, owner: Any, name: str) -> Any:
+        """Return a method of a container."""
+        found = getattr(owner, name)
+        method = self._with_members(found) if name in _ADD_MEMBERS else found
+        if not callable(found):
+            return found
+        members, scopes = self.tracer.members, self.tracer.scopes
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            members.method(owner, name, scopes)
+            if name in ("get", "setdefault"):
+                members.read(owner, arguments[0], scopes)
+            if name in ("extend", "extendleft"):
+                arguments = ([self.element(member) for member in arguments[0]],)
+            return method(*arguments, **named)
+
+        return checked
 
     def _with_members(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of members of a container."""
@@ -112,9 +155,56 @@ class Hooks(ControlFlowHooks):
 
     def function(self, function: Any) -> Any:
         """Return what a call calls: the members of a record are those of a container."""
-        if isinstance(function, type) and is_record(function):
-            return self._with_members(function)
+        if isinstance(function, type):
+            if (
+                is_record(function)
+                or is_followed(function)
+                or function in (dict, functools.partial)
+            ):
+                return self._with_members(function)
+        elif is_of_user(function):
+            return partial(self._plain, function)
+        if function is builtins.getattr:
+            return self._getattr
+        if function is builtins.setattr:
+            return lambda owner, name, value: self.set_attribute(value, owner, name)
+        if id(function) in _READERS:
+            return partial(self._reading, function)
         return in_program(function)
+
+    def function_of_calls(self, function: Any) -> Any:
+        """Return what a call calls that has other calls as arguments."""
+        called = self.function(function)
+        return OfOperands(called, self.operand) if is_of_numbers(called) else called
+
+    def _getattr(self, owner: Any, name: str, *default: Any) -> Any:
+        if default and not hasattr(owner, name):
+            self.tracer.members.read(owner, name, self.tracer.scopes)
+            return default[0]
+        return self.value(self.attribute(owner, name))
+
+    def _reading(self, function: Any, *args: Any, **kw: Any) -> Any:
+        """Call a function of Python's that reads the members of its arguments."""
+        read_members(*args, *kw.values())
+        return in_program(function)(*args, **kw)
+
+    def _plain(self, function: Any, *args: Any, **kw: Any) -> Any:
+        """Call a function of the user's that is not traced, which may read what it is given and add
+        to it."""
+        args = tuple(map(self.operand, args))
+        kw = {name: self.operand(value) for name, value in kw.items()}
+        owner = getattr(function, "__self__", None)
+        if owner is not None and is_followed(owner):
+            # What an object keeps is a value of now.
+            args = tuple(map(self.element, args))
+            kw = {name: self.element(value) for name, value in kw.items()}
+        given = [v for v in (*args, *kw.values()) if is_followed(v)]
+        for value in given:
+            self.tracer.members.check(value, self.tracer.scopes)
+        result = function(*args, **kw)
+        for value in given if owner is None else (owner, *given):
+            self.settled(value, is_new=False)
+        return result
 
     def set_attribute(self, value: Any, owner: Any, name: str) -> None:
         """Run ``owner.name = value``."""
@@ -126,6 +216,7 @@ class Hooks(ControlFlowHooks):
         if not (is_storable(value) and self.store_through(getattr(owner, name, None), value)):
             value = self.element(value)
             self.tracer.name(name, value)
+            self.tracer.members.set(owner, name, self.tracer.scopes)
             setattr(owner, name, value)
 
     # -- statements -------------------------------------------------------------------------------
@@ -223,6 +314,19 @@ class _Context:
         return self.manager.__exit__(exc_type, exc, traceback)
 
 
+def _names_around(function: Any) -> Iterator[Any]:
+    """Yield what a function uses of the functions around it and of its module."""
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+    for cell in function.__closure__ or ():
+        # One that is empty is of a name that is bound later.
+        with contextlib.suppress(ValueError):
+            yield cell.cell_contents
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield function.__globals__[name]
+
+
 def call_traced(
     tracer: Tracer,
     function: Any,
@@ -236,6 +340,8 @@ def call_traced(
     """
     code = traced_code(function)
     hooks = hooks_of(tracer, code.spans)
+    for value in _names_around(function):
+        tracer.members.bind(value, tracer.scopes[:1])
     for name, value in arguments.arguments.items():
         hooks.parameter(name, value)
     result = code.bind(function, hooks)(*arguments.args, **arguments.kwargs)

@@ -1,86 +1,428 @@
-"""Members of Python's lists and dicts that a function sets while it is traced.
+"""Members of Python's containers and objects that a function changes while it is traced.
 
-A loop or a branch of the program is traced once, so a member that is set in it has that value for
-the trace behind it, whatever the program does. Names have the same rules (bindings.py).
+A loop or a branch of the program is traced once, so what is changed in it (a member that is set, a
+list that grows, an attribute) has that state for the trace behind it, whatever the program does.
+Names have the same rules (bindings.py): what a loop or a branch has changed must not be used after
+it, nor read in a loop before the loop changes it.
+
+What changed is found by comparison, whoever changed it: a container or an object is copied, one
+level deep, where a loop or a branch begins, or where it is first met there, and compared where that
+ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from tvm_ffi import Object
+
+from tilelang.language.scalars import is_buffer
 
 if TYPE_CHECKING:
     from tilelang.language.tracer import Scope
 
-_REPAIR = "keep it in a T.alloc_var, or several in a T.alloc_local array"
+CONTAINERS = (list, dict, set, deque)
+"""The classes of Python's containers."""
+# Methods of theirs: that add members and read none, that read one, that remove members.
+_ADD = frozenset(("append", "appendleft", "extend", "extendleft", "add", "clear"))
+_OF_ONE = frozenset(("get", "setdefault", "update"))
+_REMOVE = frozenset(("insert", "pop", "popleft", "popitem", "remove", "discard"))
+LITERALS = (bool, int, float, str, type(None))
+"""The classes of values that never change."""
+
+
+# The place of how many members there are, and which: what iterating over a container reads.
+_ALL = object()
+_ABSENT = object()
+_Place = tuple[int, Any]
 
 
 class Members:
-    """Where members are read and set, of containers that the function has given a name."""
+    """Where members are read and changed, of containers and objects that are older than the loop
+    or the branch."""
 
     def __init__(self) -> None:
-        self._bound: dict[int, tuple[Any, Scope]] = {}
-        self._read: dict[tuple[int, Any], Scope] = {}
-        self._set: dict[tuple[int, Any], Scope] = {}
+        # By its id, what is followed (which keeps the id its own), and the scope that made it.
+        self._known: dict[int, tuple[Any, Scope]] = {}
+        self._named: dict[int, Any] = {}
+        self._settled: dict[int, Any] = {}
+        # Iterators that names have been given, and where.
+        self._iterators: dict[int, tuple[Any, Scope]] = {}
+        # The members when the trace met them first in a loop or a branch.
+        self._before: dict[Scope, dict[int, dict[Any, Any]]] = {}
+        # What an open loop has read while it was still as it was in front of the loop.
+        self._read: dict[Scope, dict[_Place, None]] = {}
+        # What a loop or a branch that has ended changed, with the value that it left.
+        self._changed: dict[_Place, tuple[Scope, Any]] = {}
+        # The loop or the branch in which a member was set last by an assignment.
+        self._set: dict[_Place, Scope] = {}
 
-    def bind(self, container: Any, scope: Scope) -> None:
-        """Note the first name of a container, which is as old as that."""
-        if type(container) in (list, dict):
-            self._bound.setdefault(id(container), (container, scope))
+    # -- what is followed -------------------------------------------------------------------------
 
-    def read(self, container: Any, index: Any, scopes: Sequence[Scope]) -> None:
-        """Check a use of ``container[index]``.
+    def bind(self, value: Any, scopes: Sequence[Scope]) -> None:
+        """Note that ``value``, which a name has been given, and the containers in it are as old as
+        the innermost scope, if they are new to the trace."""
+        if isinstance(value, LITERALS) or id(value) in self._named:
+            return
+        if isinstance(value, Iterator) and id(value) not in self._iterators:
+            self._iterators[id(value)] = (value, scopes[-1])
+        if is_followed(value):
+            self._named[id(value)] = value
+        if type(value) is tuple or is_followed(value):
+            self._age(value, scopes[-1], scopes)
+
+    def _age(self, value: Any, scope: Scope, scopes: Sequence[Scope]) -> None:
+        if type(value) is not tuple:
+            if id(value) in self._known or not is_followed(value):
+                return
+            self._known[id(value)] = (value, scope)
+        # What has no age is as old as the function.
+        if self._inside(scopes[0], scopes):
+            for member in value if type(value) is tuple else _members(value).values():
+                if not isinstance(member, LITERALS):
+                    self._age(member, scope, scopes)
+
+    def is_settled(self, value: Any, scopes: Sequence[Scope]) -> bool:
+        """Whether this was asked of a container or an object before; else it is as old as the
+        innermost scope, unless that is known."""
+        known = id(value) in self._settled
+        self._settled[id(value)] = value
+        self._age(value, scopes[-1], scopes)
+        return known
+
+    def open(self, scopes: Sequence[Scope]) -> None:
+        """Copy what names have been given, for the loop or the branch that begins."""
+        if scopes[-1].is_loop or scopes[-1].kind == "branch":
+            for value in self._named.values():
+                self.meet(value, scopes)
+
+    def meet(self, value: Any, scopes: Sequence[Scope]) -> None:
+        """Copy the members of ``value`` for the loops and branches around, if this is where it is
+        first met in them."""
+        if not is_followed(value):
+            return
+        _, made = self._known.setdefault(id(value), (value, scopes[0]))
+        copied = None
+        for scope in self._inside(made, scopes):
+            before = self._before.setdefault(scope, {})
+            if id(value) not in before:
+                copied = _members(value) if copied is None else copied
+                before[id(value)] = copied
+        # Code that is not traced may change these as well.
+        for member in (copied or {}).values():
+            if isinstance(member, CONTAINERS):
+                self._known.setdefault(id(member), (member, made))
+                self.meet(member, scopes)
+
+    @staticmethod
+    def _inside(made: Scope, scopes: Sequence[Scope]) -> list[Scope]:
+        """Return the loops and branches inside of the scope that made a container."""
+        inner = scopes[made.open_ancestor().depth + 1 :]
+        return [s for s in inner if s.is_loop or s.kind == "branch"]
+
+    # -- uses -------------------------------------------------------------------------------------
+
+    def read(self, owner: Any, index: Any, scopes: Sequence[Scope]) -> None:
+        """Check a use of ``owner[index]``, or of an attribute.
 
         Raises
         ------
         RuntimeError
-            If it was set in a loop or a branch that has ended.
+            If a loop or a branch that has ended changed it.
         """
-        key, inner = self._place(container, index, scopes)
-        if key is None:
+        self.meet(owner, scopes)
+        if id(owner) not in self._known:
             return
-        was_set = self._set.get(key)
-        if was_set is not None and not was_set.is_open:
-            raise RuntimeError(
-                f"member {index!r} of a {type(container).__name__} is used after the "
-                f"{was_set.description}, in which it was set, has ended; {_REPAIR}"
-            )
-        loop = next((s for s in reversed(inner) if s.is_loop), None)
-        if loop is not None:
-            self._read[key] = loop
+        if isinstance(owner, list) and isinstance(index, int):
+            self._read_at(owner, index, scopes)
+        elif isinstance(index, slice):
+            self.read_all(owner, scopes)
+        else:
+            self._read_one(owner, _key(index), scopes)
 
-    def set(self, container: Any, index: Any, scopes: Sequence[Scope]) -> None:
-        """Check ``container[index] = number``.
+    def read_all(self, owner: Any, scopes: Sequence[Scope]) -> None:
+        """Check a use of all members of a container.
+
+        Raises
+        ------
+        RuntimeError
+            If a loop or a branch that has ended changed one of them, or how many there are.
+        """
+        if id(owner) in self._iterators:
+            self._check_iterator(owner, scopes)
+        self.meet(owner, scopes)
+        if not isinstance(owner, CONTAINERS) or id(owner) not in self._known:
+            return
+        self._check_grown(owner, scopes)
+        for key in (_ALL, *_members(owner)):
+            self._read_one(owner, key, scopes)
+
+    def _read_at(self, owner: list[Any], index: int, scopes: Sequence[Scope]) -> None:
+        from_end = index < 0
+        index += len(owner) if from_end else 0
+        # What this iteration has appended is found from the end, and from there only.
+        grown = self._grown(owner, scopes)
+        if grown is not None and from_end and index >= grown[1]:
+            return
+        if grown is not None and (from_end or index >= grown[1]):
+            self._check_grown(owner, scopes)
+        if from_end:
+            self._read_one(owner, _ALL, scopes)
+        self._read_one(owner, index, scopes)
+
+    def _grown(self, owner: Any, scopes: Sequence[Scope]) -> tuple[Scope, int] | None:
+        """Return the loop that has changed how many members a list has, and how many there were."""
+        if isinstance(owner, list | deque):
+            for scope in self._inside(self._known[id(owner)][1], scopes):
+                before = self._before[scope][id(owner)]
+                if scope.is_loop and len(before) != len(owner):
+                    return scope, len(before)
+        return None
+
+    def _check_grown(self, owner: Any, scopes: Sequence[Scope]) -> None:
+        grown = self._grown(owner, scopes)
+        if grown is not None:
+            raise RuntimeError(
+                f"{_described(owner, _ALL)} is read in the {grown[0].description} and gets or "
+                "loses members in it, which only the first iteration would not see; make it in "
+                "the loop, or use a T.alloc_local array"
+            )
+
+    def _check_iterator(self, iterator: Any, scopes: Sequence[Scope]) -> None:
+        control = self._inside(self._iterators[id(iterator)][1], scopes)
+        if control:
+            raise RuntimeError(
+                f"a {type(iterator).__name__} goes on in the {control[-1].description}, which is "
+                "traced once, so that each iteration would see the same; index a list by the "
+                "loop's variable, or make the iterator there"
+            )
+
+    def _read_one(self, owner: Any, key: Any, scopes: Sequence[Scope]) -> None:
+        place = (id(owner), key)
+        self._check_end(owner, place)
+        now = _member(owner, key)
+        set_in = self._set.get(place)
+        for scope in self._inside(self._known[id(owner)][1], scopes):
+            is_set = set_in is not None and set_in.is_open and set_in.depth >= scope.depth
+            if scope.is_loop and not is_set:
+                before = self._before[scope][id(owner)]
+                was = tuple(before) if key is _ALL else before.get(key, _ABSENT)
+                if _is_same(was, now):
+                    self._read.setdefault(scope, {})[place] = None
+
+    def _check_end(self, owner: Any, place: _Place) -> None:
+        changed = self._changed.get(place)
+        if changed is None:
+            return
+        set_in = self._set.get(place)
+        is_renewed = set_in is not None and set_in.is_open
+        if not is_renewed and _is_same(changed[1], _member(owner, place[1])):
+            what = "got or lost members" if place[1] is _ALL else "was set"
+            raise RuntimeError(
+                f"{_described(owner, place[1])} is used after the {changed[0].description}, in "
+                f"which it {what}, has ended; {_repair(changed[1])}"
+            )
+
+    def changes(self) -> bool:
+        """Whether a loop or a branch that has ended changed something."""
+        return bool(self._changed)
+
+    def check(self, owner: Any, scopes: Sequence[Scope]) -> None:
+        """Check that no loop or branch that has ended changed a member of ``owner``.
+
+        Raises
+        ------
+        RuntimeError
+            If one did.
+        """
+        for place in [p for p in self._changed if p[0] == id(owner)]:
+            self._check_end(owner, place)
+
+    def method(self, owner: Any, name: str, scopes: Sequence[Scope]) -> None:
+        """Check the use of a container by one of its methods.
+
+        Raises
+        ------
+        RuntimeError
+            If it reads what a loop or a branch that has ended changed, or changes what a loop
+            around has read.
+        """
+        if name not in _ADD and name not in _OF_ONE:
+            self.read_all(owner, scopes)
+        if name in _ADD or name in _REMOVE:
+            self.change_size(owner, scopes)
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def set(self, owner: Any, index: Any, scopes: Sequence[Scope]) -> None:
+        """Check ``owner[index] = value``, or of an attribute, in front of it.
 
         Raises
         ------
         RuntimeError
             If a loop around has read it.
         """
-        key, inner = self._place(container, index, scopes)
-        if key is None:
+        self.meet(owner, scopes)
+        if id(owner) not in self._known:
             return
-        loop = self._read.get(key)
-        if loop is not None and loop.is_open:
-            raise RuntimeError(
-                f"member {index!r} of a {type(container).__name__} is read in the "
-                f"{loop.description} and given a new value in it, which the next iteration would "
-                f"not see; {_REPAIR}"
-            )
-        control = [s for s in inner if s.is_loop or s.kind == "branch"]
+        if isinstance(owner, list) and isinstance(index, int) and index < 0:
+            index += len(owner)
+        if isinstance(index, slice):
+            return
+        place = (id(owner), _key(index))
+        self._check_loops(owner, place, scopes)
+        control = self._inside(self._known[id(owner)][1], scopes)
         if control:
-            self._set[key] = control[-1]
+            self._set[place] = control[-1]
         else:
-            self._set.pop(key, None)
+            self._set.pop(place, None)
+            self._changed.pop(place, None)
 
-    def _place(
-        self, container: Any, index: Any, scopes: Sequence[Scope]
-    ) -> tuple[tuple[int, Any] | None, Sequence[Scope]]:
-        """Return the member, None if its container has no name, and the scopes inside of the one
-        where it got that."""
-        if id(container) not in self._bound or not isinstance(index, int | str):
-            return None, ()
-        if isinstance(index, int) and index < 0 and type(container) is list:
-            index += len(container)
-        around = self._bound[id(container)][1].open_ancestor()
-        return (id(container), index), scopes[around.depth + 1 :]
+    def change_size(self, owner: Any, scopes: Sequence[Scope]) -> None:
+        """Check that ``owner`` gets or loses a member, in front of it.
+
+        Raises
+        ------
+        RuntimeError
+            If a loop around has asked how many there are.
+        """
+        self.meet(owner, scopes)
+        self._check_loops(owner, (id(owner), _ALL), scopes)
+
+    def _check_loops(self, owner: Any, place: _Place, scopes: Sequence[Scope]) -> None:
+        loop = next((s for s in reversed(scopes) if place in self._read.get(s, ())), None)
+        if loop is not None:
+            what = "gets or loses members" if place[1] is _ALL else "is given a new value"
+            raise RuntimeError(
+                f"{_described(owner, place[1])} is read in the {loop.description} and {what} in "
+                f"it, which the next iteration would not see; {_repair(_member(owner, place[1]))}"
+            )
+
+    def close(self, scope: Scope) -> None:
+        """Note what the scope, which ends, has changed.
+
+        Raises
+        ------
+        RuntimeError
+            If it is a loop that has read something before it changed it.
+        """
+        read = self._read.pop(scope, {})
+        for identity, before in self._before.pop(scope, {}).items():
+            owner = self._known[identity][0]
+            now = _members(owner)
+            keys = [
+                k
+                for k in dict.fromkeys(itertools.chain(before, now))
+                if not _is_same(before.get(k, _ABSENT), now.get(k, _ABSENT))
+            ]
+            if before.keys() != now.keys() or (keys and isinstance(owner, set | deque)):
+                keys.append(_ALL)
+            for key in keys:
+                place = (identity, key)
+                if place in read:
+                    self._check_loops(owner, place, self._reader(scope, read))
+                self._changed[place] = (scope, _member(owner, key))
+
+    def _reader(self, scope: Scope, read: dict[_Place, None]) -> Sequence[Scope]:
+        self._read[scope] = read
+        return (scope,)
+
+
+def is_followed(value: Any) -> bool:
+    """Whether ``value`` is a container of Python's, or a class of the user's or an object of it."""
+    kind = value if isinstance(value, type) else type(value)
+    return issubclass(kind, (*CONTAINERS, SimpleNamespace)) or (
+        kind.__flags__ & _HEAP_TYPE != 0
+        and not isinstance(value, Object | FunctionType | ModuleType | BaseException)
+        and not _module(kind).startswith(_OTHERS)
+        and (hasattr(value, "__dict__") or bool(_slots(kind)))
+    )
+
+
+# Classes that a `class` statement has made.
+_HEAP_TYPE = 1 << 9
+_LIBRARIES = ("tilelang", "tvm", "torch", "numpy", "functools")
+_OTHERS = (*_LIBRARIES, "builtins", "enum")
+
+
+def is_of_user(function: Any) -> bool:
+    """Whether ``function`` is a function or a method in Python that is not traced, and not one of a
+    library that takes the program's expressions."""
+    if isinstance(function, MethodType):
+        function = function.__func__
+    return isinstance(function, FunctionType) and not _module(function).startswith(_LIBRARIES)
+
+
+def _module(definition: Any) -> str:
+    module = definition.__module__
+    return module if isinstance(module, str) else ""
+
+
+def _slots(kind: type) -> list[str]:
+    names: list[str] = []
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    return names
+
+
+def _members(owner: Any) -> dict[Any, Any]:
+    """Return the members of a container or an object as they are now."""
+    if isinstance(owner, list | deque):
+        return dict(enumerate(owner))
+    if isinstance(owner, set):
+        return {_key(member): member for member in owner}
+    if isinstance(owner, dict):
+        return {_key(key): member for key, member in owner.items()}
+    members = dict(getattr(owner, "__dict__", {}))
+    for name in _slots(type(owner)):
+        if hasattr(owner, name):
+            members[name] = getattr(owner, name)
+    return members
+
+
+def _member(owner: Any, key: Any) -> Any:
+    """Return a member as it is now, ``_ABSENT`` if there is none, or the keys of all."""
+    if key is _ALL:
+        return tuple(_members(owner))
+    if isinstance(owner, list):
+        return owner[key] if 0 <= key < len(owner) else _ABSENT
+    if isinstance(owner, dict) and isinstance(key, LITERALS):
+        return owner.get(key, _ABSENT)
+    return _members(owner).get(key, _ABSENT)
+
+
+def _key(index: Any) -> Any:
+    """Return what a member is known by: expressions have no hash that says whether they are
+    equal."""
+    if type(index) is tuple:
+        return tuple(map(_key, index))
+    return index if isinstance(index, LITERALS) else ("id", id(index))
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if type(a) is tuple and type(b) is tuple:
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    return a is b or (type(a) is type(b) and isinstance(a, LITERALS) and a == b)
+
+
+def _described(owner: Any, key: Any) -> str:
+    kind = (owner if isinstance(owner, type) else type(owner)).__name__
+    if key is _ALL:
+        return f"a {kind}"
+    if isinstance(owner, CONTAINERS):
+        return f"member {key!r} of a {kind}"
+    return f"attribute {key} of {kind}"
+
+
+def _repair(member: Any) -> str:
+    if is_buffer(member):
+        return "allocate one buffer of one dimension more, and choose by index: buf[i % 2, j]"
+    return "keep it in a T.alloc_var, or several in a T.alloc_local array"
+
+
+__all__ = ["CONTAINERS", "LITERALS", "Members", "is_followed", "is_of_user"]

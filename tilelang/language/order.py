@@ -25,10 +25,34 @@ _SCALAR_MODULES = frozenset(
     f"tilelang.language.{name}" for name in ("bits", "elementwise", "math_ops", "precise_math")
 )
 
+_NO_NUMBER = ("void", "handle")
+
 
 def _reads_nothing(value: Any) -> bool:
     """Whether a side of an operator is a number whenever it is evaluated."""
     return (is_number(value) or is_scalar_expr(value)) and not reads_memory(value)
+
+
+def is_of_numbers(function: Any) -> bool:
+    """Whether a function takes numbers, and no places of buffers."""
+    return (
+        isinstance(function, dtype | PythonFunction | OfOperands)
+        or getattr(function, "__module__", None) in _SCALAR_MODULES
+    )
+
+
+class OfOperands:
+    """A function of scalars, on operands that are evaluated if they do something."""
+
+    def __init__(self, function: Callable[..., Any], operand: Callable[[Any], Any]):
+        self._function = function
+        self._operand = operand
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate the operands and call the function."""
+        return self._function(
+            *map(self._operand, args), **{k: self._operand(v) for k, v in kwargs.items()}
+        )
 
 
 class OrderHooks:
@@ -88,6 +112,19 @@ class OrderHooks:
         values = zip(stars, self.in_order(*operands), strict=True)
         return [member for star, value in values for member in (value if star else (value,))]
 
+    def operand(self, value: Any) -> Any:
+        """Return what an operator or a function of scalars computes with. A call that does
+        something is evaluated now: ``atomic * 0`` and a branch without statements would lose it.
+        Where the program decides whether, or how often, it is evaluated, it stays where it is."""
+        is_number = type(value) is ir.Call and value.ty.dtype not in _NO_NUMBER
+        if not is_number or not has_effect(value):
+            return value
+        if self.tracer.is_conditional:
+            self.tracer.held.append(value)
+            return value
+        self.tracer.evaluate_pending()
+        return self.tracer.evaluated(value)
+
     def operate(self, name: str, left: Callable[[], Any], right: Callable[[], Any]) -> Any:
         """Return ``left op right``."""
         return binary(name, *self.pair(left, right))
@@ -101,10 +138,7 @@ class OrderHooks:
     ) -> Any:
         """Return ``function(*arguments)``; ``names`` has the name of each keyword, None for other
         arguments, ``*`` and ``**`` for a sequence and a mapping of several."""
-        of_numbers = (
-            isinstance(function, dtype | PythonFunction)
-            or getattr(function, "__module__", None) in _SCALAR_MODULES
-        )
+        of_numbers = is_of_numbers(function)
         values = self._in_order(
             arguments, lambda value: isinstance(value, ir.TensorLoad) and not of_numbers
         )
@@ -129,7 +163,9 @@ class OrderHooks:
             If it does.
         """
         before = self.tracer.statements()
-        value = operand()
+        with self.tracer.conditional(what) as check:
+            value = operand()
+            check(value)
         for statement in self.tracer.statements()[len(before) :]:
             if not isinstance(statement, tirx.Bind) or has_effect(statement.value):
                 raise NotImplementedError(

@@ -33,7 +33,7 @@ from tvm import ir, tirx
 from tvm.ir import _overload_prim_expr as overloads
 from tvm.ir.expr import ExprWithOp
 
-from tilelang.language.advice import ASKS, DIVIDES, untraced
+from tilelang.language.advice import ASKS, DIVIDES, passes_on, untraced
 from tilelang.language.arithmetic import binary, unary
 from tilelang.language.floats import have_float
 from tilelang.language.python_functions import in_program
@@ -50,7 +50,9 @@ _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "pl
 def _is_true(comparison: Any, of_objects: bool) -> bool:
     if innermost_tracer() is None:
         return of_objects
-    frame = sys._getframe(2)
+    frame: Any = sys._getframe(2)
+    if passes_on(frame.f_code):
+        frame = frame.f_back
     if _is_of_others(frame.f_code):
         return of_objects
     a, b = comparison.a, comparison.b

@@ -29,6 +29,7 @@ from tilelang.language.scalars import (
     is_scalar_expr,
     unwrap,
 )
+from tilelang.language.tracer import read_members
 
 
 def _is_scalar(value: Any) -> bool:
@@ -245,6 +246,7 @@ class PythonFunction:
         values: Any = args
         is_one = len(args) == 1 or (args and self.function is builtins.sum)
         if id(self.function) in _OF_ITERABLES and is_one and isinstance(args[0], Iterable):
+            read_members(args[0])
             args = (list(args[0]), *args[1:])
             values = [*args[0], *args[1:]]
         chosen = self.program if any(map(is_of_program, values)) else self.function

@@ -236,6 +236,7 @@ class _Rewriter(ast.NodeTransformer):
         # The body is rewritten when the decorator, ours or the user's, sees the function.
         if not node.decorator_list:
             node.decorator_list = [ast.Attribute(ast.Name(HOOKS, _LOAD), "nested", _LOAD)]
+        self.defaults(node.args)
         return self.located(node, [node])
 
     def visit_Pass(self, node: ast.Pass) -> ast.stmt:
@@ -493,7 +494,9 @@ class _Rewriter(ast.NodeTransformer):
             given = ("__class__", self.parameters[0])
             node.args = [_placed(ast.Name(name, _LOAD), node) for name in given]
             return node
-        node.func = _placed(self.hook("function", self.raw(node.func)), node.func)
+        has_calls = any(isinstance(a, ast.Call) for a in [*node.args, *_values(node.keywords)])
+        name = "function_of_calls" if has_calls else "function"
+        node.func = _placed(self.hook(name, self.raw(node.func)), node.func)
         keywords = [(k.arg or "**", self.visit(k.value)) for k in node.keywords]
         arguments = [(None, self.visit(a)) for a in node.args]
         if not _calls_after_another([value for _, value in (*arguments, *keywords)]):
@@ -508,8 +511,16 @@ class _Rewriter(ast.NodeTransformer):
         names = ast.Tuple([ast.Constant(name) for name, _ in named], _LOAD)
         return self.hook("call", node.func, names, *(self.thunk(value) for _, value in named))
 
+    def operand(self, node: ast.expr) -> ast.expr:
+        """Rewrite what an operator computes with: simplifying it must not lose a call."""
+        if not isinstance(node, ast.Call):
+            visited = self.visit(node)
+            assert isinstance(visited, ast.expr)
+            return visited
+        return self.hook_at(node, "operand", self.visit(node))
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        left, right = self.visit(node.left), self.visit(node.right)
+        left, right = self.operand(node.left), self.operand(node.right)
         if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
             return node
         operator = ast.Constant(type(node.op).__name__)
@@ -536,7 +547,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.hook(name, first, *(self.thunk(v) for v in others))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        operand = self.visit(node.operand)
+        operand = self.operand(node.operand)
         if isinstance(node.op, ast.Not):
             return self.hook("negation", operand)
         if isinstance(operand, ast.Constant):
@@ -544,7 +555,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.hook("unary", ast.Constant(type(node.op).__name__), operand)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        left, *others = (self.visit(v) for v in [node.left, *node.comparators])
+        left, *others = (self.operand(v) for v in [node.left, *node.comparators])
         is_plain = len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
         compared = [ast.Constant(_COMPARISONS[type(op)]) for op in node.ops]
         if is_plain and not _calls_after_another([left, *others]):
@@ -566,15 +577,24 @@ class _Rewriter(ast.NodeTransformer):
         test, body, orelse = (self.visit(v) for v in (node.test, node.body, node.orelse))
         return self.hook("ternary", test, self.thunk(body), self.thunk(orelse))
 
+    def defaults(self, arguments: ast.arguments) -> None:
+        """Rewrite the defaults of a function that is defined here: they are evaluated here."""
+        arguments.defaults = [self.element(d) for d in arguments.defaults]
+        arguments.kw_defaults = [
+            None if d is None else self.element(d) for d in arguments.kw_defaults
+        ]
+
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         arguments = node.args
-        arguments.defaults = [self.visit(d) for d in arguments.defaults]
-        arguments.kw_defaults = [
-            None if d is None else self.visit(d) for d in arguments.kw_defaults
-        ]
+        self.defaults(arguments)
         parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         parameters += filter(None, [arguments.vararg, arguments.kwarg])
         node.body = self.shadowing({p.arg for p in parameters}, lambda: self.visit(node.body))
+        return node
+
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        if isinstance(node.ctx, ast.Load):
+            node.value = self.hook_at(node.value, "items", self.visit(node.value))
         return node
 
     def visit_List(self, node: Any) -> ast.expr:
@@ -599,7 +619,9 @@ class _Rewriter(ast.NodeTransformer):
         targets = {
             name.id for g in generators for name in ast.walk(g.target) if isinstance(name, ast.Name)
         }
-        generators[0].iter = self.visit(generators[0].iter)
+        generators[0].iter = self.hook_at(
+            generators[0].iter, "items", self.visit(generators[0].iter)
+        )
 
         def inner() -> None:
             for i, generator in enumerate(generators):
@@ -702,6 +724,10 @@ def _is_silent_hook(function: ast.Attribute) -> bool:
     """Whether a call is a hook's that does not call a function; attributes may be properties."""
     is_hook = isinstance(function.value, ast.Name) and function.value.id == HOOKS
     return is_hook and function.attr not in ("call", "attribute")
+
+
+def _values(keywords: Sequence[ast.keyword]) -> list[ast.expr]:
+    return [keyword.value for keyword in keywords]
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tvm import ir
 
+from tilelang.language.members import is_followed
 from tilelang.language.rewrite import HOOKS, UnsupportedSyntax, declarations, rewrite
 from tilelang.language.syntax_trees import parse
 from tilelang.language.texts import CodeMap, file_lines, remember_rewritten
@@ -55,6 +56,13 @@ def traced_code(function: Any) -> TracedCode:
     return _TRACED.get(code) or _TRACED.set(code, _traced_code(function))
 
 
+def _objects(function: types.FunctionType) -> list[str]:
+    """Return the names of the module's objects that ``function`` uses: the attributes of those may
+    change, as of modules such as T they do not."""
+    around = function.__globals__
+    return [n for n in function.__code__.co_names if n in around and is_followed(around[n])]
+
+
 _TRACED: CodeMap[TracedCode] = CodeMap()
 
 
@@ -65,7 +73,7 @@ def _traced_code(function: types.FunctionType) -> TracedCode:
     declared, last = declarations(tree)
     local = (*code.co_varnames, *code.co_cellvars)
     try:
-        places = rewrite(tree, local, code.co_freevars, declared, last)
+        places = rewrite(tree, local, (*code.co_freevars, *_objects(function)), declared, last)
     except UnsupportedSyntax as unsupported:
         error = NotImplementedError(str(unsupported))
         add_location(error, _span(code, _place(unsupported.node)))

@@ -13,7 +13,7 @@ import itertools
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,8 @@ from tvm.tirx.script.builder.frame import DeclBufferFrame
 from tilelang._snippet import snippet
 from tilelang.env import env
 from tilelang.language.advice import add_suggestion, explained
-from tilelang.language.effects import reads_memory
-from tilelang.language.members import Members
+from tilelang.language.effects import has_call, reads_memory
+from tilelang.language.members import CONTAINERS, Members
 from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
 
 if TYPE_CHECKING:
@@ -65,6 +65,15 @@ def innermost_tracer() -> Tracer | None:
     """Return the innermost trace of this thread, None outside of traces."""
     stack = getattr(_active, "stack", None)
     return stack[-1] if stack else None
+
+
+def read_members(*values: Any) -> None:
+    """Check a use of all members of those values that are containers."""
+    for value in values:
+        if isinstance(value, (*CONTAINERS, Iterator)):
+            tracer = innermost_tracer()
+            if tracer is not None:
+                tracer.members.read_all(value, tracer.scopes)
 
 
 class Frame:
@@ -190,6 +199,10 @@ class Tracer:
         """Buffers of float32 that matrix products may round to tf32."""
         self._kept: dict[int, tuple[ir.TensorLoad, ir.Var]] = {}
         """The variables that have the values of members of containers."""
+        self.held: list[Any] = []
+        """The calls that do something, in operands of operators there."""
+        self.is_conditional = False
+        """Whether the program decides if, or how often, it evaluates what is traced."""
         self._pending: list[dict[int, Any]] = []
         """The operands that have been evaluated, by the operations that wait for others."""
         self.function_attrs: dict[str, Any] = {}
@@ -245,6 +258,7 @@ class Tracer:
     def enter(self, frame: Frame, rest: bool = False) -> Any:
         """Open ``frame``; ``rest`` for one that lasts until the scope around it ends."""
         self.scopes.append(Scope(frame, self.scope, self.span, rest))
+        self.members.open(self.scopes)
         return frame.open(self)
 
     def leave(self, frame: Frame) -> None:
@@ -268,6 +282,7 @@ class Tracer:
     def _close(self) -> None:
         scope = self.scopes.pop()
         scope.is_open = False
+        self.members.close(scope)
         assert scope.frame is not None
         scope.frame.close()
         # A node of a loop or a branch is made when its frame exits: it gets the span of its first
@@ -371,6 +386,26 @@ class Tracer:
         return var
 
     # -- order of evaluation ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def conditional(self, what: str) -> Iterator[Callable[[Any], None]]:
+        """Trace what the program may evaluate not at all, or more than once, for `what`; yield what
+        checks that the result still has all calls that do something."""
+        around = self.is_conditional, self.held
+        self.is_conditional, self.held = True, []
+
+        def check(value: Any) -> None:
+            if not all(has_call(value, call) for call in self.held):
+                raise NotImplementedError(
+                    f"{what} decides whether this operand is evaluated, and an operator on a "
+                    "constant loses what a call in it does; call it in a statement before, or "
+                    "under `if`"
+                )
+
+        try:
+            yield check
+        finally:
+            self.is_conditional, self.held = around
 
     @contextlib.contextmanager
     def pending(self) -> Iterator[dict[int, Any]]:

@@ -386,3 +386,17 @@ def test_a_loaded_condition_is_not_remembered(body):
             A[tx] = A[tx] // 4
 
     assert body(func)[2] == "  A[tx] = A[tx] >> 2;"
+
+
+@pytest.mark.parametrize("value", ["T.Cast('float32', x)", "x", "x + 1"])
+def test_a_value_that_nobody_uses_declares_nothing(emit, value):
+    """`float(x);` declared another x, of float."""
+    program = tvm.script.from_source(f"""
+@T.prim_func(s_tir=True)
+def main(A: T.Buffer((4,), "int32")):
+    tx = T.launch_thread("threadIdx.x", 4)
+    x: T.let[T.int32] = A[tx]
+    T.evaluate({value})
+    A[tx] = x
+""")
+    assert "  (void)(" in emit(program)

@@ -147,7 +147,7 @@ def test_options_reach_nvrtc(double, monkeypatch):
     }
     options = {"pass_configs": configs, "compile_flags": "-DA -DC"}
     kernel = JITKernel(double(), execution_backend="emulate", **options)
-    assert kernel._compiled is seen
+    assert kernel._binary is seen
     assert seen["fast_math"] is True
     assert seen["options"] == ["-DA", "-DC", "-DB", "--ptxas-options=--register-usage-level=5"]
 

@@ -159,10 +159,12 @@ def test_another_choice_of_the_compiler_is_kept(compiled):
     options = {"target": TARGET, "execution_backend": "emulate"}
     first = tilelang.compile(attention(128, 64, fixed=True), **options)
     second = tilelang.compile(attention(128, 64, fixed=True), pass_configs={ROLES: True}, **options)
-    assert first.resource_usage["main_kernel"].advisories[0].code == "C7512"
-    assert second.resource_usage["main_kernel"].advisories == ()
     assert kernel.kernel_source == second.kernel_source != first.kernel_source
-    assert kernel.cubin == second.cubin
+    # What a GPU would run, the emulator's kernel tells as well, and runs it from then on.
+    assert first.resource_usage["main_kernel"].advisories == ()
+    assert first.kernel_source == kernel.kernel_source
+    assert first.launch_plan.kernels[0].block == (128, 1, 1)
+    assert kernel.cubin == second.cubin == first.cubin
     assert kernel.launch_plan.kernels[0].block == (128, 1, 1)
     lines = kernel.explain().splitlines()
     at = lines.index("choices of the compiler that were compiled:")
@@ -172,7 +174,6 @@ def test_another_choice_of_the_compiler_is_kept(compiled):
     assert re.fullmatch(
         r"  no warps that only load: 2\d\d registers, 0 bytes spilled, kept", lines[at + 2]
     )
-    # What a GPU would run, the emulator's kernel tells as well.
     assert lines[at : at + 3] == first.explain().splitlines()[-3:]
 
 
@@ -199,7 +200,8 @@ def test_loops_that_are_known_to_run(monkeypatch):
         del sys.modules[name]
     kernel = gradients_of_keys(4, 64, 4096, 64, 4096, 8, num_stages=2)
     (usage,) = kernel.resource_usage.values()
-    assert [advisory.code for advisory in usage.advisories] == ["C7515"]
+    assert usage.advisories == ()
+    assert re.search(r"first choice: \d+ registers, .* products serialised", kernel.explain())
     assert re.fullmatch(
         r"  no test in front of loops that are known to run: \d+ registers, 0 bytes spilled, kept",
         kernel.explain().splitlines()[-1],

@@ -61,6 +61,15 @@ class PythonHooks:
     def at(self, place):
         self.places.append(place)
 
+    def items(self, iterated):
+        return iterated
+
+    def operand(self, value):
+        return value
+
+    def function_of_calls(self, function):
+        return self.function(function)
+
     def item(self, owner, index):
         return owner[index]
 

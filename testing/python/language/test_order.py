@@ -221,3 +221,56 @@ def test_what_changes_later_does_not_count(define, form):
     A, B = torch.arange(10, 18, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
     tilelang.compile(main, execution_backend="emulate")(A, B)
     assert B.tolist() == [11, 12, 0, 0, 0, 0, 0, 0]
+
+
+ATOMIC = "T.atomic_add(A[0, 0], 1, return_prev=True)"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "B[0, 0] = {} * 0",
+        "B[0, 0] = -({} * 0)",
+        "B[0, 0] = T.int32({}) & 0",
+        "B[0, 0] = T.Select({} > 1, 0, 0)",
+        "B[0, 0] = T.max(T.int32({}), 2147483647)",
+        "B[0, 0] = max({} * 0, 3)",
+        "B[0, 0] = T.clamp({} * 0, 1, 1)",
+        "B[0, T.int32({}) % 1] = 1",
+        "x = {} - {} * 0",
+        "x = {} ** 0",
+        "x = 1 if {} > 3 else 1",
+        "x = [{} * 0, 1][1]",
+        "x = zero({})",
+        "if {} > 3: pass",
+        "if {}: pass",
+        "{} * 0",
+        "for i in range(T.int32({}) * 0): pass",
+    ],
+)
+def test_an_operator_does_not_lose_what_its_operand_does(trace, statement):
+    """TVM folds `x * 0`, and drops what decides nothing."""
+    program = trace(statement.replace("{}", ATOMIC), zero=lambda x: x * 0)
+    lowered = tilelang.lower(program, target="cuda -arch=sm_80", enable_device_compile=False)
+    calls = lowered.kernel_source.split('extern "C"')[-1].count("fetch_add")
+    assert calls == statement.count("{}")
+
+
+def test_what_a_condition_does_stays_where_the_program_decides(traced):
+    text = traced(f"while {ATOMIC} < 3:\n    pass\nif n > 2 and {ATOMIC} > 1: B[0, 0] = 1")
+    assert "while" in text
+    assert "x:" not in text
+    assert "value:" not in text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "x = n > 2 and T.int32({}) * 0 == 0",
+        "x = T.int32({}) * 0 if n > 2 else 1",
+        "while T.int32({}) % 1 > 0: pass",
+    ],
+)
+def test_what_cannot_stay_in_a_condition_is_refused(trace, statement):
+    with pytest.raises(NotImplementedError, match="loses what a call in it does; call it in a"):
+        trace(statement.replace("{}", ATOMIC))

@@ -1,6 +1,7 @@
 """EvaluateOnce: calls that do something are made as often as the program says."""
 
 import collections
+from collections import UserList
 
 import pytest
 import torch
@@ -156,16 +157,20 @@ def test_a_member_of_a_container_is_a_place():
 
 
 def test_a_member_from_a_loop_is_refused_behind_it(define):
-    main = define("""
+    """Where the trace has not seen it: the members of a `UserList` are those of its `data`."""
+    main = define(
+        """
     @T.prim_func
     def main(A: T.Tensor((8,), T.int32)):
         with T.Kernel(1, threads=1):
-            t = []
+            t = UserList()
             for i in T.serial(2):
                 t.append(A[0])
             A[0] = 5
             A[1] = t[0]
-    """)["main"]
+    """,
+        UserList=UserList,
+    )["main"]
     with pytest.raises(ValueError, match=r"element of A that a container got in a loop"):
         tilelang.lower(main, target="cuda -arch=sm_90a")
 

@@ -85,5 +85,15 @@ def test_results(statements, form, folded, arch):
     a, b = (torch.randint(-3, 4, (64, 192)).half() for _ in range(2))
     scale, c = torch.tensor([2.0, -1.0, 3.0]), torch.full((2, 64, 64), torch.nan)
     target = f"cuda -arch={arch}"
-    tilelang.compile(scaled(form), target=target, execution_backend="auto")(a, b, scale, c)
+    tilelang.compile(scaled("in front"), target=target, execution_backend="auto")(a, b, scale, c)
     assert torch.equal(c, wanted(form, a, b, scale))
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0])
+def test_products_of_negative_zeros_are_zero(factor):
+    """As with a clear of its own: a sum of -0 alone would be -0, and an H200's is 0."""
+    a, b = torch.full((64, 192), -0.0), torch.full((64, 192), factor)
+    a, b, c = a.half(), b.half(), torch.ones(2, 64, 64)
+    tilelang.compile(scaled("in front"), target="cuda -arch=sm_90a")(a, b, torch.ones(3), c)
+    assert not c[1].signbit().any()
+    assert not c[1].any()
