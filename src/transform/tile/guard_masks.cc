@@ -1,0 +1,179 @@
+/*!
+ * GuardMasks: masks are skipped in iterations in which they mask nothing.
+ *
+ * In:  a tile program under thread_extent attributes.
+ * Out: the same, where a loop over all of an accumulator that begins it for a product, such as that
+ *      of causal attention, runs where it masks something alone:
+ *
+ *        S[i, j] = if_then_else(first + i >= k * 128 + j, 0, -inf); gemm(Q, K, S)
+ *        if !(first >= k * 128 + 127): S[i, j] = ..
+ *        gemm(Q, K, S, clear_accum=first >= k * 128 + 127)
+ *
+ *      The condition is that of the loop with each side of a comparison at its largest or smallest
+ *      value, of all iterations.
+ * Establishes: nothing. A mask costs a thread two instructions for each register, which stand
+ *      between two products, and most iterations of a loop over keys have none to mask.
+ * Left alone: masks that no loop around changes, that always hold, whose comparisons neither grow
+ *      nor shrink with the indices of the accumulator, or read memory; loops whose statements the
+ *      program has ordered. Masks behind a product: there another one is in flight, and in front of
+ *      a branch ptxas awaits it. Refuses nothing.
+ */
+#include <algorithm>
+
+#include "../../analysis/analyzing_mutator.h"
+#include "../../analysis/effects.h"
+#include "../../analysis/extrema.h"
+#include "../../analysis/predicated_load.h"
+#include "../../analysis/trend.h"
+#include "../../analysis/uniformity.h"
+#include "../../op/parallel.h"
+#include "../../op/views.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
+#include "../../tvm/registry.h"
+#include "product_clears.h"
+
+namespace tl {
+namespace {
+
+/*! A loop that stores 0 to all elements of an accumulator where a condition is `keeps`. */
+struct Mask {
+  Var buffer;
+  ParallelNest nest;
+  Expr condition;
+  bool keeps;
+};
+
+bool CoversAll(const ParallelNest& nest, const BufferStoreNode* store) {
+  const std::vector<int64_t> shape = ConstShape(store->buffer);
+  if (shape.size() != nest.vars.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!store->indices[d].same_as(nest.vars[d]) || !IsConst(nest.extents[d], shape[d])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<Mask> AsMask(const Stmt& s) {
+  const auto* loop = s.as<ForNode>();
+  if (!loop || loop->kind != ForKind::kParallel) return std::nullopt;
+  const ParallelNest nest = NestOfLoop(loop);
+  const auto* store = nest.body.as<BufferStoreNode>();
+  if (!store || !IsFragment(store->buffer) || !CoversAll(nest, store)) return std::nullopt;
+  const auto* cast = store->value.as<CastNode>();
+  const auto* choice = (cast ? cast->value : store->value).as<CallNode>();
+  if (!choice || !IsIfThenElse(choice)) return std::nullopt;
+  const bool first = IsZeros(choice->args[1]);
+  if (!first && !IsZeros(choice->args[2])) return std::nullopt;
+  return Mask{store->buffer, nest, choice->args[0], first};
+}
+
+class MaskGuard : public AnalyzingMutator {
+ public:
+  explicit MaskGuard(const PrimFunc& f)
+      : AnalyzingMutator(f), trends_(&analyzer_), uniformity_(f->body), views_(f->body) {}
+
+ protected:
+  using AnalyzingMutator::Mutate_;
+  Stmt Mutate_(const BindNode* op) final {
+    trends_.Name(op);
+    return AnalyzingMutator::Mutate_(op);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    if (op->kind == ForKind::kParallel || op->annotations.count(kUserOrder))
+      return GetRef<Stmt>(op);
+    loops_.push_back(op->loop_var);
+    const Stmt loop = AnalyzingMutator::Mutate_(op);
+    loops_.pop_back();
+    return loop;
+  }
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    // What is known in front of a statement is known behind it, names among it.
+    const Stmt mutated = AnalyzingMutator::Mutate_(op);
+    std::vector<Stmt> body = FlatSeq(mutated);
+    bool changed = false;
+    for (size_t n = 0; n < body.size(); ++n) changed |= Guard(&body, n);
+    return changed ? MakeSeq(body) : mutated;
+  }
+
+ private:
+  bool Guard(std::vector<Stmt>* body, size_t n) {
+    const std::optional<Mask> mask = AsMask((*body)[n]);
+    if (!mask) return false;
+    const auto product = std::find_if(body->begin() + n + 1, body->end(), [&](const Stmt& s) {
+      return LeavesEarly(s) || HasNode<VarNode>(s, [&](const VarNode* v) {
+               return views_.IsSameMemory(GetRef<Var>(v), mask->buffer);
+             });
+    });
+    if (product == body->end() || !AddedToBy(*product).same_as(mask->buffer)) return false;
+    Expr nothing = Always(*mask, mask->condition, mask->keeps);
+    if (!nothing.defined()) return false;
+    nothing = analyzer_.Simplify(nothing);
+    if (AsInt(nothing) || !Changes(nothing) || !uniformity_.IsUniform(nothing)) return false;
+    if (!HasExtremum(nothing) && analyzer_.CanProveSymbolic(nothing)) return false;
+    (*body)[n] = MakeIf(NotOf(nothing), (*body)[n], (*body)[n]->span);
+    *product = WithClear(*product, nothing);
+    return true;
+  }
+
+  /*! With a loop around. */
+  bool Changes(const Expr& condition) const {
+    return std::any_of(loops_.begin(), loops_.end(),
+                       [&](const Var& v) { return trends_.Of(condition, v) != Trend::kConstant; });
+  }
+
+  /*! Where it holds, the condition is `value` in all iterations of the mask; undefined if there is
+   * no such expression without these iterations' variables. */
+  Expr Always(const Mask& mask, const Expr& condition, bool value) const {
+    if (const auto* op = condition.as<NotNode>()) return Always(mask, op->a, !value);
+    if (const auto* op = condition.as<AndNode>()) return Both(mask, op->a, op->b, value, value);
+    if (const auto* op = condition.as<OrNode>()) return Both(mask, op->a, op->b, value, !value);
+    if (const auto* op = condition.as<LTNode>()) return Ordered(mask, op->a, op->b, true, value);
+    if (const auto* op = condition.as<GTNode>()) return Ordered(mask, op->b, op->a, true, value);
+    if (const auto* op = condition.as<LENode>()) return Ordered(mask, op->a, op->b, false, value);
+    if (const auto* op = condition.as<GENode>()) return Ordered(mask, op->b, op->a, false, value);
+    return Expr();
+  }
+  Expr Both(const Mask& mask, const Expr& a, const Expr& b, bool value, bool all) const {
+    const Expr of_a = Always(mask, a, value), of_b = Always(mask, b, value);
+    if (!of_a.defined() || !of_b.defined()) return all ? Expr() : of_a.defined() ? of_a : of_b;
+    return all ? of_a && of_b : of_a || of_b;
+  }
+  /*! Of `a < b`, or with `strict` false of `a <= b`. */
+  Expr Ordered(const Mask& mask, const Expr& a, const Expr& b, bool strict, bool value) const {
+    if (!IsPureInteger(a) || !IsPureInteger(b)) return Expr();
+    // a < b fails where b <= a.
+    const Expr low = Extreme(mask, value ? a : b, Trend::kUp);
+    const Expr high = Extreme(mask, value ? b : a, Trend::kDown);
+    if (!low.defined() || !high.defined()) return Expr();
+    return strict == value ? low < high : high >= low;
+  }
+  /*! The largest value in all iterations (kUp), or the smallest one. */
+  Expr Extreme(const Mask& mask, Expr e, Trend wanted) const {
+    for (size_t d = 0; d < mask.nest.vars.size(); ++d) {
+      const Var& v = mask.nest.vars[d];
+      const Trend trend = trends_.Of(e, v);
+      if (trend == Trend::kUnknown) return Expr();
+      const int64_t last = ToInt(mask.nest.extents[d]) - 1;
+      e = Substitute(e, v, MakeInt(v->dtype(), trend == wanted ? last : 0));
+    }
+    return e;
+  }
+
+  Trends trends_;
+  const Uniformity uniformity_;
+  const Views views_;
+  std::vector<Var> loops_;
+};
+
+PrimFunc GuardMasks(PrimFunc f) {
+  MaskGuard guard(f);
+  const Stmt body = guard.Mutate(f->body);
+  return WithBody(std::move(f), body);
+}
+
+Registration guard_masks_registration([] { RegisterPass("GuardMasks", GuardMasks); });
+
+}  // namespace
+}  // namespace tl
