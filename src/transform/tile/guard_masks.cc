@@ -2,21 +2,25 @@
  * GuardMasks: masks are skipped in iterations in which they mask nothing.
  *
  * In:  a tile program under thread_extent attributes.
- * Out: the same, where a loop over all of an accumulator that begins it for a product, such as that
- *      of causal attention, runs where it masks something alone:
+ * Out: the same, where a loop that masks all of a fragment, in a loop with products, runs in those
+ *      iterations of that loop alone in which some element is masked (causal attention):
+ *
+ *        gemm(Q, K, S); S[i, j] = if_then_else(first + i >= k * 128 + j, S[i, j], -inf)
+ *        gemm(Q, K, S); if !(first >= k * 128 + 127): S[i, j] = ..
+ *
+ *      and if the mask begins the accumulator of a product:
  *
  *        S[i, j] = if_then_else(first + i >= k * 128 + j, 0, -inf); gemm(Q, K, S)
  *        if !(first >= k * 128 + 127): S[i, j] = ..
  *        gemm(Q, K, S, clear_accum=first >= k * 128 + 127)
  *
- *      The condition is that of the loop with each side of a comparison at its largest or smallest
- *      value, of all iterations.
- * Establishes: nothing. A mask costs a thread two instructions for each register, which stand
- *      between two products, and most iterations of a loop over keys have none to mask.
- * Left alone: masks that no loop around changes, that always hold, whose comparisons neither grow
- *      nor shrink with the indices of the accumulator, or read memory; loops whose statements the
- *      program has ordered. Masks behind a product: there another one is in flight, and in front of
- *      a branch ptxas awaits it. Refuses nothing.
+ *      The condition is that of the mask with each side of a comparison at its largest or smallest
+ *      value, of all elements.
+ * Establishes: nothing. A mask costs a thread two instructions for each register, and most
+ *      iterations of a loop over keys have none to mask.
+ * Left alone: masks that no loop with products changes, that always hold, whose comparisons neither
+ *      grow nor shrink with the indices of the fragment, or read memory; loops whose statements the
+ *      program has ordered. Refuses nothing.
  */
 #include <algorithm>
 
@@ -26,6 +30,7 @@
 #include "../../analysis/predicated_load.h"
 #include "../../analysis/trend.h"
 #include "../../analysis/uniformity.h"
+#include "../../op/gemm.h"
 #include "../../op/parallel.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
@@ -36,13 +41,23 @@
 namespace tl {
 namespace {
 
-/*! A loop that stores 0 to all elements of an accumulator where a condition is `keeps`. */
+/*! A loop over all elements of a fragment: where the condition is `keeps` an element stays as it
+ * is, or becomes 0 if the loop `begins` it. */
 struct Mask {
   Var buffer;
   ParallelNest nest;
   Expr condition;
-  bool keeps;
+  bool keeps, begins;
 };
+
+/*! The element itself. */
+bool IsKept(const Expr& value, const BufferStoreNode* store) {
+  const auto* load = value.as<TensorLoadNode>();
+  return load && load->source.same_as(store->buffer) &&
+         std::equal(load->indices.begin(), load->indices.end(), store->indices.begin(),
+                    store->indices.end(),
+                    [](const Expr& a, const Expr& b) { return a.same_as(b); });
+}
 
 bool CoversAll(const ParallelNest& nest, const BufferStoreNode* store) {
   const std::vector<int64_t> shape = ConstShape(store->buffer);
@@ -59,14 +74,27 @@ std::optional<Mask> AsMask(const Stmt& s) {
   const auto* loop = s.as<ForNode>();
   if (!loop || loop->kind != ForKind::kParallel) return std::nullopt;
   const ParallelNest nest = NestOfLoop(loop);
-  const auto* store = nest.body.as<BufferStoreNode>();
+  const std::vector<Stmt> body = FlatSeq(nest.body);
+  Substituter names;
+  for (const Stmt& name : body) {
+    const auto* bind = name.as<BindNode>();
+    if (!bind) break;
+    names.map[bind->var.get()] = names.Mutate(bind->value);
+  }
+  const auto* store = body.back().as<BufferStoreNode>();
+  if (names.map.size() + 1 != body.size()) return std::nullopt;
   if (!store || !IsFragment(store->buffer) || !CoversAll(nest, store)) return std::nullopt;
   const auto* cast = store->value.as<CastNode>();
   const auto* choice = (cast ? cast->value : store->value).as<CallNode>();
   if (!choice || !IsIfThenElse(choice)) return std::nullopt;
-  const bool first = IsZeros(choice->args[1]);
-  if (!first && !IsZeros(choice->args[2])) return std::nullopt;
-  return Mask{store->buffer, nest, choice->args[0], first};
+  const Expr &a = choice->args[1], &b = choice->args[2];
+  const Expr condition = names.Mutate(choice->args[0]);
+  const bool keeps_a = IsKept(a, store), begins_a = IsZeros(a);
+  if (keeps_a || IsKept(b, store)) {
+    return Mask{store->buffer, nest, condition, keeps_a, false};
+  }
+  if (!begins_a && !IsZeros(b)) return std::nullopt;
+  return Mask{store->buffer, nest, condition, begins_a, true};
 }
 
 class MaskGuard : public AnalyzingMutator {
@@ -83,9 +111,10 @@ class MaskGuard : public AnalyzingMutator {
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel || op->annotations.count(kUserOrder))
       return GetRef<Stmt>(op);
-    loops_.push_back(op->loop_var);
+    const bool has_product = HasNode<CallNode>(op->body, IsGemm);
+    if (has_product) loops_.push_back(op->loop_var);
     const Stmt loop = AnalyzingMutator::Mutate_(op);
-    loops_.pop_back();
+    if (has_product) loops_.pop_back();
     return loop;
   }
   Stmt Mutate_(const SeqStmtNode* op) final {
@@ -101,23 +130,38 @@ class MaskGuard : public AnalyzingMutator {
   bool Guard(std::vector<Stmt>* body, size_t n) {
     const std::optional<Mask> mask = AsMask((*body)[n]);
     if (!mask) return false;
-    const auto product = std::find_if(body->begin() + n + 1, body->end(), [&](const Stmt& s) {
-      return LeavesEarly(s) || HasNode<VarNode>(s, [&](const VarNode* v) {
-               return views_.IsSameMemory(GetRef<Var>(v), mask->buffer);
-             });
-    });
-    if (product == body->end() || !AddedToBy(*product).same_as(mask->buffer)) return false;
-    Expr nothing = Always(*mask, mask->condition, mask->keeps);
+    const std::optional<size_t> product = mask->begins ? ProductBehind(*body, n, mask->buffer) : n;
+    const Expr nothing = product ? NothingToMask(*mask) : Expr();
     if (!nothing.defined()) return false;
-    nothing = analyzer_.Simplify(nothing);
-    if (AsInt(nothing) || !Changes(nothing) || !uniformity_.IsUniform(nothing)) return false;
-    if (!HasExtremum(nothing) && analyzer_.CanProveSymbolic(nothing)) return false;
     (*body)[n] = MakeIf(NotOf(nothing), (*body)[n], (*body)[n]->span);
-    *product = WithClear(*product, nothing);
+    if (mask->begins) (*body)[*product] = WithClear((*body)[*product], nothing);
     return true;
   }
 
-  /*! With a loop around. */
+  /*! The product that adds to what the n-th statement stores, the first one behind it to use it. */
+  std::optional<size_t> ProductBehind(const std::vector<Stmt>& body, size_t n, const Var& c) const {
+    const auto uses = [&](const Stmt& s) {
+      return LeavesEarly(s) || HasNode<VarNode>(s, [&](const VarNode* v) {
+               return views_.IsSameMemory(GetRef<Var>(v), c);
+             });
+    };
+    const auto next = std::find_if(body.begin() + n + 1, body.end(), uses);
+    if (next == body.end() || !AddedToBy(*next).same_as(c)) return std::nullopt;
+    return next - body.begin();
+  }
+
+  /*! Undefined where no condition says so, or it is the same in all iterations. */
+  Expr NothingToMask(const Mask& mask) {
+    const Expr found = Always(mask, mask.condition, mask.keeps);
+    if (!found.defined()) return Expr();
+    const Expr nothing = analyzer_.Simplify(found);
+    if (AsInt(nothing) || !Changes(nothing) || !uniformity_.IsUniform(nothing)) return Expr();
+    // ApplyAssumptions leaves such a mask out.
+    const bool always = !HasExtremum(nothing) && analyzer_.CanProveSymbolic(nothing);
+    return always ? Expr() : nothing;
+  }
+
+  /*! With a loop around that has products. */
   bool Changes(const Expr& condition) const {
     return std::any_of(loops_.begin(), loops_.end(),
                        [&](const Var& v) { return trends_.Of(condition, v) != Trend::kConstant; });

@@ -40,21 +40,29 @@ def masked_products(condition, form="begun"):
             T.copy(A[x * ROWS, 0], a)
             for k in T.Pipelined(TILES, num_stages=2):
                 T.copy(B[k * TILE, 0], b)
-                for i, j in T.Parallel(ROWS, TILE):
-                    scores[i, j] = T.if_then_else(condition(i, j, x, k), 0, -4096)
-                if form == "touched":
-                    scores[0, 0] += 1
-                T.gemm(a, b, scores, transpose_B=True)
+                if form == "behind":
+                    T.gemm(a, b, scores, transpose_B=True, clear_accum=True)
+                    for i, j in T.Parallel(ROWS, TILE):
+                        seen = condition(i, j, x, k)
+                        scores[i, j] = T.if_then_else(seen, scores[i, j], -4096)
+                else:
+                    for i, j in T.Parallel(ROWS, TILE):
+                        scores[i, j] = T.if_then_else(condition(i, j, x, k), 0, -4096)
+                    if form == "touched":
+                        scores[0, 0] += 1
+                    T.gemm(a, b, scores, transpose_B=True)
                 T.copy(scores, Out[x * ROWS, k * TILE])
 
     return main
 
 
 @pytest.mark.parametrize("name", [*GUARDED, *OTHERS])
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_results(device, statements, name, arch):
+@pytest.mark.parametrize(
+    ("form", "arch"), [("begun", "sm_80"), ("begun", "sm_90a"), ("behind", "sm_90a")]
+)
+def test_results(device, statements, name, form, arch):
     condition = {**GUARDED, **OTHERS}[name]
-    program = masked_products(condition)
+    program = masked_products(condition, form)
     text = statements(program, "GuardMasks", arch=arch)
     assert ("if " in text) == (name in GUARDED), text
     kernel = tilelang.compile(program, target=f"cuda -arch={arch}", execution_backend="auto")
@@ -69,7 +77,9 @@ def test_results(device, statements, name, arch):
         ],
         device=device,
     )
-    assert torch.equal(out, a.float() @ b.float().T + torch.where(seen, 0.0, -4096.0))
+    product = a.float() @ b.float().T
+    masked = product - 4096 if form == "begun" else torch.full_like(product, -4096)
+    assert torch.equal(out, torch.where(seen, product, masked))
 
 
 def test_an_accumulator_that_something_touches(statements):
