@@ -19,8 +19,9 @@
  * Establishes: nothing. A mask costs a thread two instructions for each register, and most
  *      iterations of a loop over keys have none to mask.
  * Left alone: masks that no loop with products changes, that always hold, whose comparisons neither
- *      grow nor shrink with the indices of the fragment, or read memory; loops whose statements the
- *      program has ordered. Refuses nothing.
+ *      grow nor shrink with the indices of the fragment, or read memory; those in a branch without
+ *      a product, for which the program has a condition; loops whose statements the program has
+ *      ordered. Refuses nothing.
  */
 #include <algorithm>
 
@@ -116,6 +117,10 @@ class MaskGuard : public AnalyzingMutator {
     const Stmt loop = AnalyzingMutator::Mutate_(op);
     if (has_product) loops_.pop_back();
     return loop;
+  }
+  Stmt Mutate_(const IfThenElseNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    return HasNode<CallNode>(s, IsGemm) ? AnalyzingMutator::Mutate_(op) : s;
   }
   Stmt Mutate_(const SeqStmtNode* op) final {
     // What is known in front of a statement is known behind it, names among it.

@@ -45,6 +45,12 @@ def masked_products(condition, form="begun"):
                     for i, j in T.Parallel(ROWS, TILE):
                         seen = condition(i, j, x, k)
                         scores[i, j] = T.if_then_else(seen, scores[i, j], -4096)
+                elif form == "in a branch":
+                    T.gemm(a, b, scores, transpose_B=True, clear_accum=True)
+                    if k > 0:
+                        for i, j in T.Parallel(ROWS, TILE):
+                            seen = condition(i, j, x, k)
+                            scores[i, j] = T.if_then_else(seen, scores[i, j], -4096)
                 else:
                     for i, j in T.Parallel(ROWS, TILE):
                         scores[i, j] = T.if_then_else(condition(i, j, x, k), 0, -4096)
@@ -82,6 +88,7 @@ def test_results(device, statements, name, form, arch):
     assert torch.equal(out, torch.where(seen, product, masked))
 
 
-def test_an_accumulator_that_something_touches(statements):
-    text = statements(masked_products(GUARDED["causal"], "touched"), "GuardMasks")
-    assert "if " not in text
+@pytest.mark.parametrize(("form", "conditions"), [("touched", 0), ("in a branch", 1)])
+def test_left_alone(statements, form, conditions):
+    text = statements(masked_products(GUARDED["causal"], form), "GuardMasks")
+    assert text.count("if ") == conditions, text
