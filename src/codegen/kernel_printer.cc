@@ -215,7 +215,8 @@ void KernelPrinter::Visit_(const ForNode* op) {
   // it does not, the test in front costs nothing, and without it ptxas may spill
   // (tilelang/jit/second_choice.py).
   const bool runs = has_wgmmas && PassConfigFlag("tl.second_choice.loops_run", false) &&
-                    !AsInt(op->extent) && analyzer_.ConstBound(op->extent).min > 0;
+                    !AsInt(op->extent) &&
+                    (op->annotations.count(kLoopRuns) || analyzer_.ConstBound(op->extent).min > 0);
   const std::string begins = runs ? v + " == " + first + " || " : "";
   ++loops_;
   Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + begins + v +
