@@ -120,7 +120,9 @@ void KernelPrinter::Indices(const KernelFacts& facts) {
          std::to_string(facts.static_shared_bytes) + ">();");
   }
   if (!facts.swizzle.empty()) {
-    static const std::regex pattern("rasterization2D(Row|Column|MLX)<[1-9][0-9]*(, [1-9][0-9]*)?>");
+    static const std::regex pattern(
+        "rasterization2D(Row|Column|MLX)<[1-9][0-9]*(, [1-9][0-9]*)?>|last_first<[01], [01], "
+        "[01]>");
     span_ = facts.swizzle_span;
     if (!std::regex_match(facts.swizzle, pattern)) {
       Refuse("rasterization pattern \"" + facts.swizzle + "\"", "Use T.use_swizzle(panel_size)");
@@ -213,7 +215,8 @@ void KernelPrinter::Visit_(const ForNode* op) {
   // it does not, the test in front costs nothing, and without it ptxas may spill
   // (tilelang/jit/second_choice.py).
   const bool runs = has_wgmmas && PassConfigFlag("tl.second_choice.loops_run", false) &&
-                    !AsInt(op->extent) && analyzer_.ConstBound(op->extent).min > 0;
+                    !AsInt(op->extent) &&
+                    (op->annotations.count(kLoopRuns) || analyzer_.ConstBound(op->extent).min > 0);
   const std::string begins = runs ? v + " == " + first + " || " : "";
   ++loops_;
   Braces("for (" + TypeName(op->loop_var->dtype()) + " " + v + " = " + first + "; " + begins + v +

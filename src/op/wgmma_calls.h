@@ -5,6 +5,9 @@
 
 namespace tl {
 
+/*! Annotation of a loop with MMAs: it has an iteration, which assumptions prove. */
+inline constexpr const char* kLoopRuns = "tl.loop_runs";
+
 /*! kWarpgroupArrive behind the end of a basic block: SeparateProducts. */
 inline constexpr const char* kWarpgroupArriveApart = "tl.warpgroup_arrive_apart";
 

@@ -58,6 +58,8 @@ def LowerAndLegalize(
         transform.ReadNibbles,
         transform.UnrollCopies,
         transform.FoldClears,
+        transform.GuardMasks,
+        transform.OrderBlocks,
         transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,

@@ -62,6 +62,16 @@ def FoldClears() -> Pass:
     return get_function("transform.FoldClears")()
 
 
+def GuardMasks() -> Pass:
+    """Masks of accumulators are skipped in iterations in which they mask nothing."""
+    return get_function("transform.GuardMasks")()
+
+
+def OrderBlocks() -> Pass:
+    """Blocks with most iterations start first."""
+    return get_function("transform.OrderBlocks")()
+
+
 def WidenBlocks() -> Pass:
     """A second choice: kernels with products have twice as many threads."""
     return get_function("transform.WidenBlocks")()
@@ -367,6 +377,7 @@ __all__ = [
     "EvaluateOnce",
     "FlattenBuffer",
     "FoldClears",
+    "GuardMasks",
     "HoistDivisions",
     "HoistTableReads",
     "HoistViews",
@@ -385,6 +396,7 @@ __all__ = [
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
     "NarrowThreads",
+    "OrderBlocks",
     "PackFloat6",
     "Pass",
     "PassConfigKey",

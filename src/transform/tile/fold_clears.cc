@@ -23,11 +23,10 @@
 #include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "product_clears.h"
 
 namespace tl {
 namespace {
-
-constexpr size_t kClearArgument = 6;
 
 bool IsZero(const Expr& e) {
   const auto* value = e.as<FloatImmNode>();
@@ -41,23 +40,6 @@ Var ClearedBy(const Stmt& s) {
     return Var();
   const TileRegion region = TileRegion::From(call->args[0]);
   return IsFragment(region.buffer) && IsWhole(region) ? region.buffer : Var();
-}
-
-/*! The accumulator that the statement, a product, adds to; undefined if it does something else. */
-Var AddedToBy(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call || !IsCallTo(GetRef<Expr>(call), kGemm)) return Var();
-  const GemmOp op = ParseGemm(call, s->span);
-  const Var& c = op.c.buffer;
-  const bool is_operand = op.a.buffer.same_as(c) || op.b.buffer.same_as(c);
-  return IsConst(op.clear_accum, 0) && IsWhole(op.c) && !is_operand ? c : Var();
-}
-
-Stmt WithClear(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  auto gemm = make_object<CallNode>(*call);
-  gemm->args.Set(kClearArgument, MakeInt(call->args[kClearArgument]->dtype(), 1));
-  return MakeEvaluate(Call(gemm), s->span);
 }
 
 class ClearFolder : public StmtExprMutator {
@@ -117,7 +99,7 @@ class ClearFolder : public StmtExprMutator {
     if (!c.defined()) return false;
     const std::optional<size_t> clear = ClearInFront(*body, n, c);
     if (!clear) return false;
-    (*body)[n] = WithClear((*body)[n]);
+    (*body)[n] = WithClear((*body)[n], MakeInt(kBool, 1));
     body->erase(body->begin() + *clear);
     return true;
   }
@@ -140,7 +122,7 @@ class ClearFolder : public StmtExprMutator {
       }
       const std::optional<size_t> clear = ClearInFront(*body, n, c);
       if (!clear) continue;
-      *product = WithClear(*product);
+      *product = WithClear(*product, MakeInt(kBool, 1));
       inner.erase(inner.begin() + last);
       auto cleared = make_object<ForNode>(*loop);
       cleared->body = MakeSeq(inner);

@@ -461,6 +461,27 @@ def test_loop_that_is_known_to_run(runs):
     assert not serialised
 
 
+def test_loop_that_an_assumption_lets_run():
+    """Code generation has no assumptions: the loop keeps what they say of it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 64, 64), F16), C: T.Tensor((64, 64)), n: T.int32):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), F16)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.assume(n > 0)
+            T.clear(c)
+            for k in T.Pipelined(n, num_stages=3):
+                T.copy(A[k, :, :], a)
+                T.gemm(a, a, c)
+            T.copy(c, C)
+
+    with PassContext(opt_level=3, config={"tl.second_choice.loops_run": True}):
+        source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert "k == 0 || k < n" in source
+    assert "C7515" not in compile_cubin(source, "sm_90a", ["main_kernel"]).log
+
+
 @pytest.mark.parametrize("beside", [False, True])
 def test_accumulators_that_a_branch_uses(beside):
     """The wait stands in front of the branch: ptxas lets no product of a kernel run beside another

@@ -1,0 +1,36 @@
+/*! Trends: whether an integer grows or shrinks with a variable. */
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+
+#include "../tvm/analyzer.h"
+
+namespace tl {
+
+/*! With a variable that grows an integer stays the same, does not shrink, does not grow, or nothing
+ * is known. */
+enum class Trend : uint8_t { kConstant, kUp, kDown, kUnknown };
+
+/*! That of a sum. */
+Trend SumOf(Trend a, Trend b);
+/*! That of the negative. */
+Trend Reversed(Trend a);
+
+class Trends {
+ public:
+  explicit Trends(Analyzer* analyzer) : analyzer_(analyzer) {}
+
+  /*! Says what a name stands for. */
+  void Name(const BindNode* bind) { values_[bind->var.get()] = bind->value; }
+  /*! That of `e`, computed without overflow, as `v` grows and all other variables stay. */
+  Trend Of(const Expr& e, const Var& v) const;
+
+ private:
+  Trend OfProduct(const Expr& a, const Expr& b, const Var& v) const;
+  Trend OfQuotient(const Expr& a, const Expr& b, const Var& v) const;
+
+  Analyzer* analyzer_;
+  std::unordered_map<const Object*, Expr> values_;
+};
+
+}  // namespace tl

@@ -1,0 +1,94 @@
+"""Masks are skipped in iterations in which they mask nothing."""
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+ROWS, TILE, TILES = 64, 32, 5
+
+# Conditions of position, row, and the tile that a block has, and when they always hold.
+GUARDED = {
+    "causal": lambda i, j, x, k: x * ROWS + i >= k * TILE + j,
+    "strict": lambda i, j, x, k: k * TILE + j < x * ROWS + i,
+    "a window": lambda i, j, x, k: T.And(i + 3 * ROWS >= k * TILE + j, i <= k * TILE + j),
+    "no key": lambda i, j, x, k: T.Not(T.Or(i + x * ROWS < k * TILE + j, j < 0)),
+    "blocks of rows": lambda i, j, x, k: (x * ROWS + i) // 3 * 3 + 2 >= k * TILE + j,
+    "reversed": lambda i, j, x, k: k * TILE + TILE - 1 - j <= 2 * i + x * ROWS,
+}
+OTHERS = {
+    "no loop changes it": lambda i, j, x, k: i >= j + x,
+    "always": lambda i, j, x, k: i + j >= 0 - k,
+    "never": lambda i, j, x, k: i > k * TILE + j + 3 * ROWS,
+    "to and fro": lambda i, j, x, k: j % 2 + k > 2,
+    "equal": lambda i, j, x, k: i + k != j,
+}
+
+
+def masked_products(condition, form="begun"):
+    @T.prim_func
+    def main(
+        A: T.Tensor((2 * ROWS, ROWS), "float16"),
+        B: T.Tensor((TILES * TILE, ROWS), "float16"),
+        Out: T.Tensor((2 * ROWS, TILES * TILE), "float32"),
+    ):
+        with T.Kernel(2, threads=128) as x:
+            a = T.alloc_shared((ROWS, ROWS), "float16")
+            b = T.alloc_shared((TILE, ROWS), "float16")
+            scores = T.alloc_fragment((ROWS, TILE), "float32")
+            T.copy(A[x * ROWS, 0], a)
+            for k in T.Pipelined(TILES, num_stages=2):
+                T.copy(B[k * TILE, 0], b)
+                if form == "behind":
+                    T.gemm(a, b, scores, transpose_B=True, clear_accum=True)
+                    for i, j in T.Parallel(ROWS, TILE):
+                        seen = condition(i, j, x, k)
+                        scores[i, j] = T.if_then_else(seen, scores[i, j], -4096)
+                elif form == "in a branch":
+                    T.gemm(a, b, scores, transpose_B=True, clear_accum=True)
+                    if k > 0:
+                        for i, j in T.Parallel(ROWS, TILE):
+                            seen = condition(i, j, x, k)
+                            scores[i, j] = T.if_then_else(seen, scores[i, j], -4096)
+                else:
+                    for i, j in T.Parallel(ROWS, TILE):
+                        scores[i, j] = T.if_then_else(condition(i, j, x, k), 0, -4096)
+                    if form == "touched":
+                        scores[0, 0] += 1
+                    T.gemm(a, b, scores, transpose_B=True)
+                T.copy(scores, Out[x * ROWS, k * TILE])
+
+    return main
+
+
+@pytest.mark.parametrize("name", [*GUARDED, *OTHERS])
+@pytest.mark.parametrize(
+    ("form", "arch"), [("begun", "sm_80"), ("begun", "sm_90a"), ("behind", "sm_90a")]
+)
+def test_results(device, statements, name, form, arch):
+    condition = {**GUARDED, **OTHERS}[name]
+    program = masked_products(condition, form)
+    text = statements(program, "GuardMasks", arch=arch)
+    assert ("if " in text) == (name in GUARDED), text
+    kernel = tilelang.compile(program, target=f"cuda -arch={arch}", execution_backend="auto")
+    a = torch.randint(-3, 4, (2 * ROWS, ROWS), device=device).half()
+    b = torch.randint(-3, 4, (TILES * TILE, ROWS), device=device).half()
+    out = torch.full((2 * ROWS, TILES * TILE), torch.nan, device=device)
+    kernel(a, b, out)
+    seen = torch.tensor(
+        [
+            [bool(condition(i % ROWS, j % TILE, i // ROWS, j // TILE)) for j in range(out.shape[1])]
+            for i in range(out.shape[0])
+        ],
+        device=device,
+    )
+    product = a.float() @ b.float().T
+    masked = product - 4096 if form == "begun" else torch.full_like(product, -4096)
+    assert torch.equal(out, torch.where(seen, product, masked))
+
+
+@pytest.mark.parametrize(("form", "conditions"), [("touched", 0), ("in a branch", 1)])
+def test_left_alone(statements, form, conditions):
+    text = statements(masked_products(GUARDED["causal"], form), "GuardMasks")
+    assert text.count("if ") == conditions, text
