@@ -39,11 +39,22 @@ inline bool MovesRegisters(int64_t copying, int64_t computing, bool by_themselve
   return std::find(std::begin(kGroups), std::end(kGroups), groups) != std::end(kGroups);
 }
 
+/*! Registers that a thread begins with where `blocks` of `threads` share a multiprocessor: what
+ * ptxas gives by __launch_bounds__. All warps together count as whole fours, since a quarter of the
+ * multiprocessor has a quarter of the registers: 96 where two blocks have nine warps each, 80 where
+ * one has 22 (ptxas of CUDA 13.0 and 13.5). */
+inline int64_t RegistersOfThreadAtStart(int64_t threads, int64_t blocks) {
+  constexpr int64_t kWarpThreads = 32, kQuarters = 4;
+  const int64_t warps = (threads + kWarpThreads - 1) / kWarpThreads * blocks;
+  const int64_t places = (warps + kQuarters - 1) / kQuarters * kQuarters * kWarpThreads;
+  return std::min(kRegistersOfThread + 1, kRegistersOfSm / places / kRegisterStep * kRegisterStep);
+}
+
 /*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor: those
  * that setmaxnreg deals out anew. WSSchedule in tilelang/language/ws_schedule.py counts them in the
  * same way. */
 inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
-  const int64_t each = std::min(kRegistersOfThread, kRegistersOfSm / (blocks * threads));
+  const int64_t each = std::min(kRegistersOfThread, RegistersOfThreadAtStart(threads, blocks));
   return each / kRegisterStep * kRegisterStep * threads;
 }
 

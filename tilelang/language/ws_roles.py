@@ -20,18 +20,16 @@ from tilelang.language.intrinsics import address_of
 from tilelang.language.launch import KernelLaunchFrame
 from tilelang.language.ops import device_call
 from tilelang.language.regions import store
-from tilelang.language.register_counts import set_max_nreg
+from tilelang.language.register_counts import registers_at_start, set_max_nreg
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import Tracer, current_tracer
 from tilelang.language.warp_groups import WarpGroupFrame
-from tilelang.language.warps import TRACED_LANES
 
 if TYPE_CHECKING:
     from tilelang.language.ws_schedule import WSRole, WSSchedule
 
 _WARPS_OF_GROUP = 4
-_REGISTERS_OF_MULTIPROCESSOR = 65536
-_MOST_REGISTERS, _MOST_SET = 255, 240
+_MOST_SET = 240
 
 _ACQUIRE, _COMMIT, _WAIT, _RELEASE = (
     "producer_acquire",
@@ -394,8 +392,7 @@ class RoleFrame(WarpGroupFrame):
         super().open(tracer)
         self.program.running = self.name
         roles = self.program.schedule.roles
-        threads = TRACED_LANES * self.program.schedule.num_warps
-        has = min(_REGISTERS_OF_MULTIPROCESSOR // threads, _MOST_REGISTERS) // 8 * 8
+        has = registers_at_start(self.program.schedule.num_warps)
         # If a role's number changes, every role says its own: ptxas ignores all of them where one
         # does not (C7507).
         moves = any(role.max_nreg not in (None, has) for role in roles.values())

@@ -13,6 +13,7 @@ from tvm import ir
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.launch import KernelLaunchFrame
+from tilelang.language.register_counts import registers_at_start
 from tilelang.language.scalars import as_int, describe, is_buffer
 from tilelang.language.tracer import BuilderFrame, Frame, current_tracer
 from tilelang.language.warps import TRACED_LANES
@@ -34,8 +35,6 @@ _WARPS_OF_GROUP = 4
 # CUDA C++ Programming Guide, Compute Capabilities: 1024 threads of a block.
 _MOST_WARPS = 1024 // TRACED_LANES
 _REGISTERS = range(24, 241, 8)
-# CUDA C++ Programming Guide, Compute Capabilities: registers of a multiprocessor, and of a thread.
-_REGISTERS_OF_SM, _REGISTERS_OF_THREAD = 65536, 255
 
 
 class WSSyncKind(str, Enum):
@@ -262,11 +261,9 @@ class WSSchedule:
             TRACED_LANES * (role.warps_hi - role.warps_lo) * (role.max_nreg or 0)
             for role in self.roles.values()
         )
-        # What setmaxnreg deals out anew are those that the block's threads begin with, as
-        # RegistersAtStart in src/target/registers.h counts them.
+        # What setmaxnreg deals out anew are those that the block's threads begin with.
         threads = TRACED_LANES * self.num_warps
-        each = min(_REGISTERS_OF_SM // threads, _REGISTERS_OF_THREAD)
-        most = threads * (each // _REGISTERS.step * _REGISTERS.step)
+        most = threads * registers_at_start(self.num_warps)
         if registers > most:
             raise ValueError(
                 f"the roles have {registers} registers by max_nreg, wanted at most {most} for a "

@@ -217,14 +217,12 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   return 1;
 }
 
-int64_t StartOf(int64_t threads, int64_t blocks);
-
 /*! Leaves a quarter of the registers to blocks of the kernel in front of this one. */
 void LeaveRegisters(const KernelReader& k, Registers* r) {
   if (!k.waits_for_kernel || r->blocks > 1 || k.producer_hint || k.consumer_hint) return;
   // __launch_bounds__ counts warps of 32.
   const int64_t bound = (4 * k.OfRoles() / 3 + 31) / 32 * 32;
-  const int64_t start = StartOf(bound, 1);
+  const int64_t start = RegistersOfThreadAtStart(bound, 1);
   const int64_t consumer = MostRegistersBeside(k.producer.Threads() * r->producer,
                                                k.consumer.Threads(), start * k.OfRoles());
   const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
@@ -268,13 +266,6 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
              MostRegistersBeside(computing * kLeastRegisters, copying, all));
 }
 
-/*! Registers that a thread begins with where `blocks` share a multiprocessor: what ptxas gives by
- * __launch_bounds__. A warp has whole units of kRegisterStep. */
-int64_t StartOf(int64_t threads, int64_t blocks) {
-  const int64_t each = kRegistersOfSm / blocks / threads;
-  return std::min(kRegistersOfThread + 1, each / kRegisterStep * kRegisterStep);
-}
-
 /*! Registers that a block's threads begin with, if a schedule changes them; checks that all roles
  * have theirs. Then every role says its number, also one that keeps what it has: where one does
  * not, ptxas ignores what the others say (C7507). */
@@ -291,7 +282,7 @@ std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Ta
   }
   const int64_t blocks = k.min_blocks.value_or(1);
   const int64_t all = RegistersAtStart(k.threads, blocks);
-  const int64_t start = StartOf(k.threads, blocks);
+  const int64_t start = RegistersOfThreadAtStart(k.threads, blocks);
   int64_t wanted = k.threads * start;
   bool moves = false;
   std::string found;
@@ -387,7 +378,7 @@ Stmt Annotate(const Stmt& kernel, const Target& target) {
   const int64_t blocks = k.min_blocks.value_or(registers ? registers->blocks : 1);
   const auto bound = registers ? registers->bound_threads : std::nullopt;
   if (target.Has(Feature::kSetMaxNReg)) {
-    RefuseEndlessWaits(launch, StartOf(bound.value_or(k.threads), blocks));
+    RefuseEndlessWaits(launch, RegistersOfThreadAtStart(bound.value_or(k.threads), blocks));
   }
   if (bound) {
     return Inside(launch, [&](const Stmt& body) {

@@ -4,14 +4,17 @@
  * In:  a tile program under thread_extent attributes, before instructions are selected.
  * Out: the same, where `copy(C_local, C[..])` of a whole accumulator to a tensor of 16-bit elements
  * is `copy(C_local, C_local_result)`, which stmatrix can make, and `copy(C_local_result, C[..])`,
- * which TMA can. A warp's own stores would be of half sectors: a lane of an accumulator has two
- * neighbours of a row, four lanes have eight. The tile has no more bytes than those that pipelined
- * loops in front of it load into, so that PlanSharedMemory has room for it there.
- * Establishes: nothing else; a program that has such a tile of its own stays, and so does one in
- * which the copy is in a loop or branch, where its barrier and the wait for its store would be paid
- * each time, has keywords, or is not the tensor's only use; or the target is without TMA, which
- * takes rows of multiples of 16 bytes. Refuses nothing.
+ * which TMA can. So are copies of a fragment that a loop makes of an accumulator, element by
+ * element
+ * (`total[i, j] += C_local[i, j] * scale[i]`), which gets its layout. A warp's own stores would be
+ * of half sectors: a lane of an accumulator has two neighbours of a row, four lanes have eight. The
+ * tile has no more bytes than those that pipelined loops in front of it load into, so that
+ * PlanSharedMemory has room for it there. Establishes: nothing else; a program that has such a tile
+ * of its own stays, and so does one in which the copy is in a loop or branch, where its barrier and
+ * the wait for its store would be paid each time, has keywords, or is not the tensor's only use; or
+ * the target is without TMA, which takes rows of multiples of 16 bytes. Refuses nothing.
  */
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -22,6 +25,7 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -35,13 +39,27 @@ namespace {
 /*! Of an element of a result. */
 constexpr int64_t kResultBits = 16;
 
-/*! What of a kernel decides: its accumulators, how often it names each buffer, whether it gives
- * threads their roles. */
+/*! What of a kernel decides: its accumulators and what is made of them, how often it names each
+ * buffer, whether it gives threads their roles. */
 class Facts : public StmtExprVisitor {
  public:
-  std::unordered_set<const Object*> accumulators;
   std::unordered_map<const Object*, int> uses;
   bool has_roles = false;
+
+  /*! Has the fragment elements of an accumulator, in the same places? */
+  bool HasResults(const Var& fragment) const {
+    std::vector<const Object*> known{fragment.get()};
+    for (size_t i = 0; i < known.size(); ++i) {
+      if (accumulators_.count(known[i])) return true;
+      const auto [begin, end] = made_of_.equal_range(known[i]);
+      for (auto it = begin; it != end; ++it) {
+        if (std::find(known.begin(), known.end(), it->second) == known.end()) {
+          known.push_back(it->second);
+        }
+      }
+    }
+    return false;
+  }
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -55,10 +73,31 @@ class Facts : public StmtExprVisitor {
   }
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
-    if (call && IsGemm(call)) accumulators.insert(ParseGemm(call, op->span).c.buffer.get());
+    if (call && IsGemm(call)) accumulators_.insert(ParseGemm(call, op->span).c.buffer.get());
+    Default(op);
+  }
+  void Visit_(const BufferStoreNode* op) final {
+    if (IsFragment(op->buffer)) {
+      ForEachIn<TensorLoadNode>(op->value, [&](const TensorLoadNode* load) {
+        const Var from = load->source.as_or_throw<Var>();
+        if (IsFragment(from) && IsSamePlace(op->indices, load->indices)) {
+          made_of_.emplace(op->buffer.get(), from.get());
+        }
+      });
+    }
     Default(op);
   }
   void Visit_(const VarNode* op) final { ++uses[op]; }
+
+ private:
+  /*! Whether both are the same variables, which those of a loop over a whole fragment are. */
+  static bool IsSamePlace(const Array<Expr>& a, const Array<Expr>& b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const Expr& x, const Expr& y) { return x.as<VarNode>() && x.same_as(y); });
+  }
+
+  std::unordered_set<const Object*> accumulators_;
+  std::unordered_multimap<const Object*, const Object*> made_of_;
 };
 
 /*! Bytes of the tiles that a pipelined loop loads, with all versions that it asks for. */
@@ -149,8 +188,8 @@ class Stager : public StmtExprMutator {
 
   Stmt OfCopy(const CallNode* call, const Stmt& s) {
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
-    if (!TileOpAttrs(call).empty() || !facts_.accumulators.count(src.buffer.get()) ||
-        !IsFragment(src.buffer) || !IsWhole(src) || !IsResult(dst)) {
+    if (!TileOpAttrs(call).empty() || !facts_.HasResults(src.buffer) || !IsFragment(src.buffer) ||
+        !IsWhole(src) || !IsResult(dst)) {
       return s;
     }
     const BufferTypeNode* tensor = BufferOf(dst.buffer);

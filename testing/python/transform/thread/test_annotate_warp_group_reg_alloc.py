@@ -362,3 +362,34 @@ def test_a_kernel_that_waits_for_another_one_leaves_it_registers(columns, waits,
     bounds, consumer = wanted
     assert f"__launch_bounds__({bounds}, 1)" in source
     assert f"warpgroup_reg_alloc<{consumer}>" in source
+
+
+def test_a_quarter_of_the_registers_is_counted_as_ptxas_does():
+    """Four warp groups and a third of as many are 22 warps, which begin with 80 registers a thread,
+    not 88: 104 for each consumer would be waited for for ever."""
+
+    @TL.prim_func
+    def main(
+        A: TL.Tensor((192, 384), "float16"),
+        B: TL.Tensor((64, 384), "float16"),
+        C: TL.Tensor((192, 64), "float16"),
+    ):
+        with TL.Kernel(1, threads=384):
+            a = TL.alloc_shared((192, 64), "float16")
+            b = TL.alloc_shared((64, 64), "float16")
+            c = TL.alloc_fragment((192, 64), "float32")
+            TL.pdl_sync()
+            TL.clear(c)
+            for k in TL.Pipelined(6, num_stages=6):
+                TL.copy(A[0, k * 64], a)
+                TL.copy(B[0, k * 64], b)
+                TL.gemm(a, b, c, transpose_B=True)
+            TL.copy(c, C)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    source = kernel.get_kernel_source()
+    start = kernel.resource_usage["main_kernel"].registers
+    give, take = (
+        int(re.search(f"warpgroup_reg_{x}<(\\d+)>", source)[1]) for x in ("dealloc", "alloc")
+    )
+    assert 128 * give + 384 * take <= 512 * start

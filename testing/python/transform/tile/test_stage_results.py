@@ -102,6 +102,50 @@ def test_what_stays(tile_passes, options, arch):
     assert "total_result" not in text
 
 
+def scaled_product(size=128, depth=64, turned=False):
+    """Products of steps that are scaled and added up, element by element."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((size, size), "float16"),
+        B: T.Tensor((size, size), "float16"),
+        C: T.Tensor((size, size), "float16"),
+    ):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((size, depth), "float16")
+            B_shared = T.alloc_shared((size, depth), "float16")
+            step = T.alloc_fragment((size, size), "float32")
+            total = T.alloc_fragment((size, size), "float32")
+            T.clear(total)
+            for k in T.Pipelined(size // depth, num_stages=2):
+                T.copy(A[0, k * depth], A_shared)
+                T.copy(B[0, k * depth], B_shared)
+                T.gemm(A_shared, B_shared, step, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(size, size):
+                    total[i, j] += step[i, size - 1 - j if turned else j] * (k + 1)
+            T.copy(total, C)
+
+    return main
+
+
+def test_sums_of_scaled_products(device, tile_passes):
+    text = tile_passes(scaled_product(), "StageResults", arch="sm_90a")["main"].script()
+    assert "T.tl.copy(total[0:128, 0:128], total_result[0:128, 0:128])" in text
+    kernel = tilelang.compile(scaled_product(), target=HOPPER)
+    assert "tl::ptx_stmatrix_x4(total_result" in kernel.get_kernel_source()
+    a, b = (torch.randn(128, 128, device=device).half() for _ in range(2))
+    c = torch.full((128, 128), torch.nan, device=device, dtype=torch.float16)
+    kernel(a, b, c)
+    x, y = a.double(), b.double()
+    wanted = x[:, :64] @ y[:, :64].T + 2 * (x[:, 64:] @ y[:, 64:].T)
+    torch.testing.assert_close(c.double(), wanted, rtol=2e-3, atol=2e-2)
+
+
+def test_sums_of_other_elements_stay(tile_passes):
+    text = tile_passes(scaled_product(turned=True), "StageResults", arch="sm_90a")["main"].script()
+    assert "total_result" not in text
+
+
 def test_rows_that_the_call_decides_and_tma_takes(tile_passes):
     function = product(columns=8 * T.dynamic("n"))
     text = tile_passes(function, "StageResults", arch="sm_90a")["main"].script()
