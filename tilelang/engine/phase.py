@@ -101,6 +101,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.CountAsyncOperations,
         transform.HoistDivisions,
         transform.RemoveUnusedBindings,
+        transform.JoinElections,
         transform.HoistWarpUniformValues,
         transform.RenewThreadNumber,
         transform.SpreadInstances,

@@ -248,6 +248,11 @@ def CountAsyncOperations() -> Pass:
     return get_function("transform.CountAsyncOperations")()
 
 
+def JoinElections() -> Pass:
+    """What the same elected thread does in statements behind each other is one branch."""
+    return get_function("transform.JoinElections")()
+
+
 def SeparateProducts() -> Pass:
     """Products of warp groups that ptxas would take for each other are apart."""
     return get_function("transform.SeparateProducts")()
@@ -385,6 +390,7 @@ __all__ = [
     "IfConversion",
     "IfStmtBinding",
     "InjectSoftwarePipeline",
+    "JoinElections",
     "LayoutInference",
     "LegalizeNegativeIndex",
     "LegalizeSafeMemoryAccess",
