@@ -4,16 +4,21 @@
 #include "effects.h"
 
 namespace tl {
+namespace {
 
+/*! That of a sum. */
 Trend SumOf(Trend a, Trend b) {
   if (a == Trend::kConstant) return b;
   return b == Trend::kConstant || a == b ? a : Trend::kUnknown;
 }
 
+/*! That of the negative. */
 Trend Reversed(Trend a) {
   if (a == Trend::kUp) return Trend::kDown;
   return a == Trend::kDown ? Trend::kUp : a;
 }
+
+}  // namespace
 
 Trend Trends::Of(const Expr& e, const Var& v) const {
   if (const auto* name = e.as<VarNode>()) {

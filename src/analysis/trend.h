@@ -11,11 +11,6 @@ namespace tl {
  * is known. */
 enum class Trend : uint8_t { kConstant, kUp, kDown, kUnknown };
 
-/*! That of a sum. */
-Trend SumOf(Trend a, Trend b);
-/*! That of the negative. */
-Trend Reversed(Trend a);
-
 class Trends {
  public:
   explicit Trends(Analyzer* analyzer) : analyzer_(analyzer) {}

@@ -120,9 +120,7 @@ void KernelPrinter::Indices(const KernelFacts& facts) {
          std::to_string(facts.static_shared_bytes) + ">();");
   }
   if (!facts.swizzle.empty()) {
-    static const std::regex pattern(
-        "rasterization2D(Row|Column|MLX)<[1-9][0-9]*(, [1-9][0-9]*)?>|last_first<[01], [01], "
-        "[01]>");
+    static const std::regex pattern("rasterization2D(Row|Column|MLX)<[1-9][0-9]*(, [1-9][0-9]*)?>");
     span_ = facts.swizzle_span;
     if (!std::regex_match(facts.swizzle, pattern)) {
       Refuse("rasterization pattern \"" + facts.swizzle + "\"", "Use T.use_swizzle(panel_size)");

@@ -59,7 +59,6 @@ def LowerAndLegalize(
         transform.UnrollCopies,
         transform.FoldClears,
         transform.GuardMasks,
-        transform.OrderBlocks,
         transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,

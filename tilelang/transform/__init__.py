@@ -67,11 +67,6 @@ def GuardMasks() -> Pass:
     return get_function("transform.GuardMasks")()
 
 
-def OrderBlocks() -> Pass:
-    """Blocks with most iterations start first."""
-    return get_function("transform.OrderBlocks")()
-
-
 def WidenBlocks() -> Pass:
     """A second choice: kernels with products have twice as many threads."""
     return get_function("transform.WidenBlocks")()
@@ -402,7 +397,6 @@ __all__ = [
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
     "NarrowThreads",
-    "OrderBlocks",
     "PackFloat6",
     "Pass",
     "PassConfigKey",

@@ -1,5 +1,5 @@
 /*!
- * Orders in which the blocks of a grid take their tiles.
+ * Orders in which the blocks of a 2-D grid take their tiles.
  *
  * Blocks start in the order of their linear index. Walking a panel of `panel` rows (columns) at a
  * time lets the blocks that run together share rows of one operand and columns of the other in the
@@ -73,15 +73,6 @@ TL_DEVICE dim3 rasterization2DMLX() {
   const unsigned index = detail::number_in_walk<chiplets>();
   const detail::Tile tile = detail::walk_panels<false>(index, gridDim.x, gridDim.y, panel);
   return dim3(tile.along, tile.across, blockIdx.z);
-}
-
-/*! The tile of this block where indices of the grid's dimensions go from their last value to 0:
- * blocks with most work start first. */
-template <bool x, bool y, bool z>
-TL_DEVICE dim3 last_first() {
-  return dim3(x ? gridDim.x - 1 - blockIdx.x : blockIdx.x,
-              y ? gridDim.y - 1 - blockIdx.y : blockIdx.y,
-              z ? gridDim.z - 1 - blockIdx.z : blockIdx.z);
 }
 
 }  // namespace tl
