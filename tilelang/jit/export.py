@@ -40,8 +40,9 @@ def variant_of(kernel: JITKernel, arch: str) -> Variant:
     """The part of a file for `arch`: the architecture that the kernel is compiled for, or
     ``"emulate"``. A file has the program's variant for any sizes."""
     kernel = kernel.for_any_sizes
-    plan = dataclasses.replace(kernel.launch_plan, others=())
-    return Variant(arch, plan, kernel.emulated_source.encode() if arch == EMULATE else kernel.cubin)
+    # The plan behind it: a binary is of the choice of the compiler that it was made for.
+    code = kernel.emulated_source.encode() if arch == EMULATE else kernel.cubin
+    return Variant(arch, dataclasses.replace(kernel.launch_plan, others=()), code)
 
 
 def _for_arch(kernel: JITKernel, arch: str) -> JITKernel:

@@ -138,7 +138,7 @@ class Hooks(ControlFlowHooks):
         members, scopes = self.tracer.members, self.tracer.scopes
 
         def checked(*arguments: Any, **named: Any) -> Any:
-            members.method(owner, name, scopes)
+            members.method(owner, name, arguments, scopes)
             if name in ("get", "setdefault"):
                 members.read(owner, arguments[0], scopes)
             if name in ("extend", "extendleft"):

@@ -177,9 +177,11 @@ class Members:
     def _grown(self, owner: Any, scopes: Sequence[Scope]) -> tuple[Scope, int] | None:
         """Return the loop that has changed how many members a list has, and how many there were."""
         if isinstance(owner, list | deque):
+            cleared = self._set.get((id(owner), _ALL))
             for scope in self._inside(self._known[id(owner)][1], scopes):
                 before = self._before[scope][id(owner)]
-                if scope.is_loop and len(before) != len(owner):
+                is_new = cleared is not None and cleared.is_open and cleared.depth >= scope.depth
+                if scope.is_loop and len(before) != len(owner) and not is_new:
                     return scope, len(before)
         return None
 
@@ -242,7 +244,7 @@ class Members:
         for place in [p for p in self._changed if p[0] == id(owner)]:
             self._check_end(owner, place)
 
-    def method(self, owner: Any, name: str, scopes: Sequence[Scope]) -> None:
+    def method(self, owner: Any, name: str, arguments: Any, scopes: Sequence[Scope]) -> None:
         """Check the use of a container by one of its methods.
 
         Raises
@@ -251,10 +253,14 @@ class Members:
             If it reads what a loop or a branch that has ended changed, or changes what a loop
             around has read.
         """
-        if name not in _ADD and name not in _OF_ONE:
+        if name == "pop" and not arguments and isinstance(owner, list):
+            self.read(owner, -1, scopes)
+        elif name not in _ADD and name not in _OF_ONE:
             self.read_all(owner, scopes)
         if name in _ADD or name in _REMOVE:
             self.change_size(owner, scopes)
+        if name == "clear":
+            self._renew(owner, _ALL, scopes)
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -273,8 +279,12 @@ class Members:
             index += len(owner)
         if isinstance(index, slice):
             return
-        place = (id(owner), _key(index))
-        self._check_loops(owner, place, scopes)
+        self._check_loops(owner, (id(owner), _key(index)), scopes)
+        self._renew(owner, _key(index), scopes)
+
+    def _renew(self, owner: Any, key: Any, scopes: Sequence[Scope]) -> None:
+        """Note that what is there from now on is of this iteration."""
+        place = (id(owner), key)
         control = self._inside(self._known[id(owner)][1], scopes)
         if control:
             self._set[place] = control[-1]

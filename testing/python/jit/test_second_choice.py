@@ -11,6 +11,7 @@ import tilelang
 import tilelang.language as T
 from tilelang.cache import memory
 from tilelang.engine.resource_usage import Advisory, ResourceUsage
+from tilelang.jit.export import variant_of
 from tilelang.jit.kernel import JITKernel
 from tilelang.jit.second_choice import CHOICES, choose
 
@@ -175,6 +176,14 @@ def test_another_choice_of_the_compiler_is_kept(compiled):
         r"  no warps that only load: 2\d\d registers, 0 bytes spilled, kept", lines[at + 2]
     )
     assert lines[at : at + 3] == first.explain().splitlines()[-3:]
+
+
+def test_a_file_has_the_plan_of_its_binary():
+    kernel = tilelang.compile(attention(128, 64, fixed=True), target=TARGET)
+    assert kernel.launch_plan.kernels[0].block == (256, 1, 1)
+    variant = variant_of(kernel, "sm_90a")
+    assert variant.plan.kernels[0].block == (128, 1, 1)
+    assert variant.binary == kernel.cubin
 
 
 def test_twice_as_many_threads_where_nothing_depends_on_their_number(compiled):

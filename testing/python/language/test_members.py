@@ -124,6 +124,7 @@ def test_what_a_loop_or_a_branch_has_changed_is_not_used_after_it(traced, statem
         (STAGE + "c.index += 1", "attribute index of Stage"),
         (STAGE + "A[0, c.index] = 1\n    c.advance()", "attribute index of Stage"),
         (LIST.replace("c.append", "A[0, i] = c[-1]\n    c.append"), "a list is read in the serial"),
+        ("c = [1, 2]\nfor i in T.serial(2):\n    A[0, i] = c.pop()", "a list"),
         ("c = deque([1])\nfor i in T.serial(4):\n    A[0, i] = c.popleft()", "a deque"),
         ("for i in T.serial(4):\n    OUTER.append(i)\n    A[0, i] = len(OUTER)", "a list"),
         ("c = []\nfor i in T.serial(4):\n    c.append(i)\n    A[0, i] = c[0]", "a list"),
@@ -153,6 +154,8 @@ def test_what_the_next_iteration_would_not_see_is_refused(traced, statements, to
         "for i in T.serial(4):\n    c = iter([1, 2])\n    A[0, i] = next(c) + next(c)",
         "for i in T.serial(4):\n    c = {'x': [0]}\n    c['x'][0] += i\n    A[0, i] = c['x'][0]",
         "for i in T.serial(4):\n    c = Stage()\n    c.index += i\n    A[0, i] = c.index",
+        "c = []\nfor i in T.serial(4):\n    c.append(i)\n    A[0, i] = c.pop()",
+        "c = []\nfor i in T.serial(4):\n    c.clear()\n    c.append(i)\n    A[0, i] = sum(c)",
         # Members that the loop did not change, or that are set again behind it.
         LIST + "A[0, 0] = c[0]",
         DICT + "c['x'] = 2\nA[0, 0] = c['x']",

@@ -85,7 +85,7 @@ def test_results(statements, form, folded, arch):
     a, b = (torch.randint(-3, 4, (64, 192)).half() for _ in range(2))
     scale, c = torch.tensor([2.0, -1.0, 3.0]), torch.full((2, 64, 64), torch.nan)
     target = f"cuda -arch={arch}"
-    tilelang.compile(scaled("in front"), target=target, execution_backend="auto")(a, b, scale, c)
+    tilelang.compile(scaled(form), target=target, execution_backend="auto")(a, b, scale, c)
     assert torch.equal(c, wanted(form, a, b, scale))
 
 
