@@ -62,6 +62,7 @@ def LowerAndLegalize(
         transform.RegisterOperands,
         transform.StageResults,
         transform.SelectInstructions,
+        transform.DoubleAccumulators,
         transform.CompactLoops,
         transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,

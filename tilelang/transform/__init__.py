@@ -132,6 +132,11 @@ def SelectInstructions() -> Pass:
     return get_function("transform.SelectInstructions")()
 
 
+def DoubleAccumulators() -> Pass:
+    """Lets a product run beside what is made of the one before it."""
+    return get_function("transform.DoubleAccumulators")()
+
+
 def CompactLoops() -> Pass:
     """Loops over iterations of which memory says whether they happen run those alone."""
     return get_function("transform.CompactLoops")()
@@ -374,6 +379,7 @@ __all__ = [
     "CheckTensorLayouts",
     "CompactLoops",
     "CountAsyncOperations",
+    "DoubleAccumulators",
     "EvaluateOnce",
     "FlattenBuffer",
     "FoldClears",

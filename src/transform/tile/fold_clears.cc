@@ -7,6 +7,7 @@
  *      and, of a loop that clears for its next iteration,
  *        clear(C); for k: { gemm(A, B, C); use(C); clear(C) }
  *        for k: { gemm(A, B, C, clear_accum); use(C) }; clear(C)
+ *      The last clear is left out where nothing else names the accumulator.
  * Establishes: an MMA overwrites its accumulator, which costs nothing; a clear costs a thread an
  * instruction for each register in each iteration, which stands between two products.
  * Left alone: accumulators that a statement between touches or may jump over; clears of a part;
@@ -23,6 +24,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "pipeline_barriers.h"
 #include "product_clears.h"
 
 namespace tl {
@@ -44,7 +46,7 @@ Var ClearedBy(const Stmt& s) {
 
 class ClearFolder : public StmtExprMutator {
  public:
-  explicit ClearFolder(const Views& views) : views_(views) {}
+  ClearFolder(const Stmt& kernel, const Views& views) : kernel_(kernel), views_(views) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -104,6 +106,13 @@ class ClearFolder : public StmtExprMutator {
     return true;
   }
 
+  /*! Whether nothing but the loop, and a clear in front of it, names the accumulator. */
+  bool IsNamedBy(const ForNode* loop, const Var& c) const {
+    return std::none_of(views_.all.begin(), views_.all.end(),
+                        [&](const Var& view) { return views_.IsSameMemory(view, c); }) &&
+           CountMentions(kernel_, c) == CountMentions(GetRef<Stmt>(loop), c) + 1;
+  }
+
   bool FoldLoop(std::vector<Stmt>* body, size_t n) const {
     const auto* loop = (*body)[n].as<ForNode>();
     if (!loop || loop->kind == ForKind::kParallel || loop->annotations.count(kUserOrder) ||
@@ -122,18 +131,24 @@ class ClearFolder : public StmtExprMutator {
       }
       const std::optional<size_t> clear = ClearInFront(*body, n, c);
       if (!clear) continue;
+      const bool is_dead = IsNamedBy(loop, c);
       *product = WithClear(*product, MakeInt(kBool, 1));
       inner.erase(inner.begin() + last);
       auto cleared = make_object<ForNode>(*loop);
       cleared->body = MakeSeq(inner);
       (*body)[n] = For(cleared);
-      // It is clear behind the loop, too.
-      std::rotate(body->begin() + *clear, body->begin() + *clear + 1, body->begin() + n + 1);
+      // It is clear behind the loop, too, for those who use it there.
+      if (is_dead) {
+        body->erase(body->begin() + *clear);
+      } else {
+        std::rotate(body->begin() + *clear, body->begin() + *clear + 1, body->begin() + n + 1);
+      }
       return true;
     }
     return false;
   }
 
+  const Stmt kernel_;
   const Views& views_;
   bool is_ordered_ = false;
 };
@@ -142,7 +157,7 @@ PrimFunc FoldClears(PrimFunc f) {
   return ForEachKernel(f, [](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     const Views views(kernel);
-    return ClearFolder(views).Mutate(kernel);
+    return ClearFolder(kernel, views).Mutate(kernel);
   });
 }
 

@@ -17,7 +17,13 @@ from tilelang.transform import PassContext
 from tilelang.utils.target import determine_target
 
 # What decides about instructions stands in front of the passes that read the decision.
-READERS = {"PlanWarpRoles", "PipelinePlanning", "PlaceAsyncWaits", "LayoutInference"}
+READERS = {
+    "DoubleAccumulators",
+    "PlanWarpRoles",
+    "PipelinePlanning",
+    "PlaceAsyncWaits",
+    "LayoutInference",
+}
 DECISIONS = {
     "instruction",
     "rejected",
