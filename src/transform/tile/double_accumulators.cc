@@ -4,19 +4,23 @@
  * In:  a tile program under thread_extent attributes whose gemms have their instructions.
  * Out: the same, where pipelined loops whose only product begins anew in each iteration, and whose
  *      accumulators the iteration then uses, have two iterations in one:
- *        for k < n: { load(A, B); gemm(A, B, P, clear_accum); use(P) }
- *        for k < n / 2: { load(A, B); load(A', B'); gemm(A, B, P); gemm(A', B', P'); use(P);
- * use(P') } P' and the tiles of the second iteration are buffers of their own; the loop has half as
- * many stages, so that tiles take as much shared memory as before. Establishes: nothing else; uses
- * of accumulators stay in their order, so sums are the same bits. 8-bit floats with scales of
- * blocks, whose product is scaled and added up in each step, are such loops. A warp group would
- * wait for its product, add, and only then issue the next one; other groups do all of this at the
- * same time, since the same tiles let them begin: 164 us, so 132 (4096^3 by tiles of 128^3, H200).
+ *        for k < n: { load(A, B); gemm(A, B, P); use(P) }
+ *        for k < n / 2: { load(A, B); load(C, D); gemm(A, B, P); gemm(C, D, Q); use(P); use(Q) }
+ *      Q and the tiles of the second iteration are buffers of their own; the loop has half as many
+ *      stages, so that tiles take as much shared memory as before. Numbers in global memory that
+ *      uses read for all elements (a scale of a block) are read right behind the products: NVVM
+ *      moves no read over the wait for these.
+ * Establishes: nothing else; uses of accumulators stay in their order, so sums are the same bits.
+ * 8-bit floats with scales of blocks, whose product is scaled and added up in each step, are such
+ * loops. A warp group would wait for its product, add, and only then issue the next one; other
+ * groups do all of this at the same time, since the same tiles let them begin: 164 us, so 132
+ * (4096^3 by tiles of 128^3, H200).
  * Left alone: loops of an odd number of iterations, or of one that is not known; those of fewer
  * than three stages, or of an odd number if shared memory has no room for one more; those with
  * other statements than loads, a product, and elementwise loops on fragments; accumulators for
  * which a thread has not the registers twice, or where two blocks have room on a multiprocessor,
- * whose products run beside each other; programs that give threads roles. Refuses nothing.
+ * whose products run beside each other; programs that give threads roles.
+ * Refuses nothing.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -53,8 +57,7 @@ int64_t BytesOf(const Var& buffer) {
 /*! The statements of an iteration: those in front of its product, the product, those behind it. */
 struct Iteration {
   std::vector<Stmt> body;
-  /*! How many names for numbers stand first. */
-  size_t names = 0, product = 0;
+  size_t product = 0;
   Var accumulators;
   /*! What the second iteration has buffers of its own for. */
   std::vector<Var> own;
@@ -157,7 +160,8 @@ class Doubler : public StmtExprMutator {
                                                                    : std::nullopt;
   }
 
-  /*! Puts names for numbers in global memory in front of all else, if they are all such. */
+  /*! Puts names for numbers in global memory right behind the product, or in front of all else if
+   * loads use one. */
   void MoveNames(Iteration* iteration) const {
     std::vector<Stmt>& body = iteration->body;
     const auto is_name = [](const Stmt& s) { return s.as<BindNode>() != nullptr; };
@@ -165,11 +169,22 @@ class Doubler : public StmtExprMutator {
       const std::vector<Var> reads = views_.UseOf(s).reads;
       return !is_name(s) || std::all_of(reads.begin(), reads.end(), IsGlobal);
     };
-    const auto product = body.begin() + iteration->product;
     if (!std::all_of(body.begin(), body.end(), is_number)) return;
-    iteration->names = std::count_if(body.begin(), body.end(), is_name);
-    iteration->product += std::count_if(product, body.end(), is_name);
-    std::stable_partition(body.begin(), body.end(), is_name);
+    const auto product = body.begin() + iteration->product;
+    const bool for_loads = std::any_of(body.begin(), product, [&](const Stmt& load) {
+      return !is_name(load) && std::any_of(body.begin(), body.end(), [&](const Stmt& s) {
+        return is_name(s) && Uses(load, s.as<BindNode>()->var);
+      });
+    });
+    if (for_loads) {
+      iteration->product += std::count_if(product, body.end(), is_name);
+      std::stable_partition(body.begin(), body.end(), is_name);
+      return;
+    }
+    iteration->product -= std::count_if(body.begin(), product, is_name);
+    const auto is_first = [&](const Stmt& s) { return !is_name(s); };
+    const auto behind = std::stable_partition(body.begin(), product + 1, is_first);
+    std::stable_partition(behind, body.end(), is_name);
   }
 
   /*! Fills tiles from global memory, or names a number that is there. */
@@ -263,18 +278,20 @@ class Doubler : public StmtExprMutator {
     for (const auto& [buffer, copy] : copier.made) made_.push_back(copy);
     std::vector<Stmt> body;
     const size_t n = iteration.product;
-    for (std::vector<Stmt>* statements : {&one, &other}) NameReads(n, statements, &body);
     const auto append = [&](const std::vector<Stmt>& from, size_t begin, size_t end) {
       body.insert(body.end(), from.begin() + begin, from.begin() + end);
     };
-    append(one, 0, iteration.names);
-    append(other, 0, iteration.names);
-    append(one, iteration.names, n);
-    append(other, iteration.names, n);
+    append(one, 0, n);
+    append(other, 0, n);
     append(one, n, n + 1);
     append(other, n, n + 1);
-    append(one, n + 1, one.size());
-    append(other, n + 1, other.size());
+    for (std::vector<Stmt>* statements : {&one, &other}) NameReads(n, statements, &body);
+    size_t uses = n + 1;
+    while (uses < one.size() && one[uses].as<BindNode>()) ++uses;
+    append(one, n + 1, uses);
+    append(other, n + 1, uses);
+    append(one, uses, one.size());
+    append(other, uses, other.size());
     auto loop = make_object<ForNode>(*op);
     loop->min = MakeInt(t, 0);
     loop->extent = MakeInt(t, axis.extent / 2);
@@ -283,7 +300,8 @@ class Doubler : public StmtExprMutator {
     return For(loop);
   }
 
-  /*! Reads in front of both products what is the same for all elements behind one. */
+  /*! Reads behind both products, which are issued then, what is the same for all elements behind
+   * one. */
   static void NameReads(size_t product, std::vector<Stmt>* statements, std::vector<Stmt>* out) {
     std::vector<Var> own;
     for (const Stmt& s : *statements) {
