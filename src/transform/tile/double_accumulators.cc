@@ -48,7 +48,7 @@
 namespace tl {
 namespace {
 
-int64_t BytesOf(const Var& buffer) {
+int64_t BytesOfBuffer(const Var& buffer) {
   int64_t bits = BufferOf(buffer)->dtype->dtype.bits;
   for (const Expr& extent : BufferOf(buffer)->shape) bits *= AsInt(extent).value_or(0);
   return bits / 8;
@@ -243,7 +243,7 @@ class Doubler : public StmtExprMutator {
     for (const Var& v : kernel_.block->alloc_buffers) {
       if (!IsShared(v)) continue;
       const int64_t versions = Contains(iteration.own, v) ? stages + 1 : 1;
-      bytes += BytesOf(v) * versions;
+      bytes += BytesOfBuffer(v) * versions;
     }
     const bool has_room = kernel_.target->BlocksThatFit(kernel_.threads + kWarpGroupThreads, bytes);
     return has_room ? std::optional((stages + 1) / 2) : std::nullopt;
@@ -255,10 +255,10 @@ class Doubler : public StmtExprMutator {
     if (threads % kWarpGroupThreads || !kernel_.is_flat) return false;
     int64_t bytes = 0;
     for (const Var& v : kernel_.block->alloc_buffers) {
-      if (IsFragment(v)) bytes += BytesOf(v);
+      if (IsFragment(v)) bytes += BytesOfBuffer(v);
     }
     const int64_t registers = bytes / kRegisterBytes / threads;
-    const int64_t more = BytesOf(iteration.accumulators) / kRegisterBytes / threads;
+    const int64_t more = BytesOfBuffer(iteration.accumulators) / kRegisterBytes / threads;
     const auto most = [&](int64_t blocks) {
       return MostRegistersBeside(kWarpGroupThreads * kLeastRegisters, threads,
                                  RegistersAtStart(threads + kWarpGroupThreads, blocks));

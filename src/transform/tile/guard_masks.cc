@@ -98,6 +98,10 @@ std::optional<Mask> AsMask(const Stmt& s) {
   return Mask{store->buffer, nest, condition, begins_a, true};
 }
 
+bool HasProduct(const Stmt& s) {
+  return HasNode<CallNode>(s, [](const CallNode* call) { return IsGemm(call); });
+}
+
 class MaskGuard : public AnalyzingMutator {
  public:
   explicit MaskGuard(const PrimFunc& f)
@@ -112,7 +116,7 @@ class MaskGuard : public AnalyzingMutator {
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel || op->annotations.count(kUserOrder))
       return GetRef<Stmt>(op);
-    const bool has_product = HasNode<CallNode>(op->body, IsGemm);
+    const bool has_product = HasProduct(op->body);
     if (has_product) loops_.push_back(op->loop_var);
     const Stmt loop = AnalyzingMutator::Mutate_(op);
     if (has_product) loops_.pop_back();
@@ -120,7 +124,7 @@ class MaskGuard : public AnalyzingMutator {
   }
   Stmt Mutate_(const IfThenElseNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
-    return HasNode<CallNode>(s, IsGemm) ? AnalyzingMutator::Mutate_(op) : s;
+    return HasProduct(s) ? AnalyzingMutator::Mutate_(op) : s;
   }
   Stmt Mutate_(const SeqStmtNode* op) final {
     // What is known in front of a statement is known behind it, names among it.
