@@ -3,16 +3,17 @@
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
  * Out: the same, where `copy(C_local, C[..])` of a whole accumulator to a tensor of 16-bit elements
- * is `copy(C_local, C_local_result)`, which stmatrix can make, and `copy(C_local_result, C[..])`,
- * which TMA can. So are copies of a fragment that a loop makes of an accumulator, element by
- * element
- * (`total[i, j] += C_local[i, j] * scale[i]`), which gets its layout. A warp's own stores would be
- * of half sectors: a lane of an accumulator has two neighbours of a row, four lanes have eight. The
- * tile has no more bytes than those that pipelined loops in front of it load into, so that
- * PlanSharedMemory has room for it there. Establishes: nothing else; a program that has such a tile
- * of its own stays, and so does one in which the copy is in a loop or branch, where its barrier and
- * the wait for its store would be paid each time, has keywords, or is not the tensor's only use; or
- * the target is without TMA, which takes rows of multiples of 16 bytes. Refuses nothing.
+ *      is `copy(C_local, C_local_result)`, which stmatrix can make, and
+ *      `copy(C_local_result, C[..])`, which TMA can. So are copies of a fragment that a loop makes
+ *      of an accumulator, element by element (`total[i, j] += C_local[i, j] * scale[i]`), which
+ *      gets its layout. The tile has no more bytes than those that pipelined loops in front of it
+ *      load into, so that PlanSharedMemory has room for it there.
+ * Establishes: nothing else. A warp's own stores would be of half sectors: a lane of an accumulator
+ *      has two neighbours of a row, four lanes have eight.
+ * Left alone: a program that has such a tile of its own; one in which the copy is in a loop or
+ *      branch, where its barrier and the wait for its store would be paid each time, has keywords,
+ *      or is not the tensor's only use; a target without TMA, which takes rows of multiples of 16
+ *      bytes. Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_map>
