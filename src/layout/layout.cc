@@ -409,7 +409,7 @@ Fragment ReplicateFragment(const Fragment& base, int64_t n) {
 
 namespace {
 
-Registration layout_registration([] {
+void RegisterTypes() {
   namespace refl = ffi::reflection;
   refl::ObjectDef<LayoutNode>()
       .def_ro("vars", &LayoutNode::vars, refl::AttachFieldFlag::SEqHashDefPattern())
@@ -429,6 +429,11 @@ Registration layout_registration([] {
       "__ffi_repr__", [](const Object* o, const Function&) -> String {
         return LayoutText(GetRef<Layout>(static_cast<const FragmentNode*>(o)));
       });
+}
+
+Registration layout_types_registration(RegisterTypes, RegistrationPhase::kTypes);
+
+Registration layout_registration([] {
   RegisterFunction("Layout", MakeTensorLayout);
   RegisterFunction("Fragment", [](Array<Var> vars, Array<int64_t> shape, Expr index, Expr thread,
                                   Var replica, int64_t replicate) {

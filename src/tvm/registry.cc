@@ -9,9 +9,9 @@
 namespace tl {
 namespace {
 
-std::vector<void (*)()>& Registrations() {
-  static std::vector<void (*)()> all;
-  return all;
+std::vector<void (*)()>& Registrations(RegistrationPhase phase) {
+  static std::vector<void (*)()> types, rest;
+  return phase == RegistrationPhase::kTypes ? types : rest;
 }
 
 Array<String> ToStrings(const std::vector<std::string>& lines) {
@@ -27,7 +27,9 @@ Array<String> RegisterAll() {
   if (Function::GetGlobal("tl.ExtendPassConfig")) return {};
   const std::vector<std::string> wrong = CheckMirrors();
   if (!wrong.empty()) return ToStrings(wrong);
-  for (auto body : Registrations()) body();
+  for (RegistrationPhase phase : {RegistrationPhase::kTypes, RegistrationPhase::kRest}) {
+    for (auto body : Registrations(phase)) body();
+  }
   return {};
 }
 
@@ -55,7 +57,9 @@ Registration registry_registration([] {
 
 }  // namespace
 
-Registration::Registration(void (*body)()) { Registrations().push_back(body); }
+Registration::Registration(void (*body)(), RegistrationPhase phase) {
+  Registrations(phase).push_back(body);
+}
 
 void RegisterOp(const std::string& name, const std::string& printed, CallEffect effect) {
   TL_GLOBAL("ir.RegisterOp")(String(name), String(""));

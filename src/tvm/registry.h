@@ -4,6 +4,7 @@
  * in one process is harmless.
  */
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -11,11 +12,15 @@
 
 namespace tl {
 
+/*! Of which registrations run first: the order of files is the linker's, and what the others
+ * register may have objects of these types. */
+enum class RegistrationPhase : uint8_t { kTypes, kRest };
+
 /*! A block of registrations: `static Registration r([] { ... });` in the file that implements them.
  */
 class Registration {
  public:
-  explicit Registration(void (*body)());
+  explicit Registration(void (*body)(), RegistrationPhase phase = RegistrationPhase::kRest);
 };
 
 enum class CallEffect : int { kPure = 1, kOpaque = 3 };
