@@ -2,6 +2,7 @@
 #include "../layout/mma_fragment.h"
 #include "../target/mma.h"
 #include "../target/registers.h"
+#include "../tvm/analyzer.h"
 #include "../tvm/error.h"
 #include "../tvm/registry.h"
 #include "gemm.h"
@@ -211,10 +212,12 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
 bool IsWhole(const TileRegion& r) {
   const Array<Expr>& shape = BufferOf(r.buffer)->shape;
   for (size_t d = 0; d < shape.size(); ++d) {
+    if (!IsConst(r.ranges[d]->min, 0)) return false;
     const auto extent = AsInt(shape[d]);
-    if (!extent || !IsConst(r.ranges[d]->min, 0) || !IsConst(r.ranges[d]->extent, *extent)) {
-      return false;
-    }
+    // The launch may know a tile's extents alone.
+    const bool is_whole = extent ? IsConst(r.ranges[d]->extent, *extent)
+                                 : Analyzer().CanProveEqual(r.ranges[d]->extent, shape[d]);
+    if (!is_whole) return false;
   }
   return true;
 }

@@ -116,7 +116,9 @@ class OrderHooks:
         """Return what an operator or a function of scalars computes with. A call that does
         something is evaluated now: ``atomic * 0`` and a branch without statements would lose it.
         Where the program decides whether, or how often, it is evaluated, it stays where it is."""
-        is_number = type(value) is ir.Call and value.ty.dtype not in _NO_NUMBER
+        is_number = (
+            type(value) is ir.Call and getattr(value.ty, "dtype", "handle") not in _NO_NUMBER
+        )
         if not is_number or not has_effect(value):
             return value
         if self.tracer.is_conditional:
