@@ -348,7 +348,7 @@ def is_followed(value: Any) -> bool:
     return issubclass(kind, (*CONTAINERS, SimpleNamespace)) or (
         kind.__flags__ & _HEAP_TYPE != 0
         and not isinstance(value, Object | FunctionType | ModuleType | BaseException)
-        and not _module(kind).startswith(_OTHERS)
+        and _package(kind) not in _OTHERS
         and (hasattr(value, "__dict__") or bool(_slots(kind)))
     )
 
@@ -364,12 +364,12 @@ def is_of_user(function: Any) -> bool:
     library that takes the program's expressions."""
     if isinstance(function, MethodType):
         function = function.__func__
-    return isinstance(function, FunctionType) and not _module(function).startswith(_LIBRARIES)
+    return isinstance(function, FunctionType) and _package(function) not in _LIBRARIES
 
 
-def _module(definition: Any) -> str:
+def _package(definition: Any) -> str:
     module = definition.__module__
-    return module if isinstance(module, str) else ""
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def _slots(kind: type) -> list[str]:

@@ -112,6 +112,12 @@ def test_what_a_loop_or_a_branch_has_changed_is_not_used_after_it(traced, statem
         traced(statements, **NAMES)
 
 
+def test_a_package_is_the_user_s_that_is_named_like_a_library(traced, monkeypatch):
+    monkeypatch.setattr(Stage, "__module__", "torch_kernels.stages")
+    with pytest.raises(RuntimeError, match=r"^attribute index of Stage"):
+        traced(STAGE + "c.index = 3\nA[0, 0] = c.index", **NAMES)
+
+
 @pytest.mark.parametrize(
     ("statements", "told"),
     [
