@@ -153,7 +153,7 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context);
 /*! How the gemm's operands in shared memory are read best. */
 Interleaving InterleavingOf(const GemmOp& op, const GemmPlan& plan, const Target& target);
 
-/*! Whole rows and columns of a fragment, which has no leading dimensions longer than 1. */
+/*! All of a tile, whose extents the launch may decide. */
 bool IsWhole(const TileRegion& r);
 
 /*! C of a gemm that no instruction dictates: rows and columns dealt to a grid of threads, so that a

@@ -69,9 +69,6 @@ def dec_max_nreg(reg_count: int) -> None:
     _set_registers("T.dec_max_nreg", reg_count, False)
 
 
-__all__ = ["dec_max_nreg", "inc_max_nreg", "set_max_nreg"]
-
-
 def registers_at_start(warps: int) -> int:
     """How many registers each thread of a block of `warps` begins with, if it is alone on a
     multiprocessor: RegistersAtStart of src/target/registers.h, which has the reasons."""
@@ -79,3 +76,6 @@ def registers_at_start(warps: int) -> int:
     of_multiprocessor, of_thread, quarters, step = 65536, 255, 4, 8
     places = -(-warps // quarters) * quarters * TRACED_LANES
     return min(of_multiprocessor // places, of_thread) // step * step
+
+
+__all__ = ["dec_max_nreg", "inc_max_nreg", "set_max_nreg"]
