@@ -4,10 +4,11 @@ distribution of torch's time over ours, or of that of the bytes.
 The rows of the other benchmarks are samples; this asks about the rest. A shape is a function of the
 family, the seed and its number. The cost model's first ``--top`` configurations are compiled, all
 shapes' in processes beside each other, and then checked and timed in turns with torch; the fastest
-counts. What an example refuses, or computes wrong, is a row that failed, and counts as such. The
-limit of a row that is measured against its bytes is their time at the speed of a large copy, and
-that of an empty launch; the time of the bytes alone is in the output. Such a row's calls find no
-lines in the L2 cache that another kernel has written (`clean_flush` of `do_bench`).
+counts. While a family's shapes are timed, those of the next one are compiled. What an example
+refuses, or computes wrong, is a row that failed, and counts as such. The limit of a row that is
+measured against its bytes is their time at the speed of a large copy, and that of an empty launch;
+the time of the bytes alone is in the output. Such a row's calls find no lines in the L2 cache that
+another kernel has written (`clean_flush` of `do_bench`).
 Where torch takes larger operands only, its time is that of the product of such operands; beside it
 stands that of a call which pads A, as a server's has to (weights are padded once). Where the result
 has longer rows for that, too, there also stands the time of a call that takes what ours takes and
@@ -80,9 +81,9 @@ def build(family, seed, index, number, top):
     return {**found, "seconds": time.perf_counter() - start}
 
 
-def build_all(pool, family, seed, count, top, seconds):
-    """What is known of each configuration of each shape, and of shapes without any; both by the
-    shape's number. What is not compiled in time is refused."""
+def submit_all(pool, family, seed, count, top):
+    """The compilations of each configuration of each shape, by both numbers, and why shapes have
+    none, by the shape's number."""
     tasks, failed = {}, {}
     for index in range(count):
         shape = attempt(row_of, family, seed, index, top)
@@ -94,6 +95,12 @@ def build_all(pool, family, seed, count, top, seconds):
             numbers.insert(0, -1)
         for number in numbers:
             tasks[index, number] = pool.submit(build, family, seed, index, number, top)
+    return tasks, failed
+
+
+def collect_all(tasks, failed, count, seconds):
+    """What is known of each configuration of each shape, and of shapes without any; both by the
+    shape's number. What is not compiled in time is refused."""
     left = min(seconds, threading.TIMEOUT_MAX)
     concurrent.futures.wait(tasks.values(), left)
     found = {index: {} for index in range(count)}
@@ -104,7 +111,7 @@ def build_all(pool, family, seed, count, top, seconds):
         if number >= 0:
             found[index][number] = result
         elif "refused" in result:
-            failed[index] = result["refused"]
+            failed = {**failed, index: result["refused"]}
     return found, failed
 
 
@@ -214,12 +221,14 @@ def verdict_of(row):
     return ""
 
 
-def run(family, seed, arguments, pool, apart, limit, deadline):
-    """All rows of a family and a seed, as far as the time goes."""
+def run(family, seed, arguments, submitted, behind, apart, limit, deadline):
+    """All rows of a family and a seed whose compilations are `submitted`, as far as the time goes.
+    Behind these, before the first is timed, calls `behind`."""
     count, top = arguments.count, arguments.top
     start = time.perf_counter()
-    compiled, failed = build_all(pool, family, seed, count, top, max(deadline - start, 1.0))
+    compiled, failed = collect_all(*submitted, count, max(deadline - start, 1.0))
     spent = time.perf_counter() - start
+    behind()
     rows = []
     for index in range(count):
         row = described(family, seed, index, top)
@@ -239,6 +248,25 @@ def run(family, seed, arguments, pool, apart, limit, deadline):
     whole = time.perf_counter() - start
     print(f"{family}, seed {seed}: compiled in {spent:.0f} s, {whole:.0f} s in all", flush=True)
     return rows
+
+
+def run_all(groups, arguments, pool, apart, limit, deadline):
+    """The rows of all families and seeds, a list for each. While one is timed, the next one is
+    compiled."""
+    ahead = {}
+
+    def submit(number):
+        if number < len(groups):
+            ahead[number] = submit_all(pool, *groups[number], arguments.count, arguments.top)
+
+    submit(0)
+    for number, (family, seed) in enumerate(groups):
+        if time.perf_counter() > deadline:
+            print(f"{family}, seed {seed}: no time left")
+            continue
+        behind = functools.partial(submit, number + 1)
+        submitted = ahead.pop(number)
+        yield run(family, seed, arguments, submitted, behind, apart, limit, deadline)
 
 
 def config_text(row):
@@ -368,7 +396,12 @@ def parse():
     parser.add_argument("--count", type=int, default=40, help="shapes of each family and seed")
     parser.add_argument("--top", type=int, default=3, help="configurations of a shape")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind so many")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes that compile")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=max(1, (os.cpu_count() or 1) - 2),
+        help="processes that compile; by default two processors are left to what measures",
+    )
     parser.add_argument("--dry", action="store_true", help="compile only")
     parser.add_argument("--emulate", action="store_true", help="check small shapes, time nothing")
     parser.add_argument("--verbose", action="store_true", help="print all rows")
@@ -399,15 +432,12 @@ def main():
         print(f"{1e3 * limit[2]:.1f} us for an empty launch", flush=True)
     spawn = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(arguments.jobs, mp_context=spawn) as pool:
-        for family in families:
-            for seed in seeds:
-                if time.perf_counter() > start + arguments.seconds:
-                    print(f"{family}, seed {seed}: no time left")
-                    continue
-                end = start + arguments.seconds
-                rows += run(family, seed, arguments, pool, apart, limit, end)
-                if arguments.output:
-                    arguments.output.write_text(json.dumps(rows, indent=1, default=str))
+        groups = [(family, seed) for seed in seeds for family in families]
+        for found in run_all(groups, arguments, pool, apart, limit, start + arguments.seconds):
+            rows += found
+            if arguments.output:
+                arguments.output.write_text(json.dumps(rows, indent=1, default=str))
+        pool.shutdown(cancel_futures=True)
     if apart:
         apart.close()
     found = print_summary(rows, not dry)
