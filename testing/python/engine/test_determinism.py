@@ -80,10 +80,9 @@ def test_sources_are_equal_in_every_process(pytestconfig, tmp_path):
             stdout=subprocess.PIPE,
             text=True,
         )
-        for seed in (0, 1, 77)
+        for seed in (0, 77)
     ]
-    first, *others = (json.loads(process.communicate(timeout=120)[0]) for process in running)
+    first, other = (json.loads(process.communicate(timeout=120)[0]) for process in running)
     assert len(first) == 12
-    for other in others:
-        for name, source in first.items():
-            assert other[name] == source, name
+    for name, source in first.items():
+        assert other[name] == source, name

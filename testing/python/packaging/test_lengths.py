@@ -71,6 +71,7 @@ def too_long(functions, suffixes):
     return [
         f"{path}:{line}: {name} has {count} lines"
         for path, text in sources(suffixes)
+        if text.count("\n") > MOST_OF_FUNCTION
         for name, line, count in functions(text)
         if count > MOST_OF_FUNCTION
     ]
