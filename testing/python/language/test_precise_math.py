@@ -37,7 +37,7 @@ def test_approximations(dtype):
                     B[row, i] = getattr(T, name)(A[i])
 
     kernel = tilelang.compile(main, out_idx=-1)
-    assert "tl::fast_exp(tl::load" in kernel.get_kernel_source()
+    assert "tl::fast_exp(tl::" in kernel.get_kernel_source()
     a = torch.linspace(0.125, 3, N).to(getattr(torch, dtype))
     x = a.double()
     wanted = torch.stack([f(x) for f in APPROXIMATIONS.values()])
