@@ -27,7 +27,7 @@ from tvm.tirx.script.builder import ir as tir_builder
 from tilelang.language.bindings import store_region
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
-from tilelang.language.members import is_followed, is_of_user
+from tilelang.language.members import is_followed
 from tilelang.language.order import OfOperands, is_of_numbers
 from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
@@ -35,6 +35,7 @@ from tilelang.language.regions import store, subscript
 from tilelang.language.requirements import comparisons
 from tilelang.language.scalars import describe, is_buffer, unwrap
 from tilelang.language.source import traced_code
+from tilelang.language.state import has_contents, is_of_arrays, is_of_user, variables_around
 from tilelang.language.tracer import (
     BuilderFrame,
     Frame,
@@ -155,6 +156,9 @@ class Hooks(ControlFlowHooks):
 
     def function(self, function: Any) -> Any:
         """Return what a call calls: the members of a record are those of a container."""
+        owner = getattr(function, "__self__", None)
+        if has_contents(owner):
+            self.tracer.members.read(owner, None, self.tracer.scopes)
         if isinstance(function, type):
             if (
                 is_record(function)
@@ -168,7 +172,7 @@ class Hooks(ControlFlowHooks):
             return self._getattr
         if function is builtins.setattr:
             return lambda owner, name, value: self.set_attribute(value, owner, name)
-        if id(function) in _READERS:
+        if id(function) in _READERS or is_of_arrays(function):
             return partial(self._reading, function)
         return in_program(function)
 
@@ -201,7 +205,9 @@ class Hooks(ControlFlowHooks):
         given = [v for v in (*args, *kw.values()) if is_followed(v)]
         for value in given:
             self.tracer.members.check(value, self.tracer.scopes)
+        behind = self.tracer.members.call(function, [*args, *kw.values()], self.tracer.scopes)
         result = function(*args, **kw)
+        behind()
         for value in given if owner is None else (owner, *given):
             self.settled(value, is_new=False)
         return result
@@ -342,6 +348,8 @@ def call_traced(
     hooks = hooks_of(tracer, code.spans)
     for value in _names_around(function):
         tracer.members.bind(value, tracer.scopes[:1])
+    for variable in variables_around(function):
+        tracer.members.load(variable)
     for name, value in arguments.arguments.items():
         hooks.parameter(name, value)
     result = code.bind(function, hooks)(*arguments.args, **arguments.kwargs)

@@ -14,13 +14,23 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tvm_ffi import Object
 
 from tilelang.language.scalars import is_buffer
+from tilelang.language.state import (
+    CONTENTS,
+    LIBRARIES,
+    Variable,
+    contents_of,
+    has_contents,
+    package_of,
+    uses_of,
+)
 
 if TYPE_CHECKING:
     from tilelang.language.tracer import Scope
@@ -31,7 +41,7 @@ CONTAINERS = (list, dict, set, deque)
 _ADD = frozenset(("append", "appendleft", "extend", "extendleft", "add", "clear"))
 _OF_ONE = frozenset(("get", "setdefault", "update"))
 _REMOVE = frozenset(("insert", "pop", "popleft", "popitem", "remove", "discard"))
-LITERALS = (bool, int, float, str, type(None))
+LITERALS = (bool, int, float, str, bytes, type(None))
 """The classes of values that never change."""
 
 
@@ -49,6 +59,10 @@ class Members:
         # By its id, what is followed (which keeps the id its own), and the scope that made it.
         self._known: dict[int, tuple[Any, Scope]] = {}
         self._named: dict[int, Any] = {}
+        # Variables around functions that are not traced, which these set, and what is loaded of
+        # variables around, by whomever.
+        self._variables: dict[Any, Variable] = {}
+        self._loaded: set[Any] = set()
         self._settled: dict[int, Any] = {}
         # Iterators that names have been given, and where.
         self._iterators: dict[int, tuple[Any, Scope]] = {}
@@ -70,14 +84,14 @@ class Members:
             return
         if isinstance(value, Iterator) and id(value) not in self._iterators:
             self._iterators[id(value)] = (value, scopes[-1])
-        if is_followed(value):
+        if has_state(value):
             self._named[id(value)] = value
-        if type(value) is tuple or is_followed(value):
+        if type(value) is tuple or has_state(value):
             self._age(value, scopes[-1], scopes)
 
     def _age(self, value: Any, scope: Scope, scopes: Sequence[Scope]) -> None:
         if type(value) is not tuple:
-            if id(value) in self._known or not is_followed(value):
+            if id(value) in self._known or not has_state(value):
                 return
             self._known[id(value)] = (value, scope)
         # What has no age is as old as the function.
@@ -94,6 +108,10 @@ class Members:
         self._age(value, scopes[-1], scopes)
         return known
 
+    def load(self, variable: Variable) -> None:
+        """Note that the traced function names a variable around it."""
+        self._loaded.add(variable.identity)
+
     def open(self, scopes: Sequence[Scope]) -> None:
         """Copy what names have been given, for the loop or the branch that begins."""
         if scopes[-1].is_loop or scopes[-1].kind == "branch":
@@ -103,7 +121,7 @@ class Members:
     def meet(self, value: Any, scopes: Sequence[Scope]) -> None:
         """Copy the members of ``value`` for the loops and branches around, if this is where it is
         first met in them."""
-        if not is_followed(value):
+        if not has_state(value):
             return
         _, made = self._known.setdefault(id(value), (value, scopes[0]))
         copied = None
@@ -137,7 +155,9 @@ class Members:
         self.meet(owner, scopes)
         if id(owner) not in self._known:
             return
-        if isinstance(owner, list) and isinstance(index, int):
+        if has_contents(owner):
+            self._read_one(owner, CONTENTS, scopes)
+        elif isinstance(owner, list) and isinstance(index, int):
             self._read_at(owner, index, scopes)
         elif isinstance(index, slice):
             self.read_all(owner, scopes)
@@ -154,6 +174,8 @@ class Members:
         """
         if id(owner) in self._iterators:
             self._check_iterator(owner, scopes)
+        if has_contents(owner):
+            self.read(owner, CONTENTS, scopes)
         self.meet(owner, scopes)
         if not isinstance(owner, CONTAINERS) or id(owner) not in self._known:
             return
@@ -277,10 +299,12 @@ class Members:
             return
         if isinstance(owner, list) and isinstance(index, int) and index < 0:
             index += len(owner)
-        if isinstance(index, slice):
-            return
-        self._check_loops(owner, (id(owner), _key(index)), scopes)
-        self._renew(owner, _key(index), scopes)
+        if has_contents(owner):
+            # An element of an array is not told from the others.
+            self._check_loops(owner, (id(owner), CONTENTS), scopes)
+        elif not isinstance(index, slice):
+            self._check_loops(owner, (id(owner), _key(index)), scopes)
+            self._renew(owner, _key(index), scopes)
 
     def _renew(self, owner: Any, key: Any, scopes: Sequence[Scope]) -> None:
         """Note that what is there from now on is of this iteration."""
@@ -312,6 +336,55 @@ class Members:
                 f"it, which the next iteration would not see; {_repair(_member(owner, place[1]))}"
             )
 
+    # -- calls of functions that are not traced ---------------------------------------------------
+
+    def call(
+        self, function: Any, given: Sequence[Any], scopes: Sequence[Scope]
+    ) -> Callable[[], None]:
+        """Check the call of a function that is not traced, a method perhaps, in front of it;
+        returns what is to be called behind it. ``given`` are its arguments.
+
+        Raises
+        ------
+        RuntimeError
+            If it reads what a loop or a branch that has ended changed.
+        """
+        owner = getattr(function, "__self__", None)
+        uses = uses_of(function, owner)
+        _, made = self._known.get(id(function), (None, scopes[0]))
+        for variable in uses.sets:
+            kept = self._variables.setdefault(variable.identity, variable)
+            self._known.setdefault(id(kept), (kept, made))
+            self.meet(kept, scopes)
+        self._loaded |= uses.loads
+        for identity in uses.loads & self._variables.keys():
+            self._read_one(self._variables[identity], "value", scopes)
+        owners = {id(v): v for v in (owner, *given, *uses.around) if has_state(v)}
+        for value in owners.values():
+            self.meet(value, scopes)
+            if has_contents(value):
+                self.read(value, CONTENTS, scopes)
+            elif not isinstance(value, CONTAINERS):
+                for name in uses.first_loads & _members(value).keys():
+                    self._read_one(value, name, scopes)
+        before = [
+            (v, _members(v))
+            for v in owners.values()
+            if isinstance(v, CONTAINERS) and uses.loads_elements
+        ]
+        return partial(self._called, before, scopes)
+
+    def _called(self, before: list[tuple[Any, dict[Any, Any]]], scopes: Sequence[Scope]) -> None:
+        """Note that a call has read the members that it has changed."""
+        for owner, was in before:
+            for key, now in _members(owner).items():
+                if key not in was or _is_same(was[key], now):
+                    continue
+                for scope in self._inside(self._known[id(owner)][1], scopes):
+                    first = self._before[scope][id(owner)].get(key, _ABSENT)
+                    if scope.is_loop and _is_same(first, was[key]):
+                        self._read.setdefault(scope, {})[id(owner), key] = None
+
     def close(self, scope: Scope) -> None:
         """Note what the scope, which ends, has changed.
 
@@ -332,6 +405,12 @@ class Members:
             if before.keys() != now.keys() or (keys and isinstance(owner, set | deque)):
                 keys.append(_ALL)
             for key in keys:
+                if isinstance(owner, Variable) and owner.identity in self._loaded:
+                    raise RuntimeError(
+                        f"variable {owner.name} is set in the {scope.description} by a function "
+                        "that is not traced, which other iterations, or a call without the "
+                        f"branch, would not see; {_repair(None)}"
+                    )
                 place = (identity, key)
                 if place in read:
                     self._check_loops(owner, place, self._reader(scope, read))
@@ -348,28 +427,22 @@ def is_followed(value: Any) -> bool:
     return issubclass(kind, (*CONTAINERS, SimpleNamespace)) or (
         kind.__flags__ & _HEAP_TYPE != 0
         and not isinstance(value, Object | FunctionType | ModuleType | BaseException)
-        and _package(kind) not in _OTHERS
+        and package_of(kind) not in _OTHERS
         and (hasattr(value, "__dict__") or bool(_slots(kind)))
     )
 
 
+def has_state(value: Any) -> bool:
+    """Whether a trace follows what changes of ``value``: members, attributes or elements."""
+    if isinstance(value, FunctionType | Variable) or has_contents(value):
+        return True
+    # Macros are functions, too.
+    return is_followed(value) or "__wrapped__" in getattr(value, "__dict__", ())
+
+
 # Classes that a `class` statement has made.
 _HEAP_TYPE = 1 << 9
-_LIBRARIES = ("tilelang", "tvm", "torch", "numpy", "functools")
-_OTHERS = (*_LIBRARIES, "builtins", "enum")
-
-
-def is_of_user(function: Any) -> bool:
-    """Whether ``function`` is a function or a method in Python that is not traced, and not one of a
-    library that takes the program's expressions."""
-    if isinstance(function, MethodType):
-        function = function.__func__
-    return isinstance(function, FunctionType) and _package(function) not in _LIBRARIES
-
-
-def _package(definition: Any) -> str:
-    module = definition.__module__
-    return module.partition(".")[0] if isinstance(module, str) else ""
+_OTHERS = (*LIBRARIES, "builtins", "enum")
 
 
 def _slots(kind: type) -> list[str]:
@@ -388,6 +461,10 @@ def _members(owner: Any) -> dict[Any, Any]:
         return {_key(member): member for member in owner}
     if isinstance(owner, dict):
         return {_key(key): member for key, member in owner.items()}
+    if has_contents(owner):
+        return {CONTENTS: contents_of(owner)}
+    if isinstance(owner, Variable):
+        return owner.get()
     members = dict(getattr(owner, "__dict__", {}))
     for name in _slots(type(owner)):
         if hasattr(owner, name):
@@ -422,10 +499,14 @@ def _is_same(a: Any, b: Any) -> bool:
 
 def _described(owner: Any, key: Any) -> str:
     kind = (owner if isinstance(owner, type) else type(owner)).__name__
+    if key is CONTENTS:
+        return f"the state of {kind}"
     if key is _ALL:
         return f"a {kind}"
     if isinstance(owner, CONTAINERS):
         return f"member {key!r} of a {kind}"
+    if isinstance(owner, Variable):
+        return f"variable {owner.name}"
     return f"attribute {key} of {kind}"
 
 
@@ -435,4 +516,4 @@ def _repair(member: Any) -> str:
     return "keep it in a T.alloc_var, or several in a T.alloc_local array"
 
 
-__all__ = ["CONTAINERS", "LITERALS", "Members", "is_followed", "is_of_user"]
+__all__ = ["CONTAINERS", "LITERALS", "Members", "has_state", "is_followed"]

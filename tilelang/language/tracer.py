@@ -31,6 +31,7 @@ from tilelang.language.advice import add_suggestion, explained
 from tilelang.language.effects import has_call, reads_memory
 from tilelang.language.members import CONTAINERS, Members
 from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
+from tilelang.language.state import has_contents
 
 if TYPE_CHECKING:
     from tilelang.language.constants import Constants
@@ -70,7 +71,7 @@ def innermost_tracer() -> Tracer | None:
 def read_members(*values: Any) -> None:
     """Check a use of all members of those values that are containers."""
     for value in values:
-        if isinstance(value, (*CONTAINERS, Iterator)):
+        if isinstance(value, (*CONTAINERS, Iterator)) or has_contents(value):
             tracer = innermost_tracer()
             if tracer is not None:
                 tracer.members.read_all(value, tracer.scopes)

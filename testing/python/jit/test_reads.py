@@ -158,7 +158,7 @@ def inlined(x):
 def helper(n=TABLE):
     global CALLS
     CALLS += 1
-    LOG.append(CALLS)
+    LOG.append("called")
     return deeper() + n[0]
 
 

@@ -1,11 +1,15 @@
 """What a loop or a branch of the program, which is traced once, may do to Python's containers and
 objects."""
 
+import array
 import functools
+import random
 from collections import defaultdict, deque
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 import tilelang.language as T
 
@@ -24,6 +28,14 @@ class Stage:
 
     def advance(self):
         self.index += 1
+
+    def count(self):
+        self.index += 1
+        return self.index
+
+    def restart(self):
+        self.index = 7
+        return self.index
 
 
 class Rows(list):
@@ -94,7 +106,6 @@ STAGE = "c = Stage()\nfor i in T.serial(4):\n    "
         (DICT + "if 'x' in c: A[0, 0] = 1", "a dict"),
         ("c = set()\nif n > 3:\n    c.add(1)\nA[0, 0] = len(c)", "a set"),
         (STAGE + "c.index = 3\nA[0, 0] = c.index", "attribute index of Stage"),
-        (STAGE + "c.advance()\nA[0, 0] = c.index", "attribute index of Stage"),
         (STAGE + "setattr(c, 'index', 2)\nA[0, 0] = getattr(c, 'index')", "attribute index"),
         (STAGE + "c.grow()\nA[0, 0] = c.tiles[-1]", "a list"),
         (LIST.replace("[1]", "Rows([1])") + "A[0, 0] = c[-1]", "a Rows"),
@@ -129,6 +140,7 @@ def test_a_package_is_the_user_s_that_is_named_like_a_library(traced, monkeypatc
         ("for i in T.serial(4):\n    A[0, i] = OUTER[0]\n    OUTER[0] = i", "member 0 of a list"),
         (STAGE + "c.index += 1", "attribute index of Stage"),
         (STAGE + "A[0, c.index] = 1\n    c.advance()", "attribute index of Stage"),
+        (STAGE + "c.advance()", "attribute index of Stage"),
         (LIST.replace("c.append", "A[0, i] = c[-1]\n    c.append"), "a list is read in the serial"),
         ("c = [1, 2]\nfor i in T.serial(2):\n    A[0, i] = c.pop()", "a list"),
         ("c = deque([1])\nfor i in T.serial(4):\n    A[0, i] = c.popleft()", "a deque"),
@@ -151,6 +163,94 @@ def test_what_the_next_iteration_would_not_see_is_refused(traced, statements, to
         traced(statements, **NAMES)
 
 
+ARRAYS = {
+    "bytearray": lambda: bytearray(4),
+    "array": lambda: array.array("i", [0, 0]),
+    "ndarray": lambda: np.zeros(2, np.int32),
+    "ndarray of objects": lambda: np.array([0, 0], object),
+    "Tensor": lambda: torch.zeros(2, dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        ("c[0] += 1\n    A[0, i] = int(c[0])", "is read in the serial loop"),
+        ("A[0, i] = bump(c)", "is read in the serial loop"),
+        ("c[0] = 5\nA[0, 0] = int(c[0])", "is used after the serial loop"),
+        ("c[0] = 5\nA[0, 0] = bump(c)", "is used after the serial loop"),
+        ("c[0] = 5\nA[0, 0] = sum(c)", "is used after the serial loop"),
+    ],
+)
+def test_arrays_are_followed(traced, kind, statements, told):
+    def bump(array):
+        array[0] += 1
+        return int(array[0])
+
+    name = kind.partition(" ")[0]
+    with pytest.raises(RuntimeError, match=f"^the state of {name} {told}"):
+        traced(f"c = made()\nfor i in T.serial(4):\n    {statements}", made=ARRAYS[kind], bump=bump)
+
+
+def counter():
+    count, counts, space = 0, [0], SimpleNamespace(count=0)
+
+    def of_variable():
+        nonlocal count
+        count += 1
+        return count
+
+    def of_list():
+        counts[0] += 1
+        return counts[0]
+
+    def of_attribute():
+        space.count += 1
+        return space.count
+
+    def of_function():
+        of_function.count += 1
+        return of_function.count
+
+    of_function.count = 0
+    drawn = random.Random(0)
+    return {
+        "of_variable": of_variable,
+        "through_another": lambda: of_variable(),
+        "of_module": lambda: of_module(),
+        "of_list": of_list,
+        "of_attribute": of_attribute,
+        "of_function": of_function,
+        "of_method": Stage().count,
+        "random": lambda: drawn.randint(0, 1000),
+        "drawn": drawn.random,
+    }
+
+
+MADE = 0
+
+
+def of_module():
+    global MADE
+    MADE += 1
+    return MADE
+
+
+@pytest.mark.parametrize("name", counter())
+def test_a_function_that_counts_its_calls_is_refused_in_a_loop(traced, name):
+    """It was called once, and each iteration had the same."""
+    traced("A[0, 0] = c() + c()", c=counter()[name])
+    with pytest.raises(RuntimeError, match="in the serial loop at line"):
+        traced("for i in T.serial(4):\n    A[0, i] = c()", c=counter()[name])
+
+
+def test_the_attribute_of_a_function_is_followed(traced):
+    body = "def f(): pass\nf.k = 0\nfor i in T.serial(4):\n    f.k += 1\n    A[0, i] = f.k"
+    with pytest.raises(RuntimeError, match=r"^attribute k of .* is read in the serial loop"):
+        traced(body)
+
+
 @pytest.mark.parametrize(
     "statements",
     [
@@ -168,6 +268,12 @@ def test_what_the_next_iteration_would_not_see_is_refused(traced, statements, to
         STAGE + "c.index = i\n    A[0, c.index] = 1\nc.index = 0\nA[0, c.index] = 1",
         # Set, read and set again in one iteration.
         "for i in T.serial(4):\n    OUTER[0] = i\n    A[0, OUTER[0]] = 1\n    OUTER[0] = i + 1",
+        # Arrays that the iteration has made, that nobody changes, or that are the same again.
+        "for i in T.serial(4):\n    c = bytearray(2)\n    c[0] += 1\n    A[0, i] = c[0]",
+        "c = bytearray(2)\nfor i in T.serial(4):\n    A[0, i] = c[0] + len(c)",
+        "c = bytearray(2)\nc[0] = 5\nA[0, 0] = c[0]",
+        # An attribute that a method sets before it reads it.
+        "c = Stage()\nfor i in T.serial(4):\n    A[0, i] = c.restart()",
         # Nobody reads it in the program.
         "for i in T.serial(4):\n    add(OUTER, 'a note')",
         # Python repeats its own loop.
