@@ -7,13 +7,15 @@
  *      `copy(C_local_result, C[..])`, which TMA can. So are copies of a fragment that a loop makes
  *      of an accumulator, element by element (`total[i, j] += C_local[i, j] * scale[i]`), which
  *      gets its layout. The tile has no more bytes than those that pipelined loops in front of it
- *      load into, so that PlanSharedMemory has room for it there.
+ *      load into, so that PlanSharedMemory has room for it there. In a loop over tiles, whose
+ *      pipeline already loads the next tile, it has memory of its own, where as many blocks share a
+ *      multiprocessor with it as without.
  * Establishes: nothing else. A warp's own stores would be of half sectors: a lane of an accumulator
  *      has two neighbours of a row, four lanes have eight.
- * Left alone: a program that has such a tile of its own; one in which the copy is in a loop or
- *      branch, where its barrier and the wait for its store would be paid each time, has keywords,
- *      or is not the tensor's only use; a target without TMA, which takes rows of multiples of 16
- *      bytes. Refuses nothing.
+ * Left alone: a program that has such a tile of its own; one in which the copy is in a branch, or
+ *      in a loop without a pipelined loop in front of it, whose barrier and wait for its store
+ *      would be paid for nothing that hides them, has keywords, or is not the tensor's only use; a
+ *      target without TMA, which takes rows of multiples of 16 bytes. Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_map>
@@ -39,6 +41,8 @@ namespace {
 
 /*! Of an element of a result. */
 constexpr int64_t kResultBits = 16;
+/*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
+constexpr int64_t kOtherSharedBytes = 8192;
 
 /*! What of a kernel decides: its accumulators and what is made of them, how often it names each
  * buffer, whether it gives threads their roles. */
@@ -130,6 +134,47 @@ class LoadedBytes : public StmtExprVisitor {
   std::unordered_set<const Object*> seen_;
 };
 
+/*! Bytes of shared memory that a kernel takes at most: of each buffer that a pipelined loop names
+ * there is a version for each of its stages. */
+class SharedBytes : public StmtExprVisitor {
+ public:
+  int64_t Of(const Stmt& kernel) {
+    Visit(kernel);
+    int64_t bytes = 0;
+    for (const Var& buffer : buffers_) {
+      int64_t bits =
+          BufferOf(buffer)->dtype->dtype.bits * std::max<int64_t>(stages_of_[buffer.get()], 1);
+      for (const Expr& extent : BufferOf(buffer)->shape) bits *= AsInt(extent).value_or(0);
+      bytes += bits / 8;
+    }
+    return bytes;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const SBlockNode* op) final {
+    for (const Var& buffer : op->alloc_buffers) {
+      if (IsShared(buffer)) buffers_.push_back(buffer);
+    }
+    Default(op);
+  }
+  void Visit_(const ForNode* op) final {
+    const int64_t outside = stages_;
+    if (IsPipelined(op)) stages_ = std::max(outside, StagesOf(op));
+    Default(op);
+    stages_ = outside;
+  }
+  void Visit_(const VarNode* op) final {
+    int64_t& stages = stages_of_[op];
+    stages = std::max(stages, stages_);
+  }
+
+ private:
+  int64_t stages_ = 0;
+  std::vector<Var> buffers_;
+  std::unordered_map<const Object*, int64_t> stages_of_;
+};
+
 /*! Strides that a tensor map takes, the last of them 1; those that the call decides are multiples
  * of 16 bytes by what the compiler knows of them. */
 bool HasMapStrides(const Var& tensor) {
@@ -148,6 +193,7 @@ class Stager : public StmtExprMutator {
   Stager(const PrimFunc& f, const Stmt& kernel, const Target& target)
       : params_(f->params), target_(target) {
     facts_(kernel);
+    shared_ = SharedBytes().Of(kernel);
   }
 
  protected:
@@ -168,7 +214,7 @@ class Stager : public StmtExprMutator {
   }
 
  private:
-  /*! Statements that the kernel's threads come to once. */
+  /*! Statements that the kernel's threads come to once, or once for each tile. */
   Stmt Staged(const Stmt& s) {
     if (s.as<SeqStmtNode>()) {
       std::vector<Stmt> out;
@@ -182,9 +228,34 @@ class Stager : public StmtExprMutator {
     }
     LoadedBytes loaded;
     loaded(s);
+    const auto* loop = s.as<ForNode>();
+    if (loop && loop->kind == ForKind::kSerial && !IsPipelined(loop) && loaded.bytes) {
+      return OfTiles(loop);
+    }
     free_ += loaded.bytes;
     const CallNode* call = AsTileOp(s);
     return call && IsCallTo(GetRef<Expr>(call), kCopy) ? OfCopy(call, s) : s;
+  }
+
+  /*! A loop over tiles, each of which a pipelined loop in it loads. */
+  Stmt OfTiles(const ForNode* loop) {
+    const int64_t outside = free_;
+    const bool was_in_loop = in_loop_;
+    free_ = 0;
+    in_loop_ = true;
+    auto n = make_object<ForNode>(*loop);
+    n->body = Staged(loop->body);
+    free_ = outside;
+    in_loop_ = was_in_loop;
+    return For(n);
+  }
+
+  /*! Do as many blocks fit on a multiprocessor, with warps that load, if each has `bytes` more? */
+  bool HasRoom(int64_t bytes, int64_t threads) const {
+    const auto blocks = [&](int64_t shared) {
+      return target_.BlocksThatFit(threads + kWarpGroupThreads, shared + kOtherSharedBytes);
+    };
+    return blocks(shared_ + bytes) > 0 && blocks(shared_ + bytes) == blocks(shared_);
   }
 
   Stmt OfCopy(const CallNode* call, const Stmt& s) {
@@ -206,6 +277,8 @@ class Stager : public StmtExprMutator {
         !WhyNotMatrices(kByStmatrix, src, whole, target_, threads).empty()) {
       return s;
     }
+    if (in_loop_ && !HasRoom(bytes, threads)) return s;
+    if (in_loop_) shared_ += bytes;
     free_ -= bytes;
     tiles_.push_back(tile);
     const std::vector<Stmt> copies = {
@@ -229,6 +302,9 @@ class Stager : public StmtExprMutator {
   Facts facts_;
   /*! Bytes of the tiles of loops in front, that no result has. */
   int64_t free_ = 0;
+  /*! Bytes of shared memory in all, and whether the statements are of a loop over tiles. */
+  int64_t shared_ = 0;
+  bool in_loop_ = false;
   std::vector<Var> tiles_;
 };
 

@@ -178,3 +178,69 @@ def test_the_result_at_the_edges(kernel, device):
     c = torch.full((M, N), float("nan"), device=device, dtype=torch.float16)
     kernel(a, b, c)
     torch.testing.assert_close(c.double(), (a.double() @ b.double().T).relu(), rtol=2e-3, atol=2e-3)
+
+
+def tiles(size=(384, 384, 160), *, tile=(128, 128), stages=4, blocks=2, by_waves=False):
+    """C of A and B^T by blocks that take tile behind tile, which a pipelined loop loads."""
+    (M, N, K), (rows, width) = size, tile
+    across, down = N // width, M // rows
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((N, K), "float16"),
+        C: T.Tensor((M, N), "float16"),
+    ):
+        with T.Kernel(blocks, threads=256) as block:
+            A_shared = T.alloc_shared((rows, 64), "float16")
+            B_shared = T.alloc_shared((width, 64), "float16")
+            total = T.alloc_fragment((rows, width), "float32")
+            if by_waves:
+                for wave in T.serial(T.ceildiv(across * down - block, blocks)):
+                    T.clear(total)
+                    for k in T.Pipelined(T.ceildiv(K, 64), num_stages=stages):
+                        T.copy(A[(wave * blocks + block) // across * rows, k * 64], A_shared)
+                        T.copy(B[(wave * blocks + block) % across * width, k * 64], B_shared)
+                        T.gemm(A_shared, B_shared, total, transpose_B=True)
+                    y, x = (wave * blocks + block) // across, (wave * blocks + block) % across
+                    T.copy(total, C[y * rows, x * width])
+            else:
+                for y, x in T.Persistent([down, across], blocks, block, group_size=1):
+                    T.clear(total)
+                    for k in T.Pipelined(T.ceildiv(K, 64), num_stages=stages):
+                        T.copy(A[y * rows, k * 64], A_shared)
+                        T.copy(B[x * width, k * 64], B_shared)
+                        T.gemm(A_shared, B_shared, total, transpose_B=True)
+                    T.copy(total, C[y * rows, x * width])
+
+    return main
+
+
+@pytest.mark.parametrize("by_waves", [False, True])
+def test_tile_behind_tile_has_memory_of_its_own(device, by_waves):
+    """A tile's store runs beside the products of the next one."""
+    kernel = tilelang.compile(tiles(by_waves=by_waves), target=HOPPER)
+    source = kernel.get_kernel_source()
+    loop = source[source.index("tl::warpgroup_reg_alloc") :]
+    store = loop.index("tl::tma_store<")
+    assert loop.index("tl::ptx_stmatrix_x4(total_result") < store
+    # All of a block's stores but the last are awaited in front of the next tile's stmatrix.
+    assert loop.index("tl::tma_store_wait<0, true>") < loop.index("tl::ptx_stmatrix_x4")
+    assert "total_result is in bytes of" not in str(kernel.explain())
+    torch.manual_seed(0)
+    a, b = (torch.randn(384, 160, device=device).half() for _ in range(2))
+    c = torch.full((384, 384), float("nan"), device=device, dtype=torch.float16)
+    kernel(a, b, c)
+    torch.testing.assert_close(c.double(), a.double() @ b.double().T, rtol=2e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"stages": 3}, id="two blocks have room without it"),
+        pytest.param({"tile": (128, 192), "stages": 5}, id="one block has no room with it"),
+    ],
+)
+def test_tile_behind_tile_without_room_stays(tile_passes, options):
+    text = tile_passes(tiles((384, 384, 64), **options), "StageResults", arch="sm_90a")["main"]
+    assert "total_result" not in text.script()
