@@ -193,7 +193,9 @@ def _code_uses(code: CodeType) -> _CodeUses:
                     found.sets.add(step.argval)
                 # An update has loaded it once.
                 loads[step.argval] += {"LOAD": 1, "STORE": -is_update}[kind]
-            found.loads_elements |= step.opname == "BINARY_SUBSCR"
+            # Python 3.12 has an instruction for slices, 3.14 makes an operator of both.
+            is_element = step.opname in ("BINARY_SUBSCR", "BINARY_SLICE")
+            found.loads_elements |= is_element or step.argrepr == "[]"
             is_operator = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
             is_update = kind == "INPLACE" or is_operator
     found.loads = {name for name, count in loads.items() if count > 0}
