@@ -103,7 +103,7 @@ def collect_all(tasks, failed, count, seconds):
     shape's number. What is not compiled in time is refused."""
     left = min(seconds, threading.TIMEOUT_MAX)
     concurrent.futures.wait(tasks.values(), left)
-    found = {index: {} for index in range(count)}
+    found, failed = {index: {} for index in range(count)}, dict(failed)
     for (index, number), task in tasks.items():
         late = {"refused": f"not compiled in {left:.0f} s"}
         result = task.result() if task.done() else late
@@ -111,7 +111,7 @@ def collect_all(tasks, failed, count, seconds):
         if number >= 0:
             found[index][number] = result
         elif "refused" in result:
-            failed = {**failed, index: result["refused"]}
+            failed[index] = result["refused"]
     return found, failed
 
 
@@ -221,14 +221,9 @@ def verdict_of(row):
     return ""
 
 
-def run(family, seed, arguments, submitted, behind, apart, limit, deadline):
-    """All rows of a family and a seed whose compilations are `submitted`, as far as the time goes.
-    Behind these, before the first is timed, calls `behind`."""
+def run(family, seed, arguments, compiled, failed, apart, limit, deadline):
+    """All rows of a family and a seed, of which that is known, as far as the time goes."""
     count, top = arguments.count, arguments.top
-    start = time.perf_counter()
-    compiled, failed = collect_all(*submitted, count, max(deadline - start, 1.0))
-    spent = time.perf_counter() - start
-    behind()
     rows = []
     for index in range(count):
         row = described(family, seed, index, top)
@@ -245,28 +240,26 @@ def run(family, seed, arguments, submitted, behind, apart, limit, deadline):
         rows.append(row)
         if arguments.verbose or not apart:
             print_row(row)
-    whole = time.perf_counter() - start
-    print(f"{family}, seed {seed}: compiled in {spent:.0f} s, {whole:.0f} s in all", flush=True)
     return rows
 
 
 def run_all(groups, arguments, pool, apart, limit, deadline):
     """The rows of all families and seeds, a list for each. While one is timed, the next one is
     compiled."""
-    ahead = {}
-
-    def submit(number):
-        if number < len(groups):
-            ahead[number] = submit_all(pool, *groups[number], arguments.count, arguments.top)
-
-    submit(0)
-    for number, (family, seed) in enumerate(groups):
-        if time.perf_counter() > deadline:
+    count, top = arguments.count, arguments.top
+    submitted = submit_all(pool, *groups[0], count, top)
+    for number, (family, seed) in enumerate(groups, 1):
+        start = time.perf_counter()
+        if start > deadline:
             print(f"{family}, seed {seed}: no time left")
             continue
-        behind = functools.partial(submit, number + 1)
-        submitted = ahead.pop(number)
-        yield run(family, seed, arguments, submitted, behind, apart, limit, deadline)
+        compiled, failed = collect_all(*submitted, count, max(deadline - start, 1.0))
+        spent = time.perf_counter() - start
+        if number < len(groups):
+            submitted = submit_all(pool, *groups[number], count, top)
+        yield run(family, seed, arguments, compiled, failed, apart, limit, deadline)
+        whole = time.perf_counter() - start
+        print(f"{family}, seed {seed}: compiled in {spent:.0f} s, {whole:.0f} s in all", flush=True)
 
 
 def config_text(row):

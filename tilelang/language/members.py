@@ -407,9 +407,9 @@ class Members:
             for key in keys:
                 if isinstance(owner, Variable) and owner.identity in self._loaded:
                     raise RuntimeError(
-                        f"variable {owner.name} is set in the {scope.description} by a function "
-                        "that is not traced, which other iterations, or a call without the "
-                        f"branch, would not see; {_repair(None)}"
+                        f"variable {owner.name} is set in the {scope.description}, which is "
+                        "traced once, by a function that is not traced, and is read; "
+                        f"{_repair(None)}"
                     )
                 place = (identity, key)
                 if place in read:

@@ -162,44 +162,50 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _CodeUses:
-    """The same of a function's code alone, whose variables have names."""
+    """The same of a function's code alone, by names, and all names in it."""
 
-    first_loads: set[str] = field(default_factory=set)
-    loads_elements: bool = False
-    sets: set[str] = field(default_factory=set)
-    loads: set[str] = field(default_factory=set)
-    names: set[str] = field(default_factory=set)
+    first_loads: frozenset[str]
+    loads_elements: bool
+    sets: frozenset[str]
+    loads: frozenset[str]
+    names: frozenset[str]
 
 
 @functools.cache
 def _code_uses(code: CodeType) -> _CodeUses:
-    found = _CodeUses()
+    first_loads: set[str] = set()
     stored: set[str] = set()
+    sets: set[str] = set()
     loads: Counter[str] = Counter()
+    loads_elements = False
     for inner in _codes(code):
-        found.names.update(inner.co_names)
         is_update = False
         for step in dis.get_instructions(inner):
             kind, _, place = step.opname.partition("_")
             if place in ("ATTR", "METHOD"):
                 if kind == "LOAD" and step.argval not in stored:
-                    found.first_loads.add(step.argval)
+                    first_loads.add(step.argval)
                 elif kind == "STORE":
                     stored.add(step.argval)
             elif place in ("DEREF", "GLOBAL") and kind in ("LOAD", "STORE"):
                 if kind == "STORE":
-                    found.sets.add(step.argval)
+                    sets.add(step.argval)
                 # An update has loaded it once.
                 loads[step.argval] += {"LOAD": 1, "STORE": -is_update}[kind]
             # Python 3.12 has an instruction for slices, 3.14 makes an operator of both.
             is_element = step.opname in ("BINARY_SUBSCR", "BINARY_SLICE")
-            found.loads_elements |= is_element or step.argrepr == "[]"
+            loads_elements |= is_element or step.argrepr == "[]"
             is_operator = step.opname == "BINARY_OP" and step.argrepr.endswith("=")
             is_update = kind == "INPLACE" or is_operator
-    found.loads = {name for name, count in loads.items() if count > 0}
-    return found
+    return _CodeUses(
+        frozenset(first_loads),
+        loads_elements,
+        frozenset(sets),
+        frozenset(name for name, count in loads.items() if count > 0),
+        frozenset(name for inner in _codes(code) for name in inner.co_names),
+    )
 
 
 __all__ = [

@@ -39,6 +39,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "buffer_bytes.h"
 #include "pipeline_barriers.h"
 #include "pipeline_reads.h"
 #include "tile_copies.h"
@@ -47,12 +48,6 @@
 
 namespace tl {
 namespace {
-
-int64_t BytesOfBuffer(const Var& buffer) {
-  int64_t bits = BufferOf(buffer)->dtype->dtype.bits;
-  for (const Expr& extent : BufferOf(buffer)->shape) bits *= AsInt(extent).value_or(0);
-  return bits / 8;
-}
 
 /*! The statements of an iteration: those in front of its product, the product, those behind it. */
 struct Iteration {

@@ -12,10 +12,11 @@
  *      multiprocessor with it as without.
  * Establishes: nothing else. A warp's own stores would be of half sectors: a lane of an accumulator
  *      has two neighbours of a row, four lanes have eight.
- * Left alone: a program that has such a tile of its own; one in which the copy is in a branch, or
- *      in a loop without a pipelined loop in front of it, whose barrier and wait for its store
- *      would be paid for nothing that hides them, has keywords, or is not the tensor's only use; a
- *      target without TMA, which takes rows of multiples of 16 bytes. Refuses nothing.
+ * Left alone: a program that has such a tile of its own. A copy in a branch, or in a loop that has
+ *      no pipelined loop in front of the copy: nothing would hide its barrier and the wait for its
+ *      store. A copy that has keywords, or is not the tensor's only use. A target without TMA;
+ *      tensors whose rows are no multiples of 16 bytes, which TMA does not take.
+ * Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_map>
@@ -32,6 +33,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "buffer_bytes.h"
 #include "kernel_scope.h"
 #include "tile_loads.h"
 #include "warp_roles.h"
@@ -123,10 +125,7 @@ class LoadedBytes : public StmtExprVisitor {
     if (stages_ == 0 || !IsTileLoad(s)) return;
     const Var tile = TileRegion::From(AsTileOp(s)->args[1]).buffer;
     if (!seen_.insert(tile.get()).second) return;
-    const BufferTypeNode* type = BufferOf(tile);
-    int64_t bits = type->dtype->dtype.bits * stages_;
-    for (const Expr& extent : type->shape) bits *= AsInt(extent).value_or(0);
-    bytes += bits / 8;
+    bytes += BytesOfBuffer(tile) * stages_;
   }
 
  private:
@@ -142,10 +141,7 @@ class SharedBytes : public StmtExprVisitor {
     Visit(kernel);
     int64_t bytes = 0;
     for (const Var& buffer : buffers_) {
-      int64_t bits =
-          BufferOf(buffer)->dtype->dtype.bits * std::max<int64_t>(stages_of_[buffer.get()], 1);
-      for (const Expr& extent : BufferOf(buffer)->shape) bits *= AsInt(extent).value_or(0);
-      bytes += bits / 8;
+      bytes += BytesOfBuffer(buffer) * std::max<int64_t>(stages_of_[buffer.get()], 1);
     }
     return bytes;
   }
@@ -268,8 +264,7 @@ class Stager : public StmtExprMutator {
     const Array<Expr>& shape = BufferOf(src.buffer)->shape;
     const Var tile = MakeBuffer(std::string(src.buffer->name) + "_result", tensor->dtype->dtype,
                                 shape, "shared.dyn");
-    int64_t bytes = kResultBits / 8;
-    for (const Expr& extent : shape) bytes *= ToInt(extent);
+    const int64_t bytes = BytesOfBuffer(tile);
     const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kTmaChunkBytes == 0;
     const TileRegion whole = TileRegion::Whole(tile);
     const int64_t threads = scope_.Threads(s->span).threads;
