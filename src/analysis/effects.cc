@@ -1,10 +1,14 @@
 #include "effects.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "../op/intrinsics.h"
 #include "../op/tile_op.h"
+#include "../tvm/find.h"
 #include "../tvm/functor.h"
+#include "../tvm/registry.h"
 
 namespace tl {
 namespace {
@@ -84,6 +88,28 @@ bool IsPureInteger(const Expr& e) {
   if (!type || type->dtype.lanes != 1) return false;
   if (type->dtype.code != kDLInt && type->dtype.code != kDLUInt) return false;
   return IsArithmetic(e);
+}
+
+bool HasEffect(const CallNode* call) {
+  // The last of TVM's kinds that change nothing: an annotation, a pure function, one that reads.
+  constexpr int64_t kReads = 2;
+  const OpNode* op = OpOf(call);
+  if (!op) return true;
+  const Any kind = TL_GLOBAL("ir.OpGetAttr")(GetRef<Op>(op), String("TCallEffectKind"));
+  return kind == nullptr || kind.cast<int64_t>() > kReads;
+}
+
+bool HasEffect(const Expr& e) {
+  return HasNode<CallNode>(e, [](const CallNode* call) { return HasEffect(call); });
+}
+
+bool WritesMemory(const Expr& e) {
+  return HasNode<CallNode>(e, [](const CallNode* call) {
+    const std::vector<PointerAccess> accesses = PointerAccesses(call);
+    return IsCallTo(GetRef<Expr>(call), "tirx.call_extern") ||
+           std::any_of(accesses.begin(), accesses.end(),
+                       [](const PointerAccess& p) { return Writes(p.access); });
+  });
 }
 
 bool IsNothing(const Stmt& s) {

@@ -17,6 +17,16 @@ bool IsArithmetic(const Expr& e);
 /*! An integer that is `IsArithmetic`. */
 bool IsPureInteger(const Expr& e);
 
+/*! Does a call do more than to give a value, by the kind of its op in TVM's table? An intrinsic
+ * does unless it is elementwise. */
+bool HasEffect(const CallNode* call);
+/*! Does a call in it? */
+bool HasEffect(const Expr& e);
+
+/*! A call in it writes through a pointer, or is one to a function of which nothing is known: who
+ * computes the value once more does that once more. */
+bool WritesMemory(const Expr& e);
+
 /*! What is left of a sequence without statements. */
 bool IsNothing(const Stmt& s);
 

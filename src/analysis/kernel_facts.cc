@@ -67,13 +67,13 @@ void KernelFacts::Visit_(const TensorLoadNode* op) {
 }
 
 void KernelFacts::Visit_(const CallNode* op) {
-  // Of a pointer that leaves this program, nothing is known.
+  // Nothing is known of a pointer that leaves this program.
   if (const TensorLoadNode* target = AsAddressOf(GetRef<Expr>(op))) {
     written.insert(target->source.get());
   }
   if (!FindIntrinsic(op)) return Default(op);
   const Expr call = GetRef<Expr>(op);
-  loads_to_lds |= IsCallTo(call, "tl.buffer_load_lds") || IsCallTo(call, "tl.buffer_load_lds_if");
+  loads_to_lds |= IsCallTo(call, kBufferLoadLds) || IsCallTo(call, kBufferLoadLdsIf);
   sets_registers |= IsCallTo(call, kRegAlloc) || IsCallTo(call, kRegDealloc);
   awaits_mbarriers |= IsCallTo(call, kMbarrierWait) || IsCallTo(call, kMbarrierWaitCluster);
   for (const PointerAccess& access : PointerAccesses(op)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../tvm/attrs.h"
+#include "../tvm/shuffles.h"
 
 namespace tl {
 
@@ -76,6 +77,11 @@ IntImm LaneMask(uint64_t lanes, int64_t warp_threads) {
 
 IntImm AllLanes(int64_t warp_threads) {
   return LaneMask(~uint64_t(0) >> (64 - warp_threads), warp_threads);
+}
+
+Expr FromFirstLane(const Expr& value, int64_t warp_threads) {
+  return CallOp(kShuffle, {AllLanes(warp_threads), value, MakeInt(0), MakeInt(warp_threads)},
+                value->ty);
 }
 
 uint64_t ThreadSet::LanesOf(int64_t warp, int64_t warp_threads) const {

@@ -14,6 +14,8 @@ namespace tl {
 IntImm LaneMask(uint64_t lanes, int64_t warp_threads);
 /*! All of them. */
 IntImm AllLanes(int64_t warp_threads);
+/*! A value that the lanes of a warp have from the first one. */
+Expr FromFirstLane(const Expr& value, int64_t warp_threads);
 
 class ThreadSet {
  public:

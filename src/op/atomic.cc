@@ -59,7 +59,6 @@ class AtomicOperator : public TileOperator {
 std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span) {
   if (TileOpIntAttr(call, "use_tma", 0)) return MakeTmaReduce(call, span);
   const TileRegion dst = TileRegion::From(call->args[0]);
-  const std::string operation = TextOf(call->args[2]);
   ParallelNest nest;
   Expr value = call->args[1];
   std::vector<Var> operands = {dst.buffer};
@@ -73,15 +72,22 @@ std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span)
     nest = NestOverRegion(dst, span);
   }
   nest.has_placed_tensor = TileOpAttr(call, kPlacedTensor) != nullptr;
-  const Expr target = AddressOf(dst.buffer, ElementOf(dst, nest));
-  value = CastTo(BufferOf(dst.buffer)->dtype->dtype, value);
-  nest.body = MakeEvaluate(
-      CallOp("tl.atomic_" + operation, {StringOf("tl::" + TextOf(call->args[3])), target, value}),
-      span);
-  return std::make_unique<AtomicOperator>(std::move(nest), std::move(operands), operation == "add");
+  nest.body = AtomicOnElement(call, dst.buffer, ElementOf(dst, nest), value, span);
+  return std::make_unique<AtomicOperator>(std::move(nest), std::move(operands),
+                                          TextOf(call->args[2]) == "add");
 }
 
 OperatorRegistration atomic_registration(kAtomic, "tl.atomic", MakeAtomic);
 
 }  // namespace
+
+Stmt AtomicOnElement(const CallNode* call, const Var& buffer, const Array<Expr>& indices,
+                     const Expr& value, const Span& span) {
+  const Expr operand = CastTo(BufferOf(buffer)->dtype->dtype, value);
+  return MakeEvaluate(
+      CallOp("tl.atomic_" + TextOf(call->args[2]),
+             {StringOf("tl::" + TextOf(call->args[3])), AddressOf(buffer, indices), operand}),
+      span);
+}
+
 }  // namespace tl

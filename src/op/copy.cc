@@ -19,6 +19,7 @@
 #include "../target/mma.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
+#include "../tvm/pass_configs.h"
 #include "../tvm/registry.h"
 #include "copy_instruction.h"
 #include "fragment_copy.h"
@@ -278,7 +279,7 @@ class CopyOperator : public TileOperator {
 
   Stmt LowerToCpAsync(const CopyChoice& choice, const Stmt& loads,
                       const LoweringScope& scope) const {
-    if (!PassConfigFlag("tl.enable_async_copy", true)) {
+    if (!EnablesAsyncCopy()) {
       ThrowAt(span, "ValueError",
               "T.copy: found a demand for cp.async and tl.enable_async_copy=False, wanted one of "
               "them; remove the pass config or the demand");

@@ -72,7 +72,7 @@ class CopyClusterOperator : public TileOperator {
   bool by_one_thread_;
 };
 
-OperatorRegistration copy_cluster_registration("tl.tileop.copy_cluster", "tl.copy_cluster",
+OperatorRegistration copy_cluster_registration(kCopyCluster, "tl.copy_cluster",
                                                MakeOperator<CopyClusterOperator>);
 
 }  // namespace

@@ -13,7 +13,7 @@ std::unique_ptr<TileOperator> MakeFill(const CallNode* call, const Span& span) {
   return MakeNestOperator(nest, {dst.buffer});
 }
 
-OperatorRegistration fill_registration("tl.tileop.fill", "tl.fill", MakeFill);
+OperatorRegistration fill_registration(kFill, "tl.fill", MakeFill);
 
 }  // namespace
 }  // namespace tl

@@ -4,6 +4,7 @@
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/functor.h"
+#include "call_attrs.h"
 #include "gemm_instruction.h"
 
 namespace tl {
@@ -13,25 +14,49 @@ namespace {
 bool IsSparse(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmSp); }
 bool IsScaled(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmScaled); }
 
-/*! Arguments: A, B, C, two transposes, policy, clear_accum; with metadata behind A and its
- * transpose behind that of A; with scales behind A and B. */
-GemmOp ParseOperands(const CallNode* call) {
+/*! Which argument of the call is what: A, B, C, two transposes, policy, clear_accum; with metadata
+ * behind A and its transpose behind that of A; with scales behind A and B. */
+struct ArgumentNumbers {
+  int64_t a, metadata = -1, scales_a = -1, b, scales_b = -1, c;
+  int64_t trans_a, trans_metadata = -1, trans_b, policy, clear_accum;
+
+  explicit ArgumentNumbers(const CallNode* call) {
+    const bool sparse = IsSparse(call), scaled = IsScaled(call);
+    int64_t next = 0;
+    a = next++;
+    if (sparse) metadata = next++;
+    if (scaled) scales_a = next++;
+    b = next++;
+    if (scaled) scales_b = next++;
+    c = next++;
+    trans_a = next++;
+    if (sparse) trans_metadata = next++;
+    trans_b = next++;
+    policy = next++;
+    clear_accum = next;
+  }
+};
+
+GemmOp ParseArguments(const CallNode* call) {
+  const ArgumentNumbers at(call);
+  auto region = [&](int64_t number) { return TileRegion::From(call->args[number]); };
+  auto flag = [&](int64_t number) { return ToInt(call->args[number]) != 0; };
   GemmOp op;
-  const bool sparse = IsSparse(call), scaled = IsScaled(call);
-  size_t next = 0;
-  auto region = [&] { return TileRegion::From(call->args[next++]); };
-  auto flag = [&] { return ToInt(call->args[next++]) != 0; };
-  op.a = region();
-  if (sparse) op.metadata = region();
-  if (scaled) op.scales_a = region();
-  op.b = region();
-  if (scaled) op.scales_b = region();
-  op.c = region();
-  op.trans_a = flag();
-  if (sparse) op.trans_metadata = flag();
-  op.trans_b = flag();
-  op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[next++]));
-  op.clear_accum = call->args[next];
+  op.a = region(at.a);
+  op.b = region(at.b);
+  op.c = region(at.c);
+  if (IsSparse(call)) {
+    op.metadata = region(at.metadata);
+    op.trans_metadata = flag(at.trans_metadata);
+  }
+  if (IsScaled(call)) {
+    op.scales_a = region(at.scales_a);
+    op.scales_b = region(at.scales_b);
+  }
+  op.trans_a = flag(at.trans_a);
+  op.trans_b = flag(at.trans_b);
+  op.policy = static_cast<GemmWarpPolicy>(ToInt(call->args[at.policy]));
+  op.clear_accum = call->args[at.clear_accum];
   return op;
 }
 
@@ -42,7 +67,7 @@ bool IsGemm(const CallNode* call) {
 }
 
 GemmOp ParseGemm(const CallNode* call, const Span& span) {
-  GemmOp op = ParseOperands(call);
+  GemmOp op = ParseArguments(call);
   op.allow_tf32 = TileOpIntAttr(call, "allow_tf32", 0) != 0;
   op.trans_c = TileOpIntAttr(call, kTransposeC, 0) != 0;
   op.asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
@@ -52,8 +77,27 @@ GemmOp ParseGemm(const CallNode* call, const Span& span) {
   return op;
 }
 
-Expr AccumulatorOf(const CallNode* call) {
-  return call->args[IsScaled(call) ? 4 : IsSparse(call) ? 3 : 2];
+Expr AccumulatorOf(const CallNode* call) { return call->args[ArgumentNumbers(call).c]; }
+
+Call WithClearAccum(const CallNode* call, const Expr& clear_accum) {
+  auto gemm = make_object<CallNode>(*call);
+  gemm->args.Set(ArgumentNumbers(call).clear_accum, clear_accum);
+  return Call(gemm);
+}
+
+Call WithOperands(const CallNode* call, const GemmOp& op) {
+  const ArgumentNumbers at(call);
+  auto gemm = make_object<CallNode>(*call);
+  const auto set = [&](int64_t number, int64_t value) {
+    gemm->args.Set(number, MakeInt(call->args[number]->dtype(), value));
+  };
+  gemm->args.Set(at.a, op.a.ToExpr());
+  gemm->args.Set(at.b, op.b.ToExpr());
+  set(at.trans_a, op.trans_a);
+  set(at.trans_b, op.trans_b);
+  set(at.policy, static_cast<int64_t>(op.policy));
+  const Call out(gemm);
+  return op.trans_c ? WithTileOpAttr(out.get(), kTransposeC, MakeInt(1)) : out;
 }
 
 namespace {
@@ -179,10 +223,10 @@ class GemmOperator : public TileOperator {
   bool PlacePreferred(const GemmPlan& plan, LayoutScope* scope) const {
     bool placed = false;
     if (plan.TakesFragments()) {
-      if (IsFragment(op_.a.buffer) && IsWhole(op_.a)) {
+      if (IsFragment(op_.a.buffer) && op_.a.IsWhole()) {
         placed |= PlaceIfFree(op_.a.buffer, plan.LayoutOfA(op_), scope);
       }
-      if (!plan.UsesWgmma() && IsFragment(op_.b.buffer) && IsWhole(op_.b)) {
+      if (!plan.UsesWgmma() && IsFragment(op_.b.buffer) && op_.b.IsWhole()) {
         placed |= PlaceIfFree(op_.b.buffer, plan.LayoutOfB(op_), scope);
       }
     }

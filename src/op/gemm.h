@@ -20,7 +20,7 @@ inline constexpr const char* kGemmSp = "tl.tileop.gemm_sp";
 inline constexpr const char* kGemmScaled = "tl.tileop.gemm_blockscaled";
 /*! Attribute of kGemmScaled: the type of A and B that bytes hold. */
 inline constexpr const char* kPackedOperand = "packed_operand";
-/*! Attribute that RegisterOperands writes: C is the transpose of what A and B give. */
+/*! Attribute that WithOperands writes: C is the transpose of what A and B give. */
 inline constexpr const char* kTransposeC = "transpose_C";
 
 /*! Operands and options of one T.gemm, T.gemm_sp or T.gemm_blockscaled. */
@@ -57,7 +57,7 @@ struct GemmOp {
     if (IsScaled()) return "T.gemm_blockscaled";
     return IsSparse() ? "T.gemm_sp" : "T.gemm";
   }
-  /*! Of the numbers that are multiplied, and of the elements of A and B in memory. */
+  /*! Types of the numbers that are multiplied, and of A's and B's elements in memory. */
   DLDataType OperandType() const { return packed ? *packed : StoredType(); }
   DLDataType StoredType() const { return BufferOf(a.buffer)->dtype->dtype; }
   DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
@@ -88,7 +88,7 @@ struct GemmContext {
   int64_t first_thread = 0;
   /*! What other readers of A and B have against wgmma; empty if nothing. */
   std::string no_common_layout = "";
-  /*! Of each thread, in all fragments of the block. */
+  /*! Registers of a thread in all fragments of the block. */
   int64_t fragment_registers = 0;
 };
 
@@ -112,7 +112,7 @@ struct GemmPlan {
   std::vector<MmaSteps> mma;
   /*! K from here on is for ordinary arithmetic. */
   int64_t fma_begin = 0;
-  /*! Of the warps that compute; the block may have more. */
+  /*! The warps that compute; the block may have more. */
   WarpPartition warps{0, 0};
   /*! Why no instruction does the whole, empty if one does. */
   std::string why_fma;
@@ -145,6 +145,10 @@ bool IsGemm(const CallNode* call);
 GemmOp ParseGemm(const CallNode* call, const Span& span);
 /*! The region of C among its arguments. */
 Expr AccumulatorOf(const CallNode* call);
+/*! The call with another condition for C to begin at zero. */
+Call WithClearAccum(const CallNode* call, const Expr& clear_accum);
+/*! A call of kGemm with A, B, their transposes, the policy and `trans_c` of `op`. */
+Call WithOperands(const CallNode* call, const GemmOp& op);
 
 /*! Refuses (ValueError) operands in the wrong memory, slices of C, types without arithmetic, and an
  * asynchronous MMA that is no wgmma. */
@@ -152,9 +156,6 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context);
 
 /*! How the gemm's operands in shared memory are read best. */
 Interleaving InterleavingOf(const GemmOp& op, const GemmPlan& plan, const Target& target);
-
-/*! All of a tile, whose extents the launch may decide. */
-bool IsWhole(const TileRegion& r);
 
 /*! C of a gemm that no instruction dictates: rows and columns dealt to a grid of threads, so that a
  * thread's elements share as many loads of A and B as they can. */

@@ -14,8 +14,6 @@ namespace {
 
 /*! Scales in the register that an instruction takes its scale from. */
 constexpr int64_t kScalesOfWord = 4;
-constexpr const char* kMfmaScaleOfWord = "tl.mfma_scale_of_word";
-constexpr const char* kScheduleReads = "tl.schedule_reads";
 /*! Matrix instructions whose operands are read before the first one begins: in the cycles of three
  * of them the four wavefronts of a block get what they have asked LDS for. */
 constexpr int64_t kReadAhead = 4;

@@ -101,7 +101,7 @@ bool StartsAtVector(const TileRegion& region, int64_t width, Analyzer* analyzer)
   return start.coeff % width == 0 && start.base % width == 0;
 }
 
-/*! Of vectors that each row of a shared buffer, and each row of the region, consists of: 16, 8 or
+/*! Bytes of the vectors of which each row of a shared buffer, and of the region, consists: 16, 8 or
  * 0. */
 int64_t VectorBytes(const TileRegion& region, const Layout& layout, Analyzer* analyzer) {
   for (int64_t bytes : {kVectorBits / 8, kVectorBits / 16}) {
@@ -198,7 +198,7 @@ GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transp
                          bool for_wgmma) {
   if (IsShared(region.buffer)) return FromShared(region, transposed, scope);
   std::optional<std::vector<int64_t>> map;
-  if (wanted.defined() && IsWhole(region)) {
+  if (wanted.defined() && region.IsWhole()) {
     map = RegisterMap(wanted, scope->FragmentOf(region.buffer));
   }
   if (!map) return StageInShared(region, transposed, for_wgmma, op.span, scope, before);

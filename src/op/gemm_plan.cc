@@ -44,7 +44,7 @@ void CheckOperands(const GemmOp& op) {
   CheckOperand(op, "A", op.a, is_operand(op.a.buffer), place);
   CheckOperand(op, "B", op.b, is_operand(op.b.buffer), place);
   CheckOperand(op, "C", op.c, IsFragment(op.c.buffer), "a fragment; make it with T.alloc_fragment");
-  if (!IsWhole(op.c)) {
+  if (!op.c.IsWhole()) {
     ThrowAt(op.span, "ValueError",
             op.Name() + std::string(": found C a slice of ") + std::string(op.c.buffer->name) +
                 ", wanted the whole fragment; allocate one of the slice's shape");
@@ -106,9 +106,9 @@ void CheckFamily(const GemmOp& op, const Target& target) {
               DTypeName(*other) + "; allocate the tiles with it, so that copies cast to it");
 }
 
-/*! Of a vector of rows or columns that different MMAs take. Elements of less than a register have
- * to be put together along K from several vectors, for which there are not registers of any number.
- */
+/*! Bits of a vector of rows or columns that different MMAs take. Elements of less than a register
+ * have to be put together along K from several vectors, which takes too many registers for longer
+ * ones. */
 constexpr int MostBits(int element_bits) { return element_bits < 32 ? 64 : 128; }
 
 /*! Has the target instructions that read an operand of such elements which is not K-major? */
@@ -208,19 +208,6 @@ std::string ChooseWgmma(const GemmOp& op, const GemmShape& want, const GemmConte
 }
 
 }  // namespace
-
-bool IsWhole(const TileRegion& r) {
-  const Array<Expr>& shape = BufferOf(r.buffer)->shape;
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (!IsConst(r.ranges[d]->min, 0)) return false;
-    const auto extent = AsInt(shape[d]);
-    // The launch may know a tile's extents alone.
-    const bool is_whole = extent ? IsConst(r.ranges[d]->extent, *extent)
-                                 : Analyzer().CanProveEqual(r.ranges[d]->extent, shape[d]);
-    if (!is_whole) return false;
-  }
-  return true;
-}
 
 WgmmaOperand GemmPlan::SharedA(const GemmOp& op) const {
   return {op.a, !op.trans_a, wgmma.instruction->m, wgmma.instruction->StoredK()};

@@ -19,7 +19,7 @@ constexpr Access kNone = Access::kNone, kBarrier = Access::kBarrier, kRead = Acc
                  kWrite = Access::kWrite, kReadWrite = Access::kReadWrite,
                  kAsyncProxyRead = Access::kAsyncProxyRead;
 
-/*! Of mbarriers, and fences between proxies. */
+/*! Rows of mbarriers, and of fences between proxies. */
 std::vector<Intrinsic> MbarrierIntrinsics() {
   return {
       // mbarrier_init(barrier, arrivals of a phase)
@@ -71,11 +71,11 @@ std::vector<Intrinsic> MbarrierIntrinsics() {
        kArrival},
       {kFenceBarrierInit, "tl::fence_barrier_init", "tl/mbarrier.h", 0, {}, kExplicit},
       {kFenceProxyAsync, "tl::fence_proxy_async", "tl/mbarrier.h", 0, {}, kFence},
-      {"tl.fence_proxy_async_all", "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}, kFence},
+      {kFenceProxyAsyncAll, "tl::fence_proxy_async_all", "tl/mbarrier.h", 0, {}, kFence},
   };
 }
 
-/*! Of the descriptors of operands of wgmma. */
+/*! Rows of descriptors of operands of wgmma. */
 std::vector<Intrinsic> DescriptorIntrinsics() {
   return {
       // wgmma_descriptor<swizzle>(first element, leading, stride), in bytes
@@ -125,7 +125,7 @@ std::vector<Intrinsic> DescriptorIntrinsics() {
   };
 }
 
-/*! Of wgmma, its groups and its accumulators. */
+/*! Rows of wgmma, its groups and its accumulators. */
 std::vector<Intrinsic> WgmmaIntrinsics() {
   return {
       // wgmma_ss<m, n, k, A, B, C, A is K-major, B is K-major>(c, a, b, sum): c = a * b, + c if sum
@@ -197,7 +197,7 @@ std::vector<Intrinsic> WgmmaIntrinsics() {
   };
 }
 
-/*! Of registers of warp groups, elected threads and dependent launches. */
+/*! Rows of registers of warp groups, elected threads and dependent launches. */
 std::vector<Intrinsic> WarpGroupIntrinsics() {
   return {
       // warpgroup_reg_alloc<registers>(), warpgroup_reg_dealloc<registers>()
@@ -254,7 +254,7 @@ std::vector<Intrinsic> WarpGroupIntrinsics() {
   };
 }
 
-/*! Of groups of bulk stores, and of clusters. */
+/*! Rows of groups of bulk stores, and of clusters. */
 std::vector<Intrinsic> ClusterIntrinsics() {
   return {
       // Groups of this thread's bulk copies from shared memory. tma_store_wait<n, read>(): at most

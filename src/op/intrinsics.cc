@@ -18,7 +18,7 @@ constexpr Access kNone = Access::kNone, kRead = Access::kRead, kWrite = Access::
                  kReadWrite = Access::kReadWrite, kAsyncWrite = Access::kAsyncWrite,
                  kAtomic = Access::kAtomic;
 
-/*! Of ThreadScope, in its order. */
+/*! Names of ThreadScope and AsyncQueue, in their order. */
 constexpr std::array<const char*, 5> kScopeNames = {"thread", "lanes", "block", "cluster", "grid"};
 constexpr std::array<const char*, 5> kQueueNames = {"", "cp.async", "TMA load", "TMA store",
                                                     "wgmma"};
@@ -32,7 +32,7 @@ constexpr IntrinsicEffects kFetch = kAtomicUpdate.Gives(CallResult::kOfThread);
 constexpr IntrinsicEffects kMatrix =
     kPure.Meets(ThreadScope::kLanes).Gives(CallResult::kOfThread).Schedules();
 
-/*! Of cp.async and its groups. */
+/*! Rows of cp.async and its groups. */
 std::vector<Intrinsic> CpAsyncIntrinsics() {
   return {
       // cp_async_gs<bytes>(shared, global), cp_async_gs_conditional<bytes>(shared, global,
@@ -69,7 +69,7 @@ std::vector<Intrinsic> CpAsyncIntrinsics() {
   };
 }
 
-/*! Of atomic operations. */
+/*! Rows of atomic operations. */
 std::vector<Intrinsic> AtomicIntrinsics() {
   return {
       // atomic_add<order>(element, value) and its like; fetch_add and its like return the old
@@ -115,23 +115,23 @@ std::vector<Intrinsic> AtomicIntrinsics() {
   };
 }
 
-/*! Of loads by a buffer resource and to LDS, and of their order. */
+/*! Rows of loads by a buffer resource and to LDS, and of their order. */
 std::vector<Intrinsic> VmemIntrinsics() {
   return {
       // schedule_barrier(): the device's compiler moves none of the thread's instructions over it
-      {"tl.schedule_barrier", "tl::schedule_barrier", "tl/vmem.h", 0, {}, kPure},
+      {kScheduleBarrier, "tl::schedule_barrier", "tl/vmem.h", 0, {}, kPure},
       // schedule_reads<first, each, times>(): of the block of instructions around, `first` reads of
       // shared memory come first, and `each` behind each of `times` matrix instructions
-      {"tl.schedule_reads", "tl::schedule_reads", "tl/mfma.h", 3, {}, kPure, false, Feature::kMfma},
+      {kScheduleReads, "tl::schedule_reads", "tl/mfma.h", 3, {}, kPure, false, Feature::kMfma},
       // buffer_load<lanes>(tensor, bytes, offset, uniform): the elements from offset + uniform on;
       // buffer_load_if(.., condition): zeros where it is false
-      {"tl.buffer_load",
+      {kBufferLoad,
        "tl::buffer_load",
        "tl/vmem.h",
        1,
        {kRead, kNone, kNone, kNone},
        kPure.Gives(CallResult::kOfThread)},
-      {"tl.buffer_load_if",
+      {kBufferLoadIf,
        "tl::buffer_load_if",
        "tl/vmem.h",
        1,
@@ -141,7 +141,7 @@ std::vector<Intrinsic> VmemIntrinsics() {
       // bytes lie side by side in shared memory. LowerBufferLoads makes them
       // buffer_load_lds<bytes>(shared, lane, tensor, bytes of it, offset, uniform), which writes at
       // shared + lane, or buffer_load_lds_if(.., condition of all lanes, of the lane)
-      {"tl.load_lds",
+      {kLoadLds,
        "tl::load_lds",
        "tl/vmem.h",
        1,
@@ -149,7 +149,7 @@ std::vector<Intrinsic> VmemIntrinsics() {
        kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kIssue),
        false,
        Feature::kLdsLoads},
-      {"tl.load_lds_if",
+      {kLoadLdsIf,
        "tl::load_lds_if",
        "tl/vmem.h",
        1,
@@ -157,7 +157,7 @@ std::vector<Intrinsic> VmemIntrinsics() {
        kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kIssue),
        false,
        Feature::kLdsLoads},
-      {"tl.buffer_load_lds",
+      {kBufferLoadLds,
        "tl::buffer_load_lds",
        "tl/vmem.h",
        1,
@@ -165,7 +165,7 @@ std::vector<Intrinsic> VmemIntrinsics() {
        kPure.Queue(AsyncQueue::kCpAsync, QueueStep::kIssue),
        false,
        Feature::kLdsLoads},
-      {"tl.buffer_load_lds_if",
+      {kBufferLoadLdsIf,
        "tl::buffer_load_lds_if",
        "tl/vmem.h",
        1,
@@ -174,7 +174,7 @@ std::vector<Intrinsic> VmemIntrinsics() {
        false,
        Feature::kLdsLoads},
       // wait_vmcnt<n>(): at most n of the thread's loads to LDS are still in flight
-      {"tl.wait_vmcnt",
+      {kWaitVmcnt,
        "tl::wait_vmcnt",
        "tl/vmem.h",
        1,
@@ -183,13 +183,13 @@ std::vector<Intrinsic> VmemIntrinsics() {
   };
 }
 
-/*! Of matrix instructions of a warp. */
+/*! Rows of matrix instructions of a warp. */
 std::vector<Intrinsic> MatrixIntrinsics() {
   return {
       // mma_sync<m, n, k, A type, B type, C type>(c, a, b): c += a * b on this warp's fragments
       {kMmaSync, "tl::mma_sync", "tl/mma.h", 6, {kReadWrite, kRead, kRead}, kMatrix},
       // mfma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 64 lanes
-      {"tl.mfma",
+      {kMfma,
        "tl::mfma",
        "tl/mfma.h",
        5,
@@ -199,7 +199,7 @@ std::vector<Intrinsic> MatrixIntrinsics() {
        Feature::kMfma},
       // mfma_scale<m, n, k, A type, B type>(c, a, b, scale of a, scale of b): the same of blocks
       // along K, each with its scale
-      {"tl.mfma_scale",
+      {kMfmaScale,
        "tl::mfma_scale",
        "tl/mfma.h",
        5,
@@ -209,7 +209,7 @@ std::vector<Intrinsic> MatrixIntrinsics() {
        Feature::kMfmaOcp},
       // mfma_scale_of_word<m, n, k, A type, B type, s>(c, a, b, scales of a, of b): the same with
       // scale s of four
-      {"tl.mfma_scale_of_word",
+      {kMfmaScaleOfWord,
        "tl::mfma_scale_of_word",
        "tl/mfma.h",
        6,
@@ -218,7 +218,7 @@ std::vector<Intrinsic> MatrixIntrinsics() {
        false,
        Feature::kMfmaOcp},
       // wmma<m, n, k, A and B type, C type>(c, a, b): the same of a wavefront of 32 lanes
-      {"tl.wmma",
+      {kWmma,
        "tl::wmma",
        "tl/wmma.h",
        5,
@@ -231,7 +231,7 @@ std::vector<Intrinsic> MatrixIntrinsics() {
   };
 }
 
-/*! Of barriers. */
+/*! Rows of barriers. */
 std::vector<Intrinsic> BarrierIntrinsics() {
   return {
       {kSyncPartial,
@@ -243,7 +243,7 @@ std::vector<Intrinsic> BarrierIntrinsics() {
        false,
        Feature::kNamedBarriers},
       // named_barrier_arrive(barrier, threads): what sync_threads_partial waits for
-      {"tl.named_barrier_arrive",
+      {kNamedBarrierArrive,
        "tl::named_barrier_arrive",
        "tl/sync.h",
        0,
@@ -269,7 +269,7 @@ std::vector<Intrinsic> BarrierIntrinsics() {
   };
 }
 
-/*! Of the lanes of a warp, and what a thread does alone. */
+/*! Rows of what lanes of a warp do together, and a thread alone. */
 std::vector<Intrinsic> LaneIntrinsics() {
   return {
       // AllReduce<op, threads, scale>(value) over `threads` lanes of the warp, `scale` apart
@@ -299,13 +299,7 @@ std::vector<Intrinsic> LaneIntrinsics() {
        {kNone},
        kPure.Meets(ThreadScope::kLanes)},
       // in_extent(index, extent, buffer's name, dimension): the index; the emulator checks it
-      {"tl.in_extent",
-       "tl::in_extent",
-       "tl/buffer.h",
-       0,
-       {kNone, kNone, kNone, kNone},
-       kPure,
-       true},
+      {kInExtent, "tl::in_extent", "tl/buffer.h", 0, {kNone, kNone, kNone, kNone}, kPure, true},
       {kMaxNan, "tl::max_nan", "tl/reduce.h", 0, {kNone, kNone}, kPure},
       {kMinNan, "tl::min_nan", "tl/reduce.h", 0, {kNone, kNone}, kPure},
   };

@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "../target/intrinsic_names.h"
 #include "../target/target.h"
 #include "../tvm/build.h"
+#include "../tvm/shuffles.h"
 #include "intrinsic_effects.h"
 
 namespace tl {
@@ -93,13 +95,24 @@ bool IsOperandOfWgmma(const CallNode* call, Access access);
 /*! All memory that a call of an intrinsic touches; empty for other calls. */
 std::vector<PointerAccess> PointerAccesses(const CallNode* call);
 
-/*! Commits and waits of a thread's asynchronous copies: LowerAsyncCopy makes them the target's. */
-inline constexpr const char* kCpAsync = "tl.cp_async_gs";
-inline constexpr const char* kCpAsyncConditional = "tl.cp_async_gs_conditional";
-inline constexpr const char* kCpAsyncCommit = "tl.cp_async_commit";
-inline constexpr const char* kCpAsyncWait = "tl.cp_async_wait";
-inline constexpr const char* kMmaSync = "tl.mma_sync";
-inline constexpr const char* kMmaSpSync = "tl.mma_sp_sync";
+/*! What one lane asks of others of its warp: votes, and matches of values. */
+inline constexpr const char* kAnySync = "tl.any_sync";
+inline constexpr const char* kAllSync = "tl.all_sync";
+inline constexpr const char* kBallotSync = "tl.ballot_sync";
+inline constexpr const char* kMatchAnySync = "tl.match_any_sync";
+inline constexpr const char* kMatchAllSync = "tl.match_all_sync";
+/*! AMD: loads by a buffer resource, to registers and to LDS; the wait for the latter; what the
+ * device's compiler moves nothing over; reads of shared memory between matrix instructions. */
+inline constexpr const char* kBufferLoad = "tl.buffer_load";
+inline constexpr const char* kBufferLoadIf = "tl.buffer_load_if";
+inline constexpr const char* kBufferLoadLds = "tl.buffer_load_lds";
+inline constexpr const char* kBufferLoadLdsIf = "tl.buffer_load_lds_if";
+inline constexpr const char* kWaitVmcnt = "tl.wait_vmcnt";
+inline constexpr const char* kScheduleBarrier = "tl.schedule_barrier";
+inline constexpr const char* kScheduleReads = "tl.schedule_reads";
+inline constexpr const char* kMfmaScaleOfWord = "tl.mfma_scale_of_word";
+/*! in_extent(index, extent, name, dimension): the index, which the emulator checks. */
+inline constexpr const char* kInExtent = "tl.in_extent";
 inline constexpr const char* kAllReduce = "tl.all_reduce";
 inline constexpr const char* kAllReduceIfWhole = "tl.all_reduce_if_whole";
 /*! reduce_lanes<op>(mask, value): the same over any lanes of a warp. */
@@ -118,6 +131,8 @@ inline constexpr const char* kClusterSize = "tl.cluster_size";
 /*! Barrier `id` (0 to 15) for `threads` threads, both constants; kSync is barrier 0 for the block.
  */
 inline constexpr const char* kSyncPartial = "tl.sync_threads_partial";
+/*! The arrival of threads that do not wait there. */
+inline constexpr const char* kNamedBarrierArrive = "tl.named_barrier_arrive";
 inline constexpr const char* kSyncWarp = "tl.sync_warp";
 /*! source_kernel(name, text): the whole kernel is in the text. */
 inline constexpr const char* kSourceKernel = "tl.source_kernel";
@@ -141,6 +156,8 @@ inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expec
 inline constexpr const char* kCpAsyncMbarrierArriveNoinc = "tl.cp_async_mbarrier_arrive_noinc";
 inline constexpr const char* kFenceBarrierInit = "tl.fence_barrier_init";
 inline constexpr const char* kFenceProxyAsync = "tl.fence_proxy_async";
+/*! The same for all memory, where kFenceProxyAsync is for shared memory. */
+inline constexpr const char* kFenceProxyAsyncAll = "tl.fence_proxy_async_all";
 /*! MMAs of warp groups. The descriptor's address begins a read of its buffer, which lasts until
  * the wait that leaves no group of then in flight. */
 inline constexpr const char* kWgmmaDescriptor = "tl.wgmma_descriptor";
@@ -164,8 +181,6 @@ bool IsWgmma(const CallNode* call);
 /*! Bytes of the swizzle that a descriptor is initialised with: 128, 64, 32 or 0. */
 int DescriptorSwizzle(const CallNode* initialize);
 inline constexpr const char* kWarpgroupArrive = "tl.warpgroup_arrive";
-inline constexpr const char* kWarpgroupCommit = "tl.warpgroup_commit_batch";
-inline constexpr const char* kWarpgroupWait = "tl.warpgroup_wait";
 inline constexpr const char* kWarpgroupFence = "tl.warpgroup_fence_operand";
 inline constexpr const char* kRegAlloc = "tl.warpgroup_reg_alloc";
 inline constexpr const char* kRegDealloc = "tl.warpgroup_reg_dealloc";
@@ -190,8 +205,6 @@ inline constexpr const char* kTmaLoadWaited = "tl.tma_load_waited";
 inline constexpr const char* kBulkLoadWaited = "tl.bulk_load_waited";
 inline constexpr const char* kPdlSync = "tl.pdl_sync";
 inline constexpr const char* kPdlTrigger = "tl.pdl_trigger";
-inline constexpr const char* kTmaStoreArrive = "tl.tma_store_arrive";
-inline constexpr const char* kTmaStoreWait = "tl.tma_store_wait";
 /*! Waits for all threads of the cluster, and orders their accesses of its shared memory. */
 inline constexpr const char* kClusterSync = "tl.cluster_sync";
 

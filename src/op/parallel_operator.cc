@@ -9,6 +9,7 @@
 #include "../tvm/error.h"
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
+#include "../tvm/pass_configs.h"
 #include "../tvm/registry.h"
 #include "intrinsics.h"
 #include "loop_layout.h"
@@ -54,7 +55,7 @@ struct KnownNest {
       : nest(statement), accesses(FragmentAccesses(nest)), as_written(accesses) {}
 
   ParallelNest nest;
-  /*! Of fragments: of the nest, and the same in the statement that the nest was. */
+  /*! Accesses of fragments by the nest, and by the statement that the nest was. */
   std::vector<FragmentAccess> accesses, as_written;
   std::vector<bool> is_fixed = {};
   /*! The indices that these loops visit one element of, and of which fragment. */
@@ -278,7 +279,7 @@ class ParallelOperator : public TileOperator {
     WarnOfSelections(scope);
     const Stmt nest = scope->PlaceAccesses(LowerNest(nest_, layout, ctx));
     if (!nest_.prefer_async || scope->has_async_owner || !OnlyFillsShared(nest_.body) ||
-        !PassConfigFlag("tl.enable_async_copy", true)) {
+        !EnablesAsyncCopy()) {
       return nest;
     }
     return MakeSeq({MakeAttr(String(""), kAsyncCopy, MakeInt(kBool, 1), nest),
@@ -370,7 +371,7 @@ class ParallelOperator : public TileOperator {
     });
   }
 
-  /*! Of the fragments without a place the nest names parts only: it could place none of them. */
+  /*! The nest names only parts of the fragments that have no place: it could place none. */
   bool SeesParts(const LayoutScope& scope) const {
     bool any = false;
     for (const FragmentAccess& access : accesses_) {

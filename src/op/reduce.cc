@@ -268,7 +268,7 @@ class ReduceOperator : public TileOperator {
   }
 
   int64_t LayoutCost(const LayoutScope& scope) const final {
-    // Of the order of what 16 registers take.
+    // A barrier costs about what 16 registers take.
     constexpr int64_t kBarrierBits = 512;
     if (!IsFragment(op_.src.buffer)) return 0;
     const Fragment source = scope.FindFragment(op_.src.buffer);
@@ -306,7 +306,7 @@ class ReduceOperator : public TileOperator {
     const int64_t columns = Product(shape) / shape[op_.dim];
     int64_t width = 1;
     while (width * 2 * bits <= kMaxInstructionBits && last % (2 * width) == 0) {
-      // Of columns, as wide as leaves a column's elements to one thread; a word, where none does.
+      // Vectors of columns, as wide as leaves each column to a thread; a word, where none does.
       const bool pays = columns >= 2 * width * scope->num_threads ||
                         (columns * 2 <= scope->num_threads && 2 * width * bits <= kWord);
       if (!by_rows && !pays) break;
@@ -332,7 +332,7 @@ std::unique_ptr<TileOperator> MakeReduce(const CallNode* call, const Span& span)
   return std::make_unique<ReduceOperator>(std::move(op));
 }
 
-OperatorRegistration reduce_registration("tl.tileop.reduce", "tl.reduce", MakeReduce);
+OperatorRegistration reduce_registration(kReduce, "tl.reduce", MakeReduce);
 
 }  // namespace
 }  // namespace tl

@@ -77,8 +77,8 @@ std::unique_ptr<TileOperator> MakeFinalize(const CallNode* call, const Span& spa
   return std::make_unique<ReducerFinalize>(ReducerOp::From(call, span));
 }
 
-OperatorRegistration init("tl.tileop.reducer_init", "tl.reducer_init", MakeInit);
-OperatorRegistration finalize("tl.tileop.reducer_finalize", "tl.reducer_finalize", MakeFinalize);
+OperatorRegistration init(kReducerInit, "tl.reducer_init", MakeInit);
+OperatorRegistration finalize(kReducerFinalize, "tl.reducer_finalize", MakeFinalize);
 
 }  // namespace
 }  // namespace tl

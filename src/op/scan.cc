@@ -197,7 +197,7 @@ std::unique_ptr<TileOperator> MakeScan(const CallNode* call, const Span& span) {
   return std::make_unique<ScanOperator>(std::move(op));
 }
 
-OperatorRegistration scan_registration("tl.tileop.scan", "tl.scan", MakeScan);
+OperatorRegistration scan_registration(kScan, "tl.scan", MakeScan);
 
 }  // namespace
 }  // namespace tl

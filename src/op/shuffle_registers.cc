@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../tvm/shuffles.h"
 #include "block_reduce.h"
 
 namespace tl {
@@ -156,13 +157,13 @@ class Emitter {
     Each(plan_.words - kept, [&](const Expr& n) {
       const Expr k = n + kept;
       const Expr from = XorOf(lane, ValueOf(of_word, k));
-      const Expr got = CallOp("tl.shfl_sync", {mask, word(k), from, MakeInt(lanes)}, PrimTy(type));
+      const Expr got = CallOp(kShuffle, {mask, word(k), from, MakeInt(lanes)}, PrimTy(type));
       return MakeStore(words, got, {k}, span_);
     });
     return words;
   }
 
-  /*! Of the rounds, the element that the thread keeps. */
+  /*! The element that the thread keeps, of those of all rounds. */
   Var Keep(const Var& words, int64_t count) {
     const Var kept = New("kept", type_, count);
     int further = 0;

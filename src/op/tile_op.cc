@@ -16,6 +16,19 @@ TileRegion TileRegion::Whole(const Var& buffer) {
   return whole;
 }
 
+bool TileRegion::IsWhole() const {
+  const Array<Expr>& shape = BufferOf(buffer)->shape;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (!IsConst(ranges[d]->min, 0)) return false;
+    const auto extent = AsInt(shape[d]);
+    // The launch may know a tile's extents alone.
+    const bool is_whole = extent ? IsConst(ranges[d]->extent, *extent)
+                                 : Analyzer().CanProveEqual(ranges[d]->extent, shape[d]);
+    if (!is_whole) return false;
+  }
+  return true;
+}
+
 Expr TileRegion::ToExpr() const {
   auto n = make_object<TensorRegionNode>();
   n->source = buffer;
@@ -50,12 +63,19 @@ Array<Expr> TileRegion::MatrixElement(const Expr& row, const Expr& column) const
   return Array<Expr>(indices.begin(), indices.end());
 }
 
+bool IsTileOp(const CallNode* call) {
+  const OpNode* op = OpOf(call);
+  return op && std::string(op->name).rfind(kTileOpPrefix, 0) == 0;
+}
+
+std::string TileOpName(const CallNode* call) {
+  return std::string(OpOf(call)->name).substr(std::string(kTileOpPrefix).size());
+}
+
 const CallNode* AsTileOp(const Stmt& s) {
   const auto* eval = s.as<EvaluateNode>();
   const auto* call = eval ? eval->value.as<CallNode>() : nullptr;
-  const OpNode* op = call ? OpOf(call) : nullptr;
-  if (!op) return nullptr;
-  return std::string(op->name).rfind("tl.tileop.", 0) == 0 ? call : nullptr;
+  return call && IsTileOp(call) ? call : nullptr;
 }
 
 Map<String, Any> TileOpAttrs(const CallNode* call) {

@@ -8,6 +8,17 @@
 
 namespace tl {
 
+/*! What the names of tile operators' ops begin with. */
+inline constexpr const char* kTileOpPrefix = "tl.tileop.";
+/*! Those that have no header of their own. */
+inline constexpr const char* kCopyCluster = "tl.tileop.copy_cluster";
+inline constexpr const char* kFill = "tl.tileop.fill";
+inline constexpr const char* kReduce = "tl.tileop.reduce";
+inline constexpr const char* kReducerFinalize = "tl.tileop.reducer_finalize";
+inline constexpr const char* kReducerInit = "tl.tileop.reducer_init";
+inline constexpr const char* kScan = "tl.tileop.scan";
+inline constexpr const char* kTranspose = "tl.tileop.transpose";
+
 /*! A box of a buffer. */
 struct TileRegion {
   Var buffer;
@@ -16,6 +27,8 @@ struct TileRegion {
   static TileRegion From(const Expr& e);
   /*! All of a buffer. */
   static TileRegion Whole(const Var& buffer);
+  /*! All of its buffer, whose extents the launch may decide. */
+  bool IsWhole() const;
   Expr ToExpr() const;
   Array<Expr> Extents() const;
   Array<Expr> Mins() const;
@@ -25,6 +38,10 @@ struct TileRegion {
   Array<Expr> MatrixElement(const Expr& row, const Expr& column) const;
 };
 
+/*! Does a call's op name a tile operator? */
+bool IsTileOp(const CallNode* call);
+/*! The name of such an op, without the prefix. */
+std::string TileOpName(const CallNode* call);
 /*! Call of a tile operator in an Evaluate, nullptr for other statements. */
 const CallNode* AsTileOp(const Stmt& s);
 /*! All keywords that the user gave. */

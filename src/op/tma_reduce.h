@@ -9,6 +9,10 @@ namespace tl {
 /*! Atomic operations of a tile; with `use_tma` this file's operator makes them. */
 inline constexpr const char* kAtomic = "tl.tileop.atomic";
 
+/*! What a call of kAtomic does to one element of a buffer, with a value of any type. */
+Stmt AtomicOnElement(const CallNode* call, const Var& buffer, const Array<Expr>& indices,
+                     const Expr& value, const Span& span);
+
 /*!
  * One thread issues the boxes of a copy from shared to global memory whose elements are added to
  * what the tensor has, each atomically. Refused (ValueError): what the unit cannot copy, dtypes

@@ -1,6 +1,7 @@
 #include "tma_select.h"
 
 #include "../tvm/attrs.h"
+#include "../tvm/pass_configs.h"
 #include "../tvm/registry.h"
 #include "copy_instruction.h"
 #include "im2col.h"
@@ -74,7 +75,7 @@ std::string WhyNotTmaAsked(const CallNode* copy) {
     if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
     return "a tile whose extents only the launch knows";
   }
-  if (PassConfigFlag("tl.disable_tma_lower", false)) return "tl.disable_tma_lower";
+  if (DisablesTma()) return kDisableTma;
   if (TileOpIntAttr(copy, "disable_tma", 0)) return "disable_tma=True";
   if (TileOpIntAttr(copy, "is_async_copy", 0)) return "T.async_copy";
   if (TileOpAttr(copy, "parallel_loop_layout") != nullptr) return "a loop_layout";

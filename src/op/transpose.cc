@@ -46,7 +46,7 @@ std::unique_ptr<TileOperator> MakeTranspose(const CallNode* call, const Span& sp
   return MakeParallelOperator(nest, Fragment());
 }
 
-OperatorRegistration transpose_registration("tl.tileop.transpose", "tl.transpose", MakeTranspose);
+OperatorRegistration transpose_registration(kTranspose, "tl.transpose", MakeTranspose);
 
 }  // namespace
 }  // namespace tl

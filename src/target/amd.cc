@@ -6,6 +6,7 @@
 
 #include "../layout/mma_fragment.h"
 #include "../tvm/error.h"
+#include "intrinsic_names.h"
 #include "packed_float.h"
 
 namespace tl {
@@ -119,7 +120,7 @@ std::vector<CopyInstruction> Copies(const Row& row) {
   const bool is_best = row.lds_load_bytes.back() == 16;
   copies.insert(copies.begin() + (is_best ? 0 : 1),
                 {"buffer_load_lds", kGlobal, kShared, Feature::kLdsLoads, AsyncQueue::kCpAsync,
-                 row.lds_load_bytes, "tl.load_lds", "tl.load_lds_if", true});
+                 row.lds_load_bytes, kLoadLds, kLoadLdsIf, true});
   return copies;
 }
 
@@ -127,7 +128,7 @@ std::vector<CopyInstruction> Copies(const Row& row) {
  * ISA, "Manually Inserted Wait States", VM_CNT: 6 bits). */
 std::vector<AsyncQueueRow> Queues(const Row& row) {
   if (row.lds_load_bytes.empty()) return {};
-  return {{AsyncQueue::kCpAsync, "vmcnt", "tl.cp_async_commit", "tl.cp_async_wait", 63, false,
+  return {{AsyncQueue::kCpAsync, "vmcnt", kCpAsyncCommit, kCpAsyncWait, 63, false,
            ThreadScope::kLanes, true}};
 }
 

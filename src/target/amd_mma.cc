@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../tvm/registry.h"
+#include "intrinsic_names.h"
 #include "mma.h"
 
 namespace tl {
@@ -16,7 +17,7 @@ constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFlo
 
 constexpr int kLanes = 64;
 
-/*! Of how many elements along K an operand of mfma_scale has a scale (CDNA4 ISA,
+/*! How many elements along K of an operand of mfma_scale share a scale (CDNA4 ISA,
  * V_MFMA_SCALE_F32_16X16X128_F8F6F4). */
 constexpr int kScaleK = 32;
 
@@ -56,7 +57,7 @@ MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator,
                       Operand(m, k, operand.bits),
                       Accumulator(m, accumulator),
                       "mfma." + rows + "x" + rows + "x" + depth,
-                      "tl.mfma",
+                      kMfma,
                       {rows, rows, depth, operand_name, accumulator_name}};
   i.exchanges_operands = true;
   return i;
@@ -68,7 +69,7 @@ MatrixInstruction ScaledMfma(int m, int k, DLDataType operand, const char* opera
   MatrixInstruction i = Mfma(m, k, operand, kF32, Feature::kMfmaOcp, operand_name, "float");
   if (operand.bits == 6) i.a = i.b = Operand(m, i.StoredK(), i.Stored().bits, 192);
   i.name = "mfma_scale" + i.name.substr(i.name.find('.'));
-  i.intrinsic = "tl.mfma_scale";
+  i.intrinsic = kMfmaScale;
   i.template_args[4] = operand_name;
   i.scale_k = kScaleK;
   return i;
@@ -101,7 +102,7 @@ MatrixInstruction Wmma(DLDataType operand, DLDataType accumulator, const char* o
           operand_name, accumulator_name,
           rows,         rows,
           sums,         "wmma.16x16x16",
-          "tl.wmma",    {"16", "16", "16", operand_name, accumulator_name}};
+          kWmma,        {"16", "16", "16", operand_name, accumulator_name}};
 }
 
 /*!

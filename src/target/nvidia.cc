@@ -6,6 +6,7 @@
 #include "../layout/mma_fragment.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
+#include "intrinsic_names.h"
 #include "registers.h"
 
 namespace tl {
@@ -122,8 +123,8 @@ std::vector<CopyInstruction> Copies() {
        Feature::kCpAsync,
        AsyncQueue::kCpAsync,
        {4, 8, 16},
-       "tl.cp_async_gs",
-       "tl.cp_async_gs_conditional"},
+       kCpAsync,
+       kCpAsyncConditional},
       {"tma", kShared, kGlobal, Feature::kTma, AsyncQueue::kTmaStore, {16}, "", ""},
       {"ldmatrix",
        kShared,
@@ -150,12 +151,12 @@ std::vector<CopyInstruction> Copies() {
 
 std::vector<AsyncQueueRow> Queues() {
   return {
-      {AsyncQueue::kCpAsync, "cp.async", "tl.cp_async_commit", "tl.cp_async_wait", kNoMaxPending,
-       false, ThreadScope::kLanes},
-      {AsyncQueue::kTmaStore, "TMA store", "tl.tma_store_arrive", "tl.tma_store_wait",
-       kNoMaxPending, true, ThreadScope::kCluster},
+      {AsyncQueue::kCpAsync, "cp.async", kCpAsyncCommit, kCpAsyncWait, kNoMaxPending, false,
+       ThreadScope::kLanes},
+      {AsyncQueue::kTmaStore, "TMA store", kTmaStoreArrive, kTmaStoreWait, kNoMaxPending, true,
+       ThreadScope::kCluster},
       // PTX ISA, wgmma.wait_group: 0 to 7.
-      {AsyncQueue::kWgmma, "wgmma", "tl.warpgroup_commit_batch", "tl.warpgroup_wait", 7, false,
+      {AsyncQueue::kWgmma, "wgmma", kWarpgroupCommit, kWarpgroupWait, 7, false,
        ThreadScope::kLanes},
   };
 }

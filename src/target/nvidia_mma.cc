@@ -1,6 +1,7 @@
 /*! mma.sync and mma.sp.sync (PTX ISA, "Matrix multiply-accumulate operation using mma
  * instruction"), and wgmma ("Asynchronous Warpgroup Level Matrix Instructions"). */
 #include "../tvm/registry.h"
+#include "intrinsic_names.h"
 #include "mma.h"
 
 namespace tl {
@@ -38,7 +39,7 @@ MatrixInstruction Mma(int m, int n, int k, DLDataType operand, DLDataType accumu
   i.c = MakeMmaSyncAccumulator(m);
   const std::string sizes[] = {std::to_string(m), std::to_string(n), std::to_string(k)};
   i.name = (i.sparse ? "mma.sp.m" : "mma.m") + sizes[0] + "n" + sizes[1] + "k" + sizes[2];
-  i.intrinsic = i.sparse ? "tl.mma_sp_sync" : "tl.mma_sync";
+  i.intrinsic = i.sparse ? kMmaSpSync : kMmaSync;
   i.template_args = {sizes[0], sizes[1], sizes[2], operand_name, operand_name, accumulator_name};
   return i;
 }

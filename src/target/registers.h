@@ -51,8 +51,7 @@ inline int64_t RegistersOfThreadAtStart(int64_t threads, int64_t blocks) {
 }
 
 /*! Registers that a block of `threads` begins with, where `blocks` share a multiprocessor: those
- * that setmaxnreg deals out anew. WSSchedule in tilelang/language/ws_schedule.py counts them in the
- * same way. */
+ * that setmaxnreg deals out anew. */
 inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
   const int64_t each = std::min(kRegistersOfThread, RegistersOfThreadAtStart(threads, blocks));
   return each / kRegisterStep * kRegisterStep * threads;

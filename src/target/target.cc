@@ -8,6 +8,7 @@
 #include "../tvm/registry.h"
 #include "amd.h"
 #include "nvidia.h"
+#include "registers.h"
 
 namespace tl {
 namespace {
@@ -36,6 +37,7 @@ int64_t BlocksThatFit(const String& kind, const String& arch, int64_t threads, i
 Registration target_registration([] {
   RegisterFunction("target.Describe", Describe);
   RegisterFunction("target.BlocksThatFit", BlocksThatFit);
+  RegisterFunction("target.RegistersAtStart", RegistersAtStart);
 });
 
 std::vector<TargetKind>& Kinds() {

@@ -20,12 +20,10 @@
  * async_waits.h has the dataflow, the target the queues. The pass runs once for each form:
  * layout inference needs to know which MMAs are asynchronous, and decides which stores use TMA.
  */
-#include "../analysis/analyzing_mutator.h"
 #include "../analysis/async_waits.h"
 #include "../analysis/effects.h"
 #include "../op/gemm.h"
 #include "../op/gemm_instruction.h"
-#include "../op/wgmma_calls.h"
 #include "../op/wgmma_wait.h"
 #include "../tvm/attrs.h"
 #include "../tvm/find.h"
@@ -154,23 +152,6 @@ Stmt WaitStatement(const AsyncWait& wait, const Span& span) {
   return MakeEvaluate(CallOp(wait.queue->wait, args), span);
 }
 
-/*! Marks loops with MMAs that are known to run: code generation has no assumptions any more. */
-class RunMarker : public AnalyzingMutator {
- public:
-  using AnalyzingMutator::AnalyzingMutator;
-
- protected:
-  using AnalyzingMutator::Mutate_;
-  Stmt Mutate_(const ForNode* op) final {
-    const bool runs = op->kind == ForKind::kSerial && !AsInt(op->extent) &&
-                      HasNode<CallNode>(op->body, IsGemm) &&
-                      analyzer_.ConstBound(op->extent).min > 0;
-    For loop = AnalyzingMutator::Mutate_(op).as_or_throw<For>();
-    if (runs) loop.CopyOnWrite()->annotations.Set(kLoopRuns, MakeInt(1));
-    return loop;
-  }
-};
-
 PrimFunc PlaceAsyncWaits(PrimFunc f) {
   Array<String> texts;
   if (const Any known = GetAttr(f, kAsyncWaits); known != nullptr) {
@@ -191,7 +172,6 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
     return WithWaits(*tree, WaitStatement);
   });
   if (texts.size() == known) return f;
-  f = WithBody(f, RunMarker(f).Mutate(f->body));
   return WithAttr(std::move(f), kAsyncWaits, texts);
 }
 

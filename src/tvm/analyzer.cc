@@ -5,6 +5,7 @@
 #include "find.h"
 #include "functor.h"
 #include "hidden_operations.h"
+#include "shuffles.h"
 
 namespace tl {
 namespace {
@@ -106,11 +107,8 @@ class KeepFactors : public StmtExprMutator {
 /*! The operand of a shuffle, whose value in one of the lanes is the call's; undefined for another
  * expression. */
 Expr OperandOfSomeLane(const Expr& e) {
-  for (const char* op :
-       {"tl.shfl_sync", "tl.shfl_up_sync", "tl.shfl_down_sync", "tl.shfl_xor_sync"}) {
-    if (IsCallTo(e, op)) return e.as<CallNode>()->args[1];
-  }
-  return Expr();
+  const CallNode* shuffle = AsShuffle(e);
+  return shuffle ? shuffle->args[1] : Expr();
 }
 
 /*! What is known of a signed variable that has a value of these bounds. */
@@ -144,7 +142,7 @@ void Analyzer::BindThread(const AttrStmtNode* thread_extent) {
 }
 
 void Analyzer::BindLoop(const ForNode* loop) {
-  // Of a loop without iterations anything holds; a range without values has bounds such as -1,
+  // Anything holds in a loop without iterations; a range without values has bounds such as -1,
   // which TVM refuses to cast to an unsigned integer.
   const bool empty = AsInt(loop->extent).value_or(1) <= 0;
   Bind(loop->loop_var, loop->min, empty ? MakeInt(loop->loop_var->dtype(), 1) : loop->extent);

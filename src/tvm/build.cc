@@ -250,17 +250,6 @@ Stmt MakeAttr(const Any& node, const std::string& key, const Expr& value, const 
   return AttrStmt(n);
 }
 
-Stmt MakeBlock(const std::string& name, const Array<Var>& allocs, const Stmt& body) {
-  auto b = make_object<SBlockNode>();
-  b->name_hint = name;
-  b->alloc_buffers = allocs;
-  b->body = body;
-  auto r = make_object<SBlockRealizeNode>();
-  r->predicate = MakeInt(kBool, 1);
-  r->block = SBlock(b);
-  return SBlockRealize(r);
-}
-
 std::vector<int64_t> ConstShape(const Var& buffer) {
   std::vector<int64_t> out;
   for (const Expr& e : BufferOf(buffer)->shape) out.push_back(ToInt(e));

@@ -124,7 +124,6 @@ Stmt MakeIf(const Expr& condition, const Stmt& then_case, const Span& span);
 For MakeFor(const Var& v, const Expr& extent, ForKind kind, const Stmt& body, const Span& span,
             const Map<String, Any>& annotations = {});
 Stmt MakeAttr(const Any& node, const std::string& key, const Expr& value, const Stmt& body);
-Stmt MakeBlock(const std::string& name, const Array<Var>& allocs, const Stmt& body);
 
 /*! An annotation or attribute as an integer, nullopt if absent. */
 std::optional<int64_t> IntAnnotation(const Map<String, Any>& m, const char* key);

@@ -59,7 +59,7 @@ bool CastMisleads(const CastNode* op, const BoundOf& bound_of) {
     if (const auto* equal = op->value.as<BroadcastNode>()) {
       return Holds(type, bound_of(equal->value));
     }
-    // Of a ramp TVM casts the step, too.
+    // TVM casts the step of a ramp, too.
     const auto* ramp = op->value.as<RampNode>();
     const std::optional<int64_t> step = ramp ? AsInt(ramp->stride) : std::nullopt;
     if (!step || !Holds(type, {*step, *step})) return false;
@@ -154,6 +154,7 @@ bool DivisionMisleads(const Expr& divisor, const BoundOf& bound_of) {
 
 constexpr const char* kIfThenElseOp = "prim.if_then_else";
 constexpr const char* kHiddenCast = "tl.hidden.Cast";
+constexpr const char* kHiddenIfThenElse = "tl.hidden.IfThenElse";
 /*! A value that is not put in the place of its name. */
 constexpr const char* kHiddenValue = "tl.hidden.Value";
 
@@ -314,7 +315,7 @@ class Hider : public StmtExprMutator {
     const Expr condition = Mutate(op->args[0]);
     --conditions_;
     const Array<Expr> args = {condition, Mutate(op->args[1]), Mutate(op->args[2])};
-    return Hidden(conditions_ ? "tl.hidden.IfThenElse" : kIfThenElseOp, args, op->ty, op->span);
+    return Hidden(conditions_ ? kHiddenIfThenElse : kIfThenElseOp, args, op->ty, op->span);
   }
 
  private:
@@ -355,7 +356,7 @@ class Hider : public StmtExprMutator {
   std::unordered_set<const Object*> wide_;
   /*! How many conditions are around. */
   int conditions_ = 0;
-  /*! Of the operations around. */
+  /*! The weight of the operations around the current one. */
   int weight_ = 0;
   int64_t parts_ = 0;
 };
@@ -384,7 +385,7 @@ class Shower : public StmtExprMutator {
     if (name == kHiddenCast) return Cast_(call);
     if (name == kHiddenValue) return call->args[0];
     if (name == kHiddenPart) return Part_(call);
-    if (name == "tl.hidden.IfThenElse") {
+    if (name == kHiddenIfThenElse) {
       Call shown = CallOp(kIfThenElseOp, call->args, call->ty);
       shown.CopyOnWrite()->span = call->span;
       return shown;

@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._ffi import get_function
 from tilelang.language.ops import device_call
 from tilelang.language.scalars import as_int
 from tilelang.language.tracer import current_tracer
@@ -71,11 +72,9 @@ def dec_max_nreg(reg_count: int) -> None:
 
 def registers_at_start(warps: int) -> int:
     """How many registers each thread of a block of `warps` begins with, if it is alone on a
-    multiprocessor: RegistersAtStart of src/target/registers.h, which has the reasons."""
-    # CUDA C++ Programming Guide, Compute Capabilities: registers of a multiprocessor, of a thread.
-    of_multiprocessor, of_thread, quarters, step = 65536, 255, 4, 8
-    places = -(-warps // quarters) * quarters * TRACED_LANES
-    return min(of_multiprocessor // places, of_thread) // step * step
+    multiprocessor (sm_90)."""
+    threads = warps * TRACED_LANES
+    return int(get_function("target.RegistersAtStart")(threads, 1)) // threads
 
 
 __all__ = ["dec_max_nreg", "inc_max_nreg", "set_max_nreg"]

@@ -23,8 +23,6 @@
 namespace tl {
 namespace {
 
-constexpr const char* kWaitVmcnt = "tl.wait_vmcnt";
-
 bool IsStatementOf(const Stmt& s, const char* intrinsic) {
   const auto* op = s.as<EvaluateNode>();
   return op && IsCallTo(op->value, intrinsic);

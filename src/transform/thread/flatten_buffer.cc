@@ -38,7 +38,6 @@ namespace tl {
 namespace {
 
 constexpr const char* kFlattenBuffer = "FlattenBuffer";
-constexpr const char* kInExtent = "tl.in_extent";
 
 /*! A buffer's place in memory: element (i, j, ..) is at offset + i * strides[0] + j * strides[1] +
  * .. */

@@ -58,10 +58,7 @@ class UniformValueNamer : public StmtExprMutator {
   std::vector<Stmt> Binds() const {
     std::vector<Stmt> binds;
     for (const auto& [value, name] : names_) {
-      const Expr first =
-          CallOp("tl.shfl_sync",
-                 {AllLanes(warp_threads_), value, MakeInt(0), MakeInt(warp_threads_)}, value->ty);
-      binds.push_back(MakeBind(name, first, Span()));
+      binds.push_back(MakeBind(name, FromFirstLane(value, warp_threads_), Span()));
     }
     return binds;
   }

@@ -40,13 +40,6 @@
 namespace tl {
 namespace {
 
-constexpr const char* kBufferLoad = "tl.buffer_load";
-constexpr const char* kBufferLoadIf = "tl.buffer_load_if";
-constexpr const char* kBufferLoadLds = "tl.buffer_load_lds";
-constexpr const char* kBufferLoadLdsIf = "tl.buffer_load_lds_if";
-constexpr const char* kLoadLds = "tl.load_lds";
-constexpr const char* kLoadLdsIf = "tl.load_lds_if";
-
 /*! Pointers to elements of 4 bits count bytes. */
 int64_t ElementsOfByte(const DLDataType& t) { return t.bits < 8 ? 8 / t.bits : 1; }
 

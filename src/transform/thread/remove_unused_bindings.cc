@@ -4,7 +4,8 @@
  * In:  a thread program.
  * Out: the same without each `Bind` whose variable is never read and whose value is arithmetic:
  *      Simplify substitutes such values and leaves the name. A `Bind` whose value loads or calls
- *      stays. `assume` statements are gone, too, because no later pass reads them.
+ *      stays. `assume` statements are gone, too, because no later pass reads them; a loop with MMAs
+ *      of warp groups that has an iteration by them has `tl.loop_runs`, for code generation.
  *      So are the stores to a variable of the thread (`local.var`) that nothing reads but these
  *      stores, and the `while` loops of nothing else: the place in a list that one role of warps
  *      looks for, and the other one does not need. NVVM keeps a loop that it cannot count.
@@ -16,6 +17,7 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../analysis/unused_bindings.h"
+#include "../../op/wgmma_calls.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -23,21 +25,15 @@
 namespace tl {
 namespace {
 
-/*! Its value is all that it does. */
-bool IsPure(const Expr& e) {
-  return !HasNode<CallNode>(
-      e, [](const CallNode* call) { return !IsElementwise(call) && !IsIfThenElse(call); });
-}
-
 /*! The variable of the thread that the store, and nothing else, is for; undefined if there is none.
  */
 Var AdvancedBy(const BufferStoreNode* op) {
-  return ScopeOf(op->buffer) == "local.var" && IsPure(op->value) ? op->buffer : Var();
+  return ScopeOf(op->buffer) == "local.var" && !HasEffect(op->value) ? op->buffer : Var();
 }
 
 /*! The same of a loop. */
 Var AdvancedBy(const WhileNode* op) {
-  if (!IsPure(op->condition)) return Var();
+  if (HasEffect(op->condition)) return Var();
   Var variable;
   for (const Stmt& s : FlatSeq(op->body)) {
     const auto* store = s.as<BufferStoreNode>();
@@ -110,8 +106,25 @@ class UnreadRemover : public StmtExprMutator {
   const NumberReads read_;
 };
 
+/*! Marks loops with MMAs of warp groups that have an iteration. */
+class RunMarker : public AnalyzingMutator {
+ public:
+  using AnalyzingMutator::AnalyzingMutator;
+
+ protected:
+  using AnalyzingMutator::Mutate_;
+  Stmt Mutate_(const ForNode* op) final {
+    const bool runs = op->kind == ForKind::kSerial && !AsInt(op->extent) && HasWgmmas(op->body) &&
+                      analyzer_.ConstBound(op->extent).min > 0;
+    For loop = AnalyzingMutator::Mutate_(op).as_or_throw<For>();
+    if (runs) loop.CopyOnWrite()->annotations.Set(kLoopRuns, MakeInt(1));
+    return loop;
+  }
+};
+
 PrimFunc RemoveUnusedBindings(PrimFunc f) {
-  const Stmt body = UnreadRemover(f->body).Mutate(f->body);
+  const Stmt marked = HasWgmmas(f->body) ? RunMarker(f).Mutate(f->body) : f->body;
+  const Stmt body = UnreadRemover(marked).Mutate(marked);
   return WithBody(
       f, WithoutUnusedBindings(body, [](const BindNode* op) { return IsArithmetic(op->value); }));
 }

@@ -31,8 +31,8 @@
 namespace tl {
 namespace {
 
-/*! Of what one lane gives to its warp the value itself, else the expression. */
-Expr OfLane(const Expr& e) { return IsCallTo(e, "tl.shfl_sync") ? e.as<CallNode>()->args[1] : e; }
+/*! The value that a shuffle gives to the warp, for another expression itself. */
+Expr OfLane(const Expr& e) { return IsCallTo(e, kShuffle) ? e.as<CallNode>()->args[1] : e; }
 
 /*! The body for all groups: loop variable, threads' numbers, barriers. */
 class BodySpreader : public Substituter {
@@ -50,7 +50,7 @@ class BodySpreader : public Substituter {
 
   Expr Mutate_(const CallNode* op) final {
     const Expr call = Default<Expr>(op);
-    if (!IsCallTo(call, kSyncPartial) && !IsCallTo(call, "tl.named_barrier_arrive")) return call;
+    if (!IsCallTo(call, kSyncPartial) && !IsCallTo(call, kNamedBarrierArrive)) return call;
     auto own = make_object<CallNode>(*call.as<CallNode>());
     own->args.Set(0, own->args[0] + instance_);
     return Call(own);
@@ -113,10 +113,7 @@ class InstanceSpreader : public StmtExprMutator {
   }
 
   Stmt Spread(const IfThenElseNode* op, int64_t first, int64_t count) {
-    Expr group = CallOp("tl.shfl_sync",
-                        {AllLanes(warp_threads_), FloorDivOf(thread_, kWarpGroupThreads),
-                         MakeInt(0), MakeInt(warp_threads_)},
-                        thread_->ty);
+    Expr group = FromFirstLane(FloorDivOf(thread_, kWarpGroupThreads), warp_threads_);
     std::vector<Stmt> stmts;
     const Var instance = MakeVar("instance"), number = MakeVar("tx_of_first", thread_->dtype());
     BodySpreader body(instance);

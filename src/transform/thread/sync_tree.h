@@ -17,9 +17,6 @@
 
 namespace tl {
 
-/*! A fence between proxies for all memory, where kFenceProxyAsync is one for shared memory. */
-inline constexpr const char* kFenceProxyAsyncAll = "tl.fence_proxy_async_all";
-
 struct SyncNode;
 
 /*! One access of memory that threads share. The indices have no vectors and no names of integers
@@ -50,7 +47,7 @@ struct SharedAccess {
   bool waited = false;
   bool by_warp = false;  // an instruction of all lanes: the thread that has the address is not the
                          // one that acts
-  /*! Of global memory; else of shared memory. */
+  /*! An access of global memory; else of shared memory. */
   bool tensor = false;
   /*! By which the access calls the memory: what its indices are about. */
   Var name = buffer;
@@ -125,11 +122,11 @@ struct SyncNode {
   };
   /*! One of the nodes that stand once in the program (sync_instances.h). */
   std::shared_ptr<Plan> plan = std::make_shared<Plan>();
-  /*! Of how many warp groups that run the program's statement each by itself the node is one, and
+  /*! How many warp groups run the statement, each by itself, where the node is for one of them, and
    * whether another node stands for it. */
   int instances = 1;
   bool is_copy = false;
-  /*! Of the branch of such a group behind the first one: the first one's. */
+  /*! The branch of the first group, for a branch of another one. */
   SyncNode* first_instance = nullptr;
   /*! Prints nothing, and stands at the end of a body so that a barrier may stand behind the other
    * nodes. In a `while`, it is for the next evaluation of the condition; in a range of threads

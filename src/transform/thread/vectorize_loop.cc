@@ -45,6 +45,7 @@
 #include "../../target/atomic.h"
 #include "../../target/packed_float.h"
 #include "../../tvm/find.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "lane_value.h"
 
@@ -159,7 +160,7 @@ class VectorBody : public StmtExprMutator {
 
   Stmt Mutate_(const EvaluateNode* op) override {
     if (AsInt(op->value)) return GetRef<Stmt>(op);
-    // Of each lane; nothing is left to be asked in vector code.
+    // An assumption about each lane: nothing is left to be asked in vector code.
     if (AssumptionOf(GetRef<Stmt>(op)).defined()) return MakeEvaluate(MakeInt(0), op->span);
     return IsCallTo(op->value, kAtomicAdd) ? AtomicAdd(op) : Fail<Stmt>(op);
   }
@@ -663,7 +664,7 @@ class LoopVectorizer : public AnalyzingMutator {
 
   Views views_;
   const Target& target_;
-  const bool enabled_ = !PassConfigFlag("tirx.disable_vectorize", false);
+  const bool enabled_ = !DisablesVectorize();
 };
 
 PrimFunc VectorizeLoop(PrimFunc f) { return WithBody(f, LoopVectorizer(f).Mutate(f->body)); }

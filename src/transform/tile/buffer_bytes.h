@@ -4,11 +4,18 @@
 
 namespace tl {
 
-/*! Bytes of a buffer, rounded down; 0 where the launch decides an extent. */
+/*! Bytes that a program asks for; 0 where the launch decides an extent. They may be more than 64
+ * bits count. */
+inline double BytesAskedFor(const Var& buffer) {
+  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  double bytes = double(t.bits) * t.lanes / 8;
+  for (const Expr& extent : BufferOf(buffer)->shape) bytes *= double(AsInt(extent).value_or(0));
+  return bytes;
+}
+
+/*! The same, rounded down, behind CheckSemantics, which refuses what no device has. */
 inline int64_t BytesOfBuffer(const Var& buffer) {
-  int64_t bits = BufferOf(buffer)->dtype->dtype.bits;
-  for (const Expr& extent : BufferOf(buffer)->shape) bits *= AsInt(extent).value_or(0);
-  return bits / 8;
+  return static_cast<int64_t>(BytesAskedFor(buffer));
 }
 
 }  // namespace tl

@@ -11,8 +11,10 @@
  */
 #include <cstdio>
 
+#include "../../op/copy_instruction.h"
 #include "../../op/launch_sized.h"
 #include "../../op/operator.h"
+#include "../../op/tma_copy.h"
 #include "../../op/tma_reduce.h"
 #include "../../target/memory_spaces.h"
 #include "../../tvm/attrs.h"
@@ -20,6 +22,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../instances.h"
+#include "buffer_bytes.h"
 
 namespace tl {
 namespace {
@@ -28,27 +31,11 @@ namespace {
   ThrowAt(span, "ValueError", "[Tilelang Semantic Check] " + message);
 }
 
-/*! As the program writes it. */
-std::string OperatorName(const CallNode* call) {
-  const std::string name = OpOf(call)->name;
-  return "T." + name.substr(name.rfind('.') + 1);
-}
-
 /*! Bytes of local memory of a thread (CUDA C++ Programming Guide, "Compute Capabilities"). */
 constexpr int64_t kMostBytesOfThread = 512 << 10;
 
 /*! PlanSharedMemory says more of shared memory that is short by less: which buffers share bytes. */
 constexpr int kManyBlocks = 16;
-
-/*! Bytes of a buffer, rounded down; 0 if the launch decides. They may be more than 64 bits count.
- */
-double BytesOf(const Var& buffer) {
-  const BufferTypeNode* type = BufferOf(buffer);
-  const DLDataType t = type->dtype->dtype;
-  double bytes = double(t.bits) * t.lanes / 8;
-  for (const Expr& extent : type->shape) bytes *= double(AsInt(extent).value_or(0));
-  return bytes;
-}
 
 class SemanticsChecker : public StmtExprVisitor {
  public:
@@ -87,8 +74,7 @@ class SemanticsChecker : public StmtExprVisitor {
     }
     span_ = op->span;
     if (call) CheckExtents(call);
-    takes_barrier_ = call && (IsCallTo(op->value, "tl.tileop.tma_copy") ||
-                              IsCallTo(op->value, "tl.tileop.copy_cluster"));
+    takes_barrier_ = call && (IsCallTo(op->value, kTmaCopy) || IsCallTo(op->value, kCopyCluster));
     Default(op);
   }
 
@@ -173,7 +159,7 @@ class SemanticsChecker : public StmtExprVisitor {
     const int64_t most = is_shared                       ? target_.limits.shared_bytes_per_block
                          : owner == MemoryOwner::kThread ? kMostBytesOfThread
                                                          : kMostBytesOfThread * threads_;
-    const double found = BytesOf(buffer);
+    const double found = BytesAskedFor(buffer);
     if (found <= double(most) * (is_shared ? kManyBlocks : 1)) return;
     char text[32];
     snprintf(text, sizeof(text), "%.0f", found);
@@ -190,10 +176,9 @@ class SemanticsChecker : public StmtExprVisitor {
 
   /*! What the launch decides, no table of a layout and no box of a copy by TMA has. */
   void CheckExtents(const CallNode* call) const {
-    const bool by_elements = IsCallTo(GetRef<Expr>(call), "tl.tileop.copy") ||
-                             IsCallTo(GetRef<Expr>(call), "tl.tileop.fill") ||
-                             IsCallTo(GetRef<Expr>(call), "tl.tileop.transpose") ||
-                             IsCallTo(GetRef<Expr>(call), kAtomic);
+    const bool by_elements =
+        IsCallTo(GetRef<Expr>(call), kCopy) || IsCallTo(GetRef<Expr>(call), kFill) ||
+        IsCallTo(GetRef<Expr>(call), kTranspose) || IsCallTo(GetRef<Expr>(call), kAtomic);
     const Any prefer = TileOpAttr(call, "prefer_instruction");
     const bool by_tma = TileOpIntAttr(call, "use_tma", 0) != 0 ||
                         (prefer != nullptr && prefer.cast<String>() == "tma");
@@ -202,8 +187,8 @@ class SemanticsChecker : public StmtExprVisitor {
       if (!region || !IsSizedAtLaunch(region->source.as_or_throw<Var>())) continue;
       if (by_elements && !by_tma) continue;
       Refuse(span_, "found " + std::string(region->source.as_or_throw<Var>()->name) +
-                        ", whose extents the launch decides, as an operand of " +
-                        OperatorName(call) + (by_tma ? " by TMA" : "") +
+                        ", whose extents the launch decides, as an operand of T." +
+                        TileOpName(call) + (by_tma ? " by TMA" : "") +
                         "; wanted a tile of constant extents: allocate one, and T.copy to it");
     }
   }

@@ -39,7 +39,7 @@
 namespace tl {
 namespace {
 
-/*! Of a loop that was made here. */
+/*! Annotation of a loop that was made here. */
 constexpr const char* kCompact = "tl.compact";
 
 /*! By their loops: conditions on global memory. */
@@ -81,7 +81,7 @@ class LoopFinder {
   /*! The name of a value, computed without an effect. */
   static bool IsName(const Stmt& s) {
     const auto* bind = s.as<BindNode>();
-    return bind && !HasEffect(bind->value);
+    return bind && !WritesMemory(bind->value);
   }
 
   /*! The last of several products takes its A from registers, and nothing leaves the loop. */
@@ -122,7 +122,7 @@ class LoopFinder {
     const Expr condition =
         replace.Mutate(names.Mutate(branch.stmt.as<IfThenElseNode>()->condition));
     size_t loads = 0;
-    bool fixed = replace.fits && !HasEffect(condition);
+    bool fixed = replace.fits && !WritesMemory(condition);
     HasNode<TensorLoadNode>(condition, [&](const TensorLoadNode* op) {
       ++loads;
       fixed &= !Contains(written_, op->source.as_or_throw<Var>());

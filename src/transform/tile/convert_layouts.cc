@@ -90,8 +90,7 @@ class StagedVisitor : public StmtExprVisitor {
 bool TakesEither(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   if (!call) return s.as<ForNode>() != nullptr;
-  const std::string name = OpOf(call)->name;
-  return name == "tl.tileop.copy" || name == "tl.tileop.fill";
+  return IsCallTo(GetRef<Expr>(call), kCopy) || IsCallTo(GetRef<Expr>(call), kFill);
 }
 
 /*! Moves a statement's conversions of a fragment that it writes to the outermost loop around it in
@@ -191,7 +190,7 @@ class AccessRewriter : public StmtExprMutator {
     if (!op->source.same_as(staged_.fragment) || !IsStaged(op->indices)) return Default<Expr>(op);
     return LoadOf(tile_, MutateArray(op->indices));
   }
-  /*! Of an operator: its regions are all of its accesses. */
+  /*! An operator's regions are all of its accesses. */
   Expr Mutate_(const TensorRegionNode* op) final {
     if (!op->source.same_as(staged_.fragment)) return Default<Expr>(op);
     TileRegion region = TileRegion::From(GetRef<Expr>(op));
@@ -426,14 +425,7 @@ class LayoutConverter : public StmtExprMutator {
   }
 
   static Stmt Copy(const Var& from, const Var& to, const Span& span) {
-    const auto whole = [](const Var& v) {
-      TileRegion region{v, {}};
-      for (const Expr& extent : BufferOf(v)->shape) {
-        region.ranges.push_back(MakeRange(MakeInt(0), extent));
-      }
-      return region.ToExpr();
-    };
-    Call call = CallOp("tl.tileop.copy", {whole(from), whole(to)});
+    Call call = CallOp(kCopy, {TileRegion::Whole(from).ToExpr(), TileRegion::Whole(to).ToExpr()});
     call = WithChoice(call.get(), ChoiceOfThreads(from, to));
     return MakeEvaluate(WithTileOpAttr(call.get(), kConverts, int64_t(1)), span);
   }

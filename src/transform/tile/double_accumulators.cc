@@ -13,7 +13,7 @@
  * Establishes: nothing else; uses of accumulators stay in their order, so sums are the same bits.
  * 8-bit floats with scales of blocks, whose product is scaled and added up in each step, are such
  * loops. A warp group would wait for its product, add, and only then issue the next one; other
- * groups do all of this at the same time, since the same tiles let them begin: 164 us, so 137
+ * groups do all of this at the same time, since the same tiles let them begin: 164 us, with it 137
  * (4096^3 by tiles of 128^3, H200).
  * Left alone: loops of an odd number of iterations, or of one that is not known; those of fewer
  * than three stages, or of an odd number if shared memory has no room for one more; those with
@@ -37,6 +37,7 @@
 #include "../../tvm/build.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "buffer_bytes.h"
@@ -337,7 +338,7 @@ class Doubler : public StmtExprMutator {
 
 PrimFunc DoubleAccumulators(PrimFunc f) {
   if (!TargetOf(f).Has(Feature::kWgmma) || !TargetOf(f).Has(Feature::kTma)) return f;
-  if (PassConfigFlag("tl.disable_warp_specialized", false)) return f;
+  if (DisablesWarpSpecialized()) return f;
   return ForEachKernel(f, [&](const AttrStmtNode* op) -> Stmt {
     const Stmt kernel = GetRef<Stmt>(op);
     const KernelInfo info = ReadKernelInfo(kernel, f);

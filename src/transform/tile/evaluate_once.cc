@@ -34,16 +34,6 @@
 namespace tl {
 namespace {
 
-/*! The last of TVM's kinds that change nothing: an annotation, a pure function, one that reads. */
-constexpr int64_t kReads = 2;
-
-bool IsEffectful(const CallNode* call) {
-  const OpNode* op = OpOf(call);
-  if (!op) return true;
-  const Any kind = TL_GLOBAL("ir.OpGetAttr")(GetRef<Op>(op), String("TCallEffectKind"));
-  return kind == nullptr || kind.cast<int64_t>() > kReads;
-}
-
 /*! A shuffle, a vote: what it does is that lanes meet. */
 bool IsConvergent(const CallNode* call) {
   const IntrinsicEffects* effects = EffectsOf(call);
@@ -208,7 +198,7 @@ class OnceEvaluator : public StmtExprMutator {
       call.CopyOnWrite()->args.Set(0, placed);
       return call;
     }
-    if ((indices_ == 0 && uses_[op] < 2) || !IsScalarValue(op) || !IsEffectful(op)) {
+    if ((indices_ == 0 && uses_[op] < 2) || !IsScalarValue(op) || !HasEffect(op)) {
       return Default<Expr>(op);
     }
     return Bound(op);

@@ -38,10 +38,9 @@ bool IsZero(const Expr& e) {
 /*! The buffer of which the statement clears all; undefined if it does something else. */
 Var ClearedBy(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
-  if (!call || !IsCallTo(GetRef<Expr>(call), "tl.tileop.fill") || !IsZero(call->args[1]))
-    return Var();
+  if (!call || !IsCallTo(GetRef<Expr>(call), kFill) || !IsZero(call->args[1])) return Var();
   const TileRegion region = TileRegion::From(call->args[0]);
-  return IsFragment(region.buffer) && IsWhole(region) ? region.buffer : Var();
+  return IsFragment(region.buffer) && region.IsWhole() ? region.buffer : Var();
 }
 
 class ClearFolder : public StmtExprMutator {

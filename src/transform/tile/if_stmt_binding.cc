@@ -11,6 +11,7 @@
  */
 #include <algorithm>
 
+#include "../../analysis/effects.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -77,7 +78,7 @@ class Splitter : public StmtExprMutator {
   /*! The condition has the same value in front of each statement, and no effect. */
   bool MayRunAlone(const Expr& condition, const std::vector<Stmt>& body) const {
     const Stmt asked = MakeEvaluate(condition, Span());
-    if (HasEffect(condition)) return false;
+    if (WritesMemory(condition)) return false;
     const BufferUse use = views_.UseOf(asked);
     return std::none_of(body.begin(), body.end(), [&](const Stmt& s) {
       const std::vector<Var> writes = views_.UseOf(s).writes;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "../../op/copy_instruction.h"
 #include "../../op/region_nest.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/find.h"
@@ -19,7 +20,7 @@ std::optional<ParallelNest> NestOf(const Stmt& s, const Views& views) {
   const auto* loop = s.as<ForNode>();
   if (loop && loop->kind == ForKind::kParallel) return InlinedNestOfLoop(loop, views);
   const CallNode* copy = AsTileOp(s);
-  if (!copy || OpOf(copy)->name != "tl.tileop.copy") return std::nullopt;
+  if (!copy || OpOf(copy)->name != kCopy) return std::nullopt;
   return NestOfCopy(copy, s->span);
 }
 

@@ -53,7 +53,7 @@ class OrderRemover : public StmtExprMutator {
   Stmt Mutate_(const EvaluateNode* op) final {
     const auto* call = op->value.as<CallNode>();
     const Intrinsic* row = call ? FindIntrinsic(call) : nullptr;
-    static const std::unordered_set<std::string> orders = {kFenceProxyAsync, kFenceTensors,
+    static const std::unordered_set<std::string> orders = {kFenceProxyAsync, kFenceProxyAsyncAll,
                                                            kPdlSync, kPdlTrigger};
     return row && orders.count(row->op) && !target_.Has(row->feature)
                ? MakeEvaluate(MakeInt(0), op->span)
@@ -61,7 +61,6 @@ class OrderRemover : public StmtExprMutator {
   }
 
  private:
-  static constexpr const char* kFenceTensors = "tl.fence_proxy_async_all";
   const Target& target_;
 };
 

@@ -358,7 +358,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
       for (const Expr& arg : call->args) {
         const bool is_region = arg.as<TensorRegionNode>() != nullptr;
         const TileRegion region = is_region ? TileRegion::From(arg) : TileRegion();
-        if (!is_region || ScopeOf(region.buffer) != "shared.dyn" || !IsWhole(region)) continue;
+        if (!is_region || ScopeOf(region.buffer) != "shared.dyn" || !region.IsWhole()) continue;
         rewritten.push_back(views_.RootOf(region.buffer));
       }
     }

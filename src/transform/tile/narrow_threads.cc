@@ -30,6 +30,7 @@
 #include "../../op/call_attrs.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
+#include "../../op/tma_copy.h"
 #include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../target/target.h"
@@ -87,9 +88,10 @@ bool HasMeeting(const ObjectRef& node) {
 /*! Whose result is about the lanes that call it: one that the block does not have is not missed. A
  * shuffle would read such a lane. */
 bool IsVote(const CallNode* call) {
-  const std::string name = OpOf(call) ? std::string(OpOf(call)->name) : "";
-  return name == "tl.any_sync" || name == "tl.all_sync" || name == "tl.ballot_sync" ||
-         name == "tl.match_any_sync" || name == "tl.match_all_sync";
+  const std::initializer_list<const char*> votes = {kAnySync, kAllSync, kBallotSync, kMatchAnySync,
+                                                    kMatchAllSync};
+  return std::any_of(votes.begin(), votes.end(),
+                     [&](const char* op) { return IsCallTo(GetRef<Expr>(call), op); });
 }
 
 /*! One walk over a kernel. */
@@ -249,7 +251,7 @@ class Walk : public StmtExprMutator {
     }
     if (!IsForAll()) {
       const bool one = block_.Here() && block_.Here()->Size() == 1;
-      if (one && (AsCallOf(s, "tl.tileop.tma_copy") || AsCallOf(s, "tl.tileop.copy_cluster"))) {
+      if (one && (AsCallOf(s, kTmaCopy) || AsCallOf(s, kCopyCluster))) {
         return ByThisThread(s);
       }
       if (!OperatorOf(s)->IsOfThread()) RefuseControl(s, block_, warp_threads_);
@@ -310,13 +312,7 @@ class Walk : public StmtExprMutator {
   }
   static Stmt OfElement(const CallNode* atomic, const Span& span) {
     const TileRegion dst = TileRegion::From(atomic->args[0]);
-    const auto text = [&](int i) {
-      return std::string(atomic->args[i].as_or_throw<StringImm>()->value);
-    };
-    const Expr value = CastTo(BufferOf(dst.buffer)->dtype->dtype, ValueOf(atomic));
-    return MakeEvaluate(CallOp("tl.atomic_" + text(2), {StringOf("tl::" + text(3)),
-                                                        AddressOf(dst.buffer, dst.Mins()), value}),
-                        span);
+    return AtomicOnElement(atomic, dst.buffer, dst.Mins(), ValueOf(atomic), span);
   }
 
   /*! A store at block level to memory that threads share, of a value that the element had a part
@@ -430,8 +426,7 @@ class Walk : public StmtExprMutator {
    * block has. */
   Expr OfAllLanes(Call call) const {
     CheckWidth(call);
-    const bool is_match =
-        IsCallTo(call, "tl.match_any_sync") || IsCallTo(call, "tl.match_all_sync");
+    const bool is_match = IsCallTo(call, kMatchAnySync) || IsCallTo(call, kMatchAllSync);
     if (is_match && warp_threads_ != kTracedLanes) {
       ThrowAt(span_, "ValueError",
               "found a match of lanes for a target with warps of " + std::to_string(warp_threads_) +
@@ -449,9 +444,7 @@ class Walk : public StmtExprMutator {
 
   /*! Lanes are numbered within groups of a warp. */
   void CheckWidth(const Call& call) const {
-    const std::string name = OpOf(call.get())->name;
-    const bool shuffles = name.rfind("tl.shfl", 0) == 0 && call->args.size() == 4;
-    const auto width = shuffles ? AsInt(call->args[3]) : std::nullopt;
+    const auto width = AsShuffle(call) ? AsInt(call->args[3]) : std::nullopt;
     if (!width || *width <= warp_threads_) return;
     ThrowAt(
         span_, "ValueError",

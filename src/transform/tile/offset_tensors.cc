@@ -33,7 +33,7 @@ class Reliance : public StmtExprVisitor {
  public:
   explicit Reliance(const PrimFunc& f) {
     for (const Var& p : f->params) found |= AsBuffer(p) && BitsOf(p) < 8;
-    found |= GetAttr(f, "tilelang_pointers") != nullptr || HasCall(f->body, {"tl.source_kernel"});
+    found |= GetAttr(f, "tilelang_pointers") != nullptr || HasCall(f->body, {kSourceKernel});
     for (const Var& p : f->params) {
       if (AsBuffer(p)) parameters_.insert(p.get());
     }
@@ -62,7 +62,7 @@ class Reliance : public StmtExprVisitor {
     Default(op);
     of_element_ = outside;
   }
-  // Of a wide view only its elements are known to be read and written as parts.
+  // Only elements of a wide view are known to be read and written as parts.
   void Visit_(const VarNode* op) override { found |= wide_.count(op) != 0; }
   void Visit_(const TensorLoadNode* op) override {
     if (!wide_.count(op->source.get())) return Default(op);

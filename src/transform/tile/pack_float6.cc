@@ -15,6 +15,7 @@
  */
 #include "../../layout/annotation.h"
 #include "../../op/call_attrs.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
@@ -88,7 +89,7 @@ class Float6Packer : public Substituter {
       }
     }
     if (found.empty()) return Default<Stmt>(op);
-    const bool is_copy = IsCallTo(op->value, "tl.tileop.copy");
+    const bool is_copy = IsCallTo(op->value, kCopy);
     if (is_copy) CheckCopy(call, found);
     if (!is_copy) CheckProduct(call, found);
     auto packed = make_object<CallNode>(*call);
@@ -191,10 +192,9 @@ class Float6Packer : public Substituter {
   }
 
   void CheckProduct(const CallNode* call, const std::vector<Var>& found) const {
-    const std::string name = OpOf(call)->name;
     if (!IsCallTo(GetRef<Expr>(call), kGemmScaled)) {
-      Refuse("T." + name.substr(name.rfind('.') + 1) + " of " + std::string(found[0]->name),
-             found[0], "wanted T.copy or T.gemm_blockscaled");
+      Refuse("T." + TileOpName(call) + " of " + std::string(found[0]->name), found[0],
+             "wanted T.copy or T.gemm_blockscaled");
     }
     const GemmOp op = ParseGemm(call, span_);
     const std::pair<const TileRegion*, bool> operands[] = {{&op.a, op.trans_a},
@@ -216,7 +216,7 @@ class Float6Packer : public Substituter {
 class Float6Finder : public StmtExprVisitor {
  public:
   bool found = false;
-  /*! Of the first statement that has one. */
+  /*! The place of the first statement that has one. */
   Span place;
 
  protected:

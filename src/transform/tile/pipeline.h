@@ -13,10 +13,6 @@ inline constexpr const char* kLeastVersions = "software_pipeline_least_versions"
 /*! The same: fragments that hold tiles between their loads and their stores, Array<Var>. */
 inline constexpr const char* kHeldAhead = "software_pipeline_held_ahead";
 
-/*! Between loads to registers, arithmetic and stores: the device's compiler moves nothing over it.
- */
-inline constexpr const char* kScheduleBarrier = "tl.schedule_barrier";
-
 /*! A planned loop. A statement of stage s works on iteration t - s in step t. */
 struct Pipeline {
   const ForNode* loop;
@@ -31,7 +27,7 @@ struct Pipeline {
   /*! It does so by T.tma_copy, or is about the mbarriers of such loads. */
   std::vector<bool> tma;
   int64_t max_stage = 0;
-  /*! Of the shared buffers that one stage fills and a later one reads. */
+  /*! Versions, at least, of the shared buffers that a stage fills and a later one reads. */
   int64_t least_versions = 1;
   /*! The statement loads or stores a tile that a fragment holds meanwhile, else "". */
   std::vector<std::string> part;

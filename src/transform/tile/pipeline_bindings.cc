@@ -1,7 +1,7 @@
 #include "pipeline_bindings.h"
 
+#include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
-#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "pipeline.h"
 
@@ -66,15 +66,6 @@ Stmt GuardTables(const Stmt& copy, const Expr& predicate) {
   return TableGuard(predicate).Mutate(copy);
 }
 
-bool HasEffect(const Expr& value) {
-  return HasNode<CallNode>(value, [](const CallNode* op) {
-    const std::vector<PointerAccess> accesses = PointerAccesses(op);
-    return IsCallTo(GetRef<Expr>(op), "tirx.call_extern") ||
-           std::any_of(accesses.begin(), accesses.end(),
-                       [](const PointerAccess& p) { return Writes(p.access); });
-  });
-}
-
 InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) {
   std::vector<BufferUse> uses;
   for (const Stmt& s : source) uses.push_back(views.UseOf(s));
@@ -88,7 +79,7 @@ InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) 
     }
     const Expr value = inliner.Mutate(bind->value);
     const Var changed = ChangedBeforeUse(source, i, bind->var, value, uses, views);
-    if (HasEffect(value)) {
+    if (WritesMemory(value)) {
       out.reason = "the call that gives the value does something, and a pipeline would repeat it";
     } else if (changed.defined()) {
       out.reason = "it keeps what " + std::string(changed->name) +

@@ -16,8 +16,6 @@ struct InlinedBody {
   /*! Why; a clause about the binding. */
   std::string reason;
 };
-/*! A call in it does more than to give a value. */
-bool HasEffect(const Expr& value);
 
 InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views);
 

@@ -39,10 +39,12 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/rank_intrinsics.h"
+#include "../../op/tma_copy.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
@@ -314,7 +316,7 @@ class StagePlanner : public StmtExprMutator {
       n->annotations.Set(kHeldAhead, Array<Var>(plan.held_ahead.begin(), plan.held_ahead.end()));
     }
     if (plan.least_versions > 1) n->annotations.Set(kLeastVersions, plan.least_versions);
-    const bool async = MayBeAsync(body) && PassConfigFlag("tl.enable_async_copy", true);
+    const bool async = MayBeAsync(body) && EnablesAsyncCopy();
     n->annotations.Set(kAsyncStages,
                        ToAnnotation(async ? plan.async_stages : std::vector<int64_t>{}));
     return loop;
@@ -347,7 +349,7 @@ class StagePlanner : public StmtExprMutator {
 
   static bool IsTmaCopy(const Stmt& s) {
     const CallNode* call = AsTileOp(s);
-    return call && IsCallTo(GetRef<Expr>(call), "tl.tileop.tma_copy");
+    return call && IsCallTo(GetRef<Expr>(call), kTmaCopy);
   }
 
   /*! The user's plan, completed by places for the copies that it leaves to the compiler. */

@@ -237,7 +237,7 @@ class OutsideReads : public StmtExprVisitor {
 bool HaveOneCondition(const std::vector<Stmt>& body, size_t a, size_t b, const Views& views) {
   const Expr first = SplitGuard(body[a]).condition, second = SplitGuard(body[b]).condition;
   if (!first.defined() || !second.defined() || !ffi::StructuralEqual()(first, second)) return false;
-  if (HasEffect(first)) return false;
+  if (WritesMemory(first)) return false;
   const std::vector<Var> asked = views.UseOf(MakeEvaluate(first, Span())).reads;
   for (size_t i = std::min(a, b); i <= std::max(a, b); ++i) {
     for (const Var& v : views.UseOf(body[i]).writes) {
@@ -265,7 +265,8 @@ bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
     const BufferUse use = views.UseOf(s);
     if (!Contains(use.writes, buffer) || Contains(use.reads, buffer)) return false;
     const std::vector<TileRegion> regions = RegionsOf(call, buffer, views);
-    return std::any_of(regions.begin(), regions.end(), IsWhole);
+    return std::any_of(regions.begin(), regions.end(),
+                       [](const TileRegion& r) { return r.IsWhole(); });
   }
   const auto* loop = s.as<ForNode>();
   if (!loop || loop->kind != ForKind::kParallel) return false;

@@ -40,8 +40,6 @@
 namespace tl {
 namespace {
 
-constexpr const char* kFill = "tl.tileop.fill";
-
 /*! A statement without statements in it, but for those of a parallel loop. */
 struct Leaf {
   Stmt stmt;
@@ -142,7 +140,7 @@ bool Has(const std::vector<Var>& buffers, const Var& buffer) {
 bool CopiesTo(const Leaf& leaf, const Var& tile) {
   if (!leaf.Is(kCopy) || !TileOpAttrs(leaf.Op()).empty()) return false;
   const TileRegion dst = TileRegion::From(leaf.Op()->args[1]);
-  return dst.buffer.same_as(tile) && IsWhole(dst) &&
+  return dst.buffer.same_as(tile) && dst.IsWhole() &&
          !TileRegion::From(leaf.Op()->args[0]).buffer.same_as(tile);
 }
 
@@ -175,11 +173,11 @@ int64_t ElementsOf(const Var& buffer) {
 /*! A product that reads an operand from registers. */
 struct Choice {
   const CallNode* call;
-  /*! Of which the left operand is the fragment. */
+  /*! The product with the fragment as its left operand. */
   GemmOp op;
   Var tile;
   int64_t threads;
-  /*! Of the accumulator. */
+  /*! The layout of the accumulator. */
   Fragment layout = {};
 };
 
@@ -239,7 +237,7 @@ class Chooser {
   /*! Loops and copies of the gemm's body, in front of it, make the tile for it alone. */
   bool IsMadeFor(const TileRegion& operand, size_t gemm) const {
     const Var& tile = operand.buffer;
-    if (!IsWhole(operand) || BufferOf(tile)->shape.size() != 2 || IsNamedApart(tile)) return false;
+    if (!operand.IsWhole() || BufferOf(tile)->shape.size() != 2 || IsNamedApart(tile)) return false;
     const std::vector<size_t>& users = leaves_.users.at(tile.get());
     if (users.size() < 2 || users.back() != gemm) return false;
     return std::all_of(users.begin(), users.end(),
@@ -430,20 +428,7 @@ class Turner : public Substituter {
       return entry.second.call == op->value.get();
     });
     if (it == chosen_.end()) return Default<Stmt>(op);
-    const auto* call = op->value.as<CallNode>();
-    const GemmOp& to = it->second.op;
-    auto gemm = make_object<CallNode>(*call);
-    const auto set = [&](int64_t argument, int64_t value) {
-      gemm->args.Set(argument, MakeInt(call->args[argument]->dtype(), value));
-    };
-    gemm->args.Set(0, to.a.ToExpr());
-    gemm->args.Set(1, to.b.ToExpr());
-    set(3, to.trans_a);
-    set(4, to.trans_b);
-    set(5, static_cast<int64_t>(to.policy));
-    const Call out(gemm);
-    return MakeEvaluate(to.trans_c ? WithTileOpAttr(out.get(), kTransposeC, MakeInt(1)) : out,
-                        op->span);
+    return MakeEvaluate(WithOperands(it->second.call, it->second.op), op->span);
   }
 
  private:

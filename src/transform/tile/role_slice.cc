@@ -274,8 +274,7 @@ class SliceLegality : public RoleVisitor {
     const std::string name = callee ? std::string(callee->name) : "a function";
     const Intrinsic* row = FindIntrinsic(op);
     const bool is_value = name == kPdlSync || IsElementwise(op) || IsIfThenElse(op) ||
-                          values.count(name) || (row && IsValue(*row)) ||
-                          name.rfind("tl.tileop.", 0) == 0;
+                          values.count(name) || (row && IsValue(*row)) || IsTileOp(op);
     if (!is_value) Refuse("it calls " + name + ", which two roles may not both do");
     Default(op);
   }

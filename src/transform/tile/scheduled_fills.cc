@@ -8,6 +8,7 @@
 #include "../../tvm/disjoint.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "pipeline.h"
 #include "scheduled_program.h"
@@ -76,8 +77,8 @@ class FillChooser : ScheduledProgram {
       node->why = "it stands in a loop or a branch of its own";
     } else if (!IsOnlyFilled(*node, use.writes)) {
       node->why = "its role uses the tile itself, or writes some of it twice";
-    } else if (PassConfigFlag("tl.disable_tma_lower", false)) {
-      node->why = "tl.disable_tma_lower";
+    } else if (DisablesTma()) {
+      node->why = kDisableTma;
     } else if (!stays || std::any_of(use.reads.begin(), use.reads.end(),
                                      [](const Var& v) { return !IsGlobal(v) && !IsLocal(v); })) {
       node->why = "what it loads depends on memory that the kernel writes";

@@ -36,6 +36,7 @@
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "interleaved_tiles.h"
@@ -113,7 +114,7 @@ class Selector : public StmtExprMutator {
   KernelScope scope_;
   Map<Var, Layout> annotated_;
   std::optional<Schedule> schedule_;
-  /*! Of the statements here in the schedule. */
+  /*! The schedule's name for the statements here. */
   std::string name_;
 };
 
@@ -216,8 +217,8 @@ class WgmmaReaders {
     return "";
   }
 
-  /*! Of the operand's buffer, where its swizzle is the tile's layout; else 0, and the tile's layout
-   * is that of another operand. */
+  /*! Bytes of the swizzle of the operand's buffer, where that is the tile's layout; else 0, and the
+   * tile's layout is that of another operand. */
   int64_t SwizzleBytes(const std::optional<WgmmaOperand>& operand, const Tiles& tiles) const {
     if (!operand) return 0;
     const Var& buffer = operand->region.buffer;
@@ -254,7 +255,7 @@ class GemmSelector : public Selector {
     });
   }
 
-  /*! Of the gemms that it has gone through, for another selector. */
+  /*! The choices for all gemms that it has gone through, for another selector. */
   WgmmaChoices Choices() { return readers_.Settle(); }
 
  protected:
@@ -422,7 +423,7 @@ class CopySelector : public Selector {
     for (const char* other : {"sync", "tma"}) {
       if (IsPreferred(call, other)) return "prefer_instruction=\"" + std::string(other) + "\"";
     }
-    if (!PassConfigFlag("tl.enable_async_copy", true)) return "tl.enable_async_copy is False";
+    if (!EnablesAsyncCopy()) return "tl.enable_async_copy is False";
     const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
     return t == u ? "" : "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
   }
@@ -430,7 +431,7 @@ class CopySelector : public Selector {
   /*! VectorizeLoop, which gives cp.async its bytes, may be off. */
   static std::string WhyTooNarrow(const TileRegion& dst) {
     const int bits = BufferOf(dst.buffer)->dtype->dtype.bits;
-    if (bits >= kCpAsyncBytes * 8 || !PassConfigFlag("tirx.disable_vectorize", false)) return "";
+    if (bits >= kCpAsyncBytes * 8 || !DisablesVectorize()) return "";
     return "tirx.disable_vectorize is True, which leaves " + std::to_string(bits) +
            " bits at a time";
   }

@@ -41,7 +41,7 @@
 namespace tl {
 namespace {
 
-/*! Of an element of a result. */
+/*! Bits of an element of a result. */
 constexpr int64_t kResultBits = 16;
 /*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
 constexpr int64_t kOtherSharedBytes = 8192;
@@ -257,7 +257,7 @@ class Stager : public StmtExprMutator {
   Stmt OfCopy(const CallNode* call, const Stmt& s) {
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
     if (!TileOpAttrs(call).empty() || !facts_.HasResults(src.buffer) || !IsFragment(src.buffer) ||
-        !IsWhole(src) || !IsResult(dst)) {
+        !src.IsWhole() || !IsResult(dst)) {
       return s;
     }
     const BufferTypeNode* tensor = BufferOf(dst.buffer);

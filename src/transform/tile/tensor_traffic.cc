@@ -1,6 +1,7 @@
 #include "tensor_traffic.h"
 
 #include "../../analysis/uniformity.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../tvm/attrs.h"
@@ -19,7 +20,7 @@ class TrafficCollector : public StmtExprVisitor {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     if (!call) return Default(op);
     const BufferUse use = OperatorOf(GetRef<Stmt>(op))->Use();
-    const bool copy = std::string(OpOf(call)->name) == "tl.tileop.copy" && !divergent_;
+    const bool copy = IsCallTo(op->value, kCopy) && !divergent_;
     for (const Var& v : use.reads) Other(v);
     for (const Var& v : use.writes) {
       if (copy && IsShared(TileRegion::From(call->args[0]).buffer)) {

@@ -25,7 +25,7 @@ std::string StatementName(const Stmt& s) {
   }
   const CallNode* call = AsTileOp(s);
   if (!call) return "T.Parallel";
-  const std::string op = std::string(OpOf(call)->name).substr(std::string("tl.tileop.").size());
+  const std::string op = TileOpName(call);
   if (op == "copy" && TileOpIntAttr(call, "is_async_copy", 0)) return "T.async_copy";
   if (op == "gemm" || op == "gemm_sp") {
     const bool asynchronous = TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;

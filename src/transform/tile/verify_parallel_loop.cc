@@ -23,8 +23,10 @@
 
 #include "../../analysis/effects.h"
 #include "../../layout/index_box.h"
+#include "../../op/copy_instruction.h"
 #include "../../op/parallel.h"
 #include "../../op/region_nest.h"
+#include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -412,7 +414,7 @@ class NestVerifier {
   }
 
   static bool Depend(const Write& a, const Write& b) {
-    // Of two that only data decide, both may never happen; a variable carries its value on.
+    // Two that only data decide may never both happen; a variable carries its value on.
     if (!a.certain && !b.certain && !IsScalar(a.touch->buffer)) return false;
     const bool same = a.known && b.known && a.key == b.key &&
                       (a.touch == b.touch || AreEqual(a.touch->value, b.touch->value));
@@ -477,8 +479,7 @@ class NestVerifier {
 
 /*! The operators that read a region element by element and write another one. */
 bool MovesElements(const OpNode* op) {
-  return op->name == "tl.tileop.copy" || op->name == "tl.tileop.transpose" ||
-         op->name == "tl.tileop.atomic" || op->name == "tl.tileop.scan";
+  return op->name == kCopy || op->name == kTranspose || op->name == kAtomic || op->name == kScan;
 }
 
 /*! The nest that writes an element of `dst` as it reads one of `src`; nullopt where their shapes do
@@ -552,9 +553,9 @@ class ParallelLoopVerifier : public StmtExprVisitor {
                      const Span& span) {
     if (!views_.IsSameMemory(a.buffer, b.buffer) || IsFragment(a.buffer)) return;
     Substituter& around = unknown_ ? names_ : first_;
-    const bool transposes = OpOf(call)->name == "tl.tileop.transpose";
+    const bool transposes = OpOf(call)->name == kTranspose;
     if (!a.buffer.same_as(b.buffer)) {
-      const bool adds = OpOf(call)->name == "tl.tileop.atomic";
+      const bool adds = OpOf(call)->name == kAtomic;
       const auto nest = NestOfMove(adds ? b : a, adds ? a : b, transposes, span);
       if (nest) NestVerifier(*nest, views_, &around, true).Verify();
       return;

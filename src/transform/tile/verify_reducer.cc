@@ -79,7 +79,7 @@ class ReducerVerifier : public StmtExprVisitor {
     span_ = op->span;
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     const std::string name = call ? std::string(OpOf(call)->name) : "";
-    if (name == "tl.tileop.reducer_init") {
+    if (name == kReducerInit) {
       const Var buffer = TileRegion::From(call->args[0]).buffer;
       Reducer& r = Find(buffer);
       if (r.state == State::kOpen) {
@@ -88,7 +88,7 @@ class ReducerVerifier : public StmtExprVisitor {
       const std::string reduction = call->args[1].as_or_throw<StringImm>()->value;
       r = {buffer, reduction, State::kOpen, nesting_, loops_, op->span};
       for (size_t i = 2; i < call->args.size(); ++i) Visit(call->args[i]);
-    } else if (name == "tl.tileop.reducer_finalize") {
+    } else if (name == kReducerFinalize) {
       const Var buffer = TileRegion::From(call->args[0]).buffer;
       Reducer& r = Find(buffer);
       if (r.state != State::kOpen || r.loops != loops_) {

@@ -48,9 +48,9 @@ class TileProgramVerifier : public ProgramVerifier {
     for (const Expr& arg : call->args) Visit(arg);
   }
   void Visit_(const CallNode* op) final {
-    const OpNode* callee = OpOf(op);
-    if (callee && std::string(callee->name).rfind("tl.tileop.", 0) == 0) {
-      Report("found " + std::string(callee->name) + " inside of an expression, wanted a statement");
+    if (IsTileOp(op)) {
+      Report("found " + std::string(OpOf(op)->name) +
+             " inside of an expression, wanted a statement");
     }
     Default(op);
   }

@@ -13,6 +13,7 @@
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "known_elements.h"
 #include "pipeline.h"
@@ -73,7 +74,7 @@ class RolePlanner {
 
   bool CheckKernel() {
     const Span& span = kernel_.block->span;
-    for (const char* key : {"tl.disable_warp_specialized", "tl.disable_tma_lower"}) {
+    for (const char* key : {kDisableWarpSpecialized, kDisableTma}) {
       if (PassConfigFlag(key, false)) return Refuse(key, span);
     }
     // Set by tilelang/jit/second_choice.py.

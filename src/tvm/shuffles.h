@@ -1,0 +1,22 @@
+/*! Shuffles of a warp: the analyzer knows that each gives the value that its operand has in one of
+ * the lanes. */
+#pragma once
+#include "build.h"
+
+namespace tl {
+
+// (mask, value, lane or distance, width)
+inline constexpr const char* kShuffle = "tl.shfl_sync";
+inline constexpr const char* kShuffleUp = "tl.shfl_up_sync";
+inline constexpr const char* kShuffleDown = "tl.shfl_down_sync";
+inline constexpr const char* kShuffleXor = "tl.shfl_xor_sync";
+
+/*! The shuffle that an expression is, nullptr for another one. */
+inline const CallNode* AsShuffle(const Expr& e) {
+  for (const char* op : {kShuffle, kShuffleUp, kShuffleDown, kShuffleXor}) {
+    if (IsCallTo(e, op)) return e.as<CallNode>();
+  }
+  return nullptr;
+}
+
+}  // namespace tl
