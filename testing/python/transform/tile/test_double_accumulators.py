@@ -22,8 +22,11 @@ def scaled(
     keeps=False,
     cleared="by it",
     loaded=STEP,
+    extra=None,
+    turned=False,
 ):
-    """Products of steps, each by scales of its rows and one of all columns, added up."""
+    """Products of steps, each by scales of its rows and one of all columns, added up, with one
+    of `extra` numbers from a tile."""
     depth = STEP * steps
 
     @T.prim_func
@@ -33,13 +36,16 @@ def scaled(
         of_rows: T.Tensor((steps, rows), "float32"),
         of_columns: T.Tensor((steps,), "float32"),
         C: T.Tensor((rows, 128), "float32"),
+        Extra: T.Tensor((1 if extra is None else extra,), "float32"),
     ):
         with T.Kernel(1, threads=threads):
+            more = T.alloc_shared((1 if extra is None else extra,), "float32")
             a = T.alloc_shared((rows, STEP), dtype)
             b = T.alloc_shared((128, STEP), dtype)
             scale = T.alloc_shared((rows,), "float32")
             product = T.alloc_fragment((rows, 128), "float32")
             total = T.alloc_fragment((rows, 128), "float32")
+            T.copy(Extra, more)
             T.clear(total)
             if keeps or cleared == "behind":
                 T.clear(product)
@@ -59,11 +65,17 @@ def scaled(
                         total[i, j] += product[i, j] * (scale[i] * of_columns[k])
                 if cleared == "behind":
                     T.clear(product)
+                if turned:
+                    for i, j in T.Parallel(rows, 128):
+                        total[i, j] += product[j, i]
                 if to_tile:
                     T.copy(total, C)
             if after:
                 for i, j in T.Parallel(rows, 128):
                     total[i, j] += product[i, j]
+            if extra is not None:
+                for i, j in T.Parallel(rows, 128):
+                    total[i, j] += more[0]
             T.copy(total, C)
 
     return main
@@ -103,6 +115,8 @@ def test_two_products_of_an_iteration(tile_passes, named):
         pytest.param({"to_tile": True}, "sm_90a", id="an iteration writes a tensor"),
         pytest.param({"keeps": True}, "sm_90a", id="sums of all iterations"),
         pytest.param({"loaded": 32}, "sm_90a", id="a part of a tile stays"),
+        pytest.param({"stages": 5, "steps": 10, "extra": 8192}, "sm_90a", id="no shared memory"),
+        pytest.param({"stages": 3, "extra": T.dynamic("n")}, "sm_90a", id="the call says how much"),
         pytest.param({"threads": 128}, "sm_90a", id="no registers"),
         pytest.param({"rows": 64}, "sm_90a", id="two blocks have registers"),
     ],
@@ -127,8 +141,16 @@ def test_the_same_sums(device, steps, stages, options):
     of_rows = torch.rand(steps, 128, device=device) + 0.5
     of_columns = torch.rand(steps, device=device) + 0.5
     c = torch.full((128, 128), torch.nan, device=device)
-    kernel(a, b, of_rows, of_columns, c)
+    kernel(a, b, of_rows, of_columns, c, torch.zeros(1, device=device))
     scales = (of_rows.double() * of_columns.double()[:, None]).T.repeat_interleave(STEP, 1)
     torch.testing.assert_close(
         c.double(), (a.double() * scales) @ b.double().T, rtol=1e-4, atol=1e-3
     )
+
+
+def test_what_exceeds_shared_memory_in_the_end_stays():
+    """Elements of a turned tile are exchanged through memory that no pass knows of before."""
+    function = scaled(stages=3, extra=12000, turned=True)
+    assert tilelang.lower(function, target=HOPPER).kernel_source.count("tl::wgmma_ss<") == 1
+    less = scaled(stages=3, extra=4000, turned=True)
+    assert tilelang.lower(less, target=HOPPER).kernel_source.count("tl::wgmma_ss<") == 2
