@@ -25,6 +25,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.bindings import store_region
+from tilelang.language.containers import searched
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
 from tilelang.language.members import is_followed
@@ -56,6 +57,7 @@ _READERS = {
     )
 }
 # Methods of Python's containers.
+_SEARCH = ("count", "index", "remove")
 _ADD_MEMBERS = ("append", "appendleft", "insert", "setdefault", "update")
 
 
@@ -144,7 +146,7 @@ class Hooks(ControlFlowHooks):
                 members.read(owner, arguments[0], scopes)
             if name in ("extend", "extendleft"):
                 arguments = ([self.element(member) for member in arguments[0]],)
-            return method(*arguments, **named)
+            return searched(method, *arguments) if name in _SEARCH else method(*arguments, **named)
 
         return checked
 
