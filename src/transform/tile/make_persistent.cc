@@ -26,10 +26,12 @@
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
+#include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tile_numbers.h"
 #include "../../target/mma.h"
 #include "../../target/multiprocessors.h"
+#include "../../target/registers.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
@@ -264,6 +266,22 @@ bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Targe
 /*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
 constexpr int64_t kOtherSharedBytes = 8192;
 
+/*! Whether threads of two blocks would have no registers for the accumulators of products and what
+ * wgmma wants beside them, whatever setmaxnreg moves to them. */
+bool FillsRegisters(const Stmt& kernel, int64_t threads) {
+  std::unordered_set<const Object*> seen;
+  int64_t bytes = 0;
+  ForEachIn<EvaluateNode>(kernel, [&](const EvaluateNode* op) {
+    const CallNode* call = AsTileOp(GetRef<Stmt>(op));
+    if (!call || !IsGemm(GetRef<Stmt>(op))) return;
+    const Var c = ParseGemm(call, op->span).c.buffer;
+    if (IsFragment(c) && seen.insert(c.get()).second) bytes += BytesOfBuffer(c);
+  });
+  constexpr int64_t kRegisterBytes = 4;
+  const int64_t of_producer = kWarpGroupThreads * kLeastRegisters;
+  return bytes / kRegisterBytes + threads * kBesideAccumulators > kRegistersOfSm / 2 - of_producer;
+}
+
 /*! With its producer's tiles, and with all that it has, one block has room on a multiprocessor. */
 bool IsAlone(const Stmt& kernel, const PrimFunc& f) {
   const KernelInfo info = ReadKernelInfo(kernel, f);
@@ -279,8 +297,9 @@ bool IsAlone(const Stmt& kernel, const PrimFunc& f) {
     (is_loaded ? loaded : others) += BytesOfBuffer(buffer) * (is_loaded ? channel->versions : 1);
   }
   const int64_t threads = info.threads + kWarpGroupThreads;
-  return info.target->BlocksThatFit(threads, loaded) == 1 &&
-         info.target->BlocksThatFit(threads, loaded + others) == 1;
+  const bool is_alone = info.target->BlocksThatFit(threads, loaded) == 1;
+  return (is_alone || FillsRegisters(kernel, info.threads)) &&
+         info.target->BlocksThatFit(threads, loaded + others) > 0;
 }
 
 PrimFunc MakePersistent(PrimFunc f) {

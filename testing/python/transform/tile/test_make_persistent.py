@@ -136,7 +136,7 @@ def test_what_stays(tile_passes, place):
     [
         pytest.param({}, "sm_80", id="a target without a producer"),
         pytest.param({"size": (2048, 2048, 4096)}, "sm_90a", id="one wave"),
-        pytest.param({"stages": 2}, "sm_90a", id="room for two blocks"),
+        pytest.param({"tile": (128, 128)}, "sm_90a", id="room for two blocks"),
         pytest.param({"stages": 4}, "sm_90a", id="no room for the result"),
         pytest.param({"stages": 0}, "sm_90a", id="no pipeline"),
         pytest.param({"threads": 192}, "sm_90a", id="no producer"),
