@@ -4,6 +4,9 @@
 
 namespace tl {
 
+/*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
+inline constexpr int64_t kOtherSharedBytes = 8192;
+
 /*! Bytes of a buffer, rounded down; 0 where the launch decides an extent. */
 inline int64_t BytesOfBuffer(const Var& buffer) {
   int64_t bits = BufferOf(buffer)->dtype->dtype.bits;

@@ -263,9 +263,6 @@ bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Targe
   return reader.has_products && !reader.is_refused;
 }
 
-/*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
-constexpr int64_t kOtherSharedBytes = 8192;
-
 /*! Whether threads of two blocks would have no registers for the accumulators of products and what
  * wgmma wants beside them, whatever setmaxnreg moves to them. */
 bool FillsRegisters(const Stmt& kernel, int64_t threads) {

@@ -43,8 +43,6 @@ namespace {
 
 /*! Of an element of a result. */
 constexpr int64_t kResultBits = 16;
-/*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
-constexpr int64_t kOtherSharedBytes = 8192;
 
 /*! What of a kernel decides: its accumulators and what is made of them, how often it names each
  * buffer, whether it gives threads their roles. */
