@@ -12,5 +12,8 @@ inline constexpr const char* kTileOfBlock = "tl.tile_of_block";
  * is so many tiles. The range of a tile's number and index ends at the last operand
  * (Analyzer::BindValue). */
 inline constexpr const char* kTileIndex = "tl.tile_index";
+/*! ordered_index<order, axis>(number, columns, rows, extent): the index along x (0) or y (1) of the
+ * tile of this number in an order of T.use_swizzle. */
+inline constexpr const char* kOrderedIndex = "tl.ordered_index";
 
 }  // namespace tl

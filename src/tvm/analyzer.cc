@@ -116,8 +116,10 @@ Expr OperandOfSomeLane(const Expr& e) {
 /*! The end of a call's range, which begins at 0; undefined for another expression. */
 Expr EndOfIndex(const Expr& e) {
   if (IsCallTo(e, "tl.tiles_of_block")) return e.as<CallNode>()->args[0] + 1;
-  if (!IsCallTo(e, "tl.tile_of_block") && !IsCallTo(e, "tl.tile_index")) return Expr();
-  return e.as<CallNode>()->args.back();
+  for (const char* op : {"tl.tile_of_block", "tl.tile_index", "tl.ordered_index"}) {
+    if (IsCallTo(e, op)) return e.as<CallNode>()->args.back();
+  }
+  return Expr();
 }
 
 /*! What is known of a signed variable that has a value of these bounds. */

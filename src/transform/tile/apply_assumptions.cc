@@ -76,7 +76,7 @@ class Applier : public AnalyzingMutator {
     const auto* bind = s.as<BindNode>();
     const auto* clamp = bind->value.as<MinNode>();
     if (clamp && BindClamp(clamp, bind->var, &analyzer_)) BindSymbols(bind->var, clamp->b);
-    if (IsCallTo(bind->value, kTileIndex)) {
+    if (IsCallTo(bind->value, kTileIndex) || IsCallTo(bind->value, kOrderedIndex)) {
       BindSymbols(bind->var, bind->value.as<CallNode>()->args.back());
       return s;
     }

@@ -3,9 +3,9 @@
  *
  * In:  a tile program under thread_extent attributes whose copies have their candidates.
  * Out: the same, where the blocks of a kernel are a loop over the tiles of its grid, in the order
- *      in which the hardware starts blocks, x first:
+ *      in which the hardware starts blocks, x first, or in that of T.use_swizzle:
  *        for wave in range(tl.tiles_of_block(tiles)):
- *            tile = tl.tile_of_block(wave)
+ *            tile = tl.tile_of_block(wave, tiles), bx = tl.tile_index(tile, 1, columns), ..
  *            the kernel's statements
  *      The grid has one dimension, and its extent is the number of tiles; a launch may have any
  *      number of blocks. SplitHostDevice finds the call, and the host launches no more blocks than
@@ -17,7 +17,7 @@
  *      on a multiprocessor, or none with memory of its own for what a tile stores; grids of one
  *      wave. Kernels whose tiles take different times, since the hardware gives a tile to the block
  *      that is free first: loops whose number of iterations depends on the block, pipelined loops
- *      in branches or in loops over tiles. Clusters, grids in an order of the user's, kernels that
+ *      in branches or in loops over tiles. Clusters, kernels that
  *      wait for others or for other blocks, what is the user's own schedule.
  * Refuses nothing.
  */
@@ -63,6 +63,8 @@ class LaunchReader : public StmtExprVisitor {
  public:
   Grid grid;
   bool is_special = false;
+  /*! The order of T.use_swizzle, "" without one. */
+  std::string order;
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -74,8 +76,14 @@ class LaunchReader : public StmtExprVisitor {
         grid.extents.push_back(op->value);
       }
     }
-    for (const char* key : {kClusterDims, kSwizzle, kMinBlocks, kThreadRange, kWsOp}) {
+    for (const char* key : {kClusterDims, kMinBlocks, kThreadRange, kWsOp}) {
       is_special |= op->attr_key == key;
+    }
+    if (op->attr_key == kSwizzle) {
+      // Several orders, or one of chiplets, go by the number of the block.
+      is_special |= !order.empty();
+      order = op->value.as_or_throw<StringImm>()->value;
+      is_special |= order.find(',') != std::string::npos;
     }
     Default(op);
   }
@@ -156,8 +164,8 @@ class TileReader : public StmtExprVisitor {
  * known of them is what was known of the block's, their ranges. */
 class TileLoop : public Substituter {
  public:
-  TileLoop(const Grid& grid, const Expr& tiles)
-      : grid_(grid), tiles_(tiles), block_(MakeVar("block", grid.vars[0]->dtype())) {
+  TileLoop(const Grid& grid, const std::string& order, const Expr& tiles)
+      : grid_(grid), order_(order), tiles_(tiles), block_(MakeVar("block", grid.vars[0]->dtype())) {
     for (size_t d = 0; d < grid.vars.size(); ++d) {
       const bool is_one = IsConst(grid.extents[d], 1);
       const Var& v = grid.vars[d];
@@ -168,6 +176,7 @@ class TileLoop : public Substituter {
  protected:
   using Substituter::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key == kSwizzle) return Mutate(op->body);
     if (op->attr_key != kThreadExtent) return Substituter::Mutate_(op);
     const IterVar axis = op->node.cast<IterVar>();
     const bool is_first = axis->var.same_as(grid_.vars[0]);
@@ -197,7 +206,12 @@ class TileLoop : public Substituter {
       (rest.empty() && IsOfKernel(t) ? front : rest).push_back(t);
     }
     if (rest.size() == 1) {
-      if (const auto* attr = rest[0].as<AttrStmtNode>()) {
+      const auto* attr = rest[0].as<AttrStmtNode>();
+      if (attr && attr->attr_key == kSwizzle) {
+        front.push_back(Looped(attr->body));
+        return MakeSeq(front);
+      }
+      if (attr) {
         auto n = make_object<AttrStmtNode>(*attr);
         n->body = Looped(attr->body);
         front.push_back(AttrStmt(n));
@@ -224,12 +238,24 @@ class TileLoop : public Substituter {
     };
     const Var tile = MakeVar("tile");
     name(tile, kTileOfBlock, {wave, tiles_});
-    Expr below = MakeInt(1);
+    Expr below = MakeInt(1), number = tile;
+    if (!order_.empty() && !IsConst(grid_.extents[2], 1)) {
+      const Var in_plane = MakeVar("number");
+      name(in_plane, kTileIndex,
+           {tile, below, Analyzer().Simplify(grid_.extents[0] * grid_.extents[1])});
+      number = in_plane;
+    }
     for (size_t d = 0; d < grid_.vars.size(); ++d) {
+      const Expr& extent = grid_.extents[d];
       const auto* index = map.at(grid_.vars[d].get()).as<VarNode>();
-      if (!index) continue;
-      name(GetRef<Var>(index), kTileIndex, {tile, below, grid_.extents[d]});
-      below = Analyzer().Simplify(below * grid_.extents[d]);
+      if (index && d < 2 && !order_.empty()) {
+        name(GetRef<Var>(index), kOrderedIndex,
+             {StringOf("tl::" + order_), MakeInt(d), number, grid_.extents[0], grid_.extents[1],
+              extent});
+      } else if (index) {
+        name(GetRef<Var>(index), kTileIndex, {tile, below, extent});
+      }
+      below = Analyzer().Simplify(below * extent);
     }
     return out;
   }
@@ -247,13 +273,14 @@ class TileLoop : public Substituter {
   }
 
   const Grid& grid_;
+  const std::string order_;
   const Expr tiles_;
   const Var block_;
 };
 
 /*! The launch and the statements allow it, and tiles are more than a wave. */
 bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Target& target) {
-  if (launch.is_special || launch.grid.vars.empty()) return false;
+  if (launch.is_special || launch.grid.vars.size() != 3) return false;
   const auto tiles = AsInt(launch.grid.Tiles());
   // Numbers of tiles, and of the tile behind the last one, are int32.
   constexpr int64_t kMostTiles = int64_t(1) << 30;
@@ -309,7 +336,7 @@ PrimFunc MakePersistent(PrimFunc f) {
     LaunchReader launch;
     launch(kernel);
     if (!MayBePersistent(launch, kernel, target)) return kernel;
-    const Stmt persistent = TileLoop(launch.grid, launch.grid.Tiles()).Mutate(kernel);
+    const Stmt persistent = TileLoop(launch.grid, launch.order, launch.grid.Tiles()).Mutate(kernel);
     return IsAlone(persistent, f) ? persistent : kernel;
   });
 }

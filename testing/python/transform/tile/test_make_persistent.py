@@ -55,7 +55,9 @@ def product(
             B_shared = T.alloc_shared((width, 64), "float16")
             total = T.alloc_fragment((rows, width), "float32")
             if place == "swizzle":
-                T.use_swizzle(8)
+                T.use_swizzle(3)
+            if place == "chiplets":
+                T.use_swizzle(3, chiplets=8)
             if place == "pdl":
                 T.pdl_sync()
             if place == "blocks":
@@ -123,7 +125,7 @@ def test_the_loop(statements, tile_passes):
 @pytest.mark.parametrize(
     "place",
     [
-        *("swizzle", "pdl", "blocks", "barrier", "waits", "old value", "return"),
+        *("chiplets", "pdl", "blocks", "barrier", "waits", "old value", "return"),
         *("causal", "table", "loop", "no products"),
     ],
 )
@@ -182,17 +184,19 @@ def test_a_kernel_that_ptxas_spills_has_a_block_for_each_tile():
     assert plan.kernels[0].grid == (16, 32, 1)
 
 
+@pytest.mark.parametrize("place", ["", "swizzle"])
 @pytest.mark.parametrize("tiles", [(2, 3), (1, 3)])
-def test_the_result(device, tiles):
+def test_the_result(device, tiles, place):
     """Of sizes that the call decides: some blocks take a tile more, or there are fewer tiles than
     multiprocessors."""
     down, across = tiles
     m, n, k = T.dynamic("m"), 8 * T.dynamic("n"), 8 * T.dynamic("k")
-    kernel = tilelang.compile(product((m, n, k)), target=HOPPER)
+    kernel = tilelang.compile(product((m, n, k), batch=2, place=place), target=HOPPER)
     assert kernel.artifact.launch_plan.kernels[0].persistent
     M, N, K = 128 * down - 3, 256 * across - 8, 200
     torch.manual_seed(0)
     a, b = torch.randn(M, K, device=device).half(), torch.randn(N, K, device=device).half()
-    c = torch.full((1, M, N), torch.nan, device=device, dtype=torch.float16)
+    c = torch.full((2, M, N), torch.nan, device=device, dtype=torch.float16)
     kernel(a, b, c, torch.zeros(2, device=device, dtype=torch.int32))
-    torch.testing.assert_close(c[0].double(), a.double() @ b.double().T, rtol=2e-3, atol=2e-2)
+    wanted = (a.double() @ b.double().T).expand(2, M, N)
+    torch.testing.assert_close(c.double(), wanted, rtol=2e-3, atol=2e-2)
