@@ -70,8 +70,8 @@ SERIALISED = ResourceUsage(168, 0, 0, 0, 0, (Advisory("C7512", "wgmmas are seria
 @pytest.mark.parametrize(
     ("found", "kept"),
     [
-        # Of the first choice, with a block for each tile, with fewer blocks, without a test in front
-        # of loops, with twice as many threads, without warps that only load.
+        # Of the first choice, with a block for each tile, with fewer blocks, without a test in
+        # front of loops, with twice as many threads, without warps that only load.
         ([GOOD, GOOD, GOOD, GOOD, GOOD, GOOD], 0),
         ([BESIDE, GOOD, GOOD, GOOD, GOOD, GOOD], 0),
         ([FEW, GOOD, GOOD, GOOD, GOOD, GOOD], 0),

@@ -85,6 +85,9 @@ def product(
             if place == "loop":
                 for _ in T.serial(2):
                     multiply(A, B, A_shared, B_shared, total, steps, bx, by)
+            elif place == "branch":
+                if order[0] > by:
+                    multiply(A, B, A_shared, B_shared, total, steps, bx, by)
             else:
                 multiply(A, B, A_shared, B_shared, total, steps, bx, by)
             if place == "add":
@@ -126,11 +129,30 @@ def test_the_loop(statements, tile_passes):
     "place",
     [
         *("chiplets", "pdl", "blocks", "barrier", "waits", "old value", "return"),
-        *("causal", "table", "loop", "no products"),
+        *("causal", "table", "loop", "branch", "no products"),
     ],
 )
 def test_what_stays(tile_passes, place):
     assert not is_persistent(tile_passes, product(place=place))
+
+
+def test_clusters_stay(tile_passes):
+    @T.prim_func
+    def main(A: T.Tensor((65536, 256), "float16"), B: T.Tensor((256, 256), "float16")):
+        C = T.empty((65536, 256), "float16")
+        with T.Kernel(512, threads=256, cluster_dims=2) as by:
+            a = T.alloc_shared((128, 64), "float16")
+            b = T.alloc_shared((64, 256), "float16")
+            c = T.alloc_fragment((128, 256), "float32")
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[by * 128, k * 64], a)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 128, 0])
+        return C
+
+    assert not is_persistent(tile_passes, main)
 
 
 @pytest.mark.parametrize(
