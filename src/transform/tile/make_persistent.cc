@@ -314,6 +314,10 @@ bool IsAlone(const Stmt& kernel, const PrimFunc& f) {
   int64_t loaded = 0, others = kOtherSharedBytes;
   for (const Var& buffer : info.block->alloc_buffers) {
     if (!IsShared(buffer)) continue;
+    const Array<Expr>& shape = BufferOf(buffer)->shape;
+    // The launch decides how many blocks have room.
+    if (!std::all_of(shape.begin(), shape.end(), [](const Expr& e) { return AsInt(e); }))
+      return false;
     const auto channel =
         std::find_if(roles.channels.begin(), roles.channels.end(),
                      [&](const Channel& c) { return Contains(c.buffers, buffer); });

@@ -56,6 +56,9 @@ def product(
             total = T.alloc_fragment((rows, width), "float32")
             if place == "swizzle":
                 T.use_swizzle(3)
+            if place == "sized":
+                scales = T.alloc_shared((M,), "float32")
+                T.fill(scales, 1)
             if place == "chiplets":
                 T.use_swizzle(3, chiplets=8)
             if place == "pdl":
@@ -90,6 +93,9 @@ def product(
                     multiply(A, B, A_shared, B_shared, total, steps, bx, by)
             else:
                 multiply(A, B, A_shared, B_shared, total, steps, bx, by)
+            if place == "sized":
+                for i, j in T.Parallel(rows, width):
+                    total[i, j] *= scales[i]
             if place == "add":
                 T.atomic_add(order[0], 1)
             T.copy(total, C[bz, by * rows, bx * width])
@@ -163,6 +169,7 @@ def test_clusters_stay(tile_passes):
         pytest.param({"tile": (128, 128)}, "sm_90a", id="room for two blocks"),
         pytest.param({"stages": 4}, "sm_90a", id="no room for the result"),
         pytest.param({"stages": 0}, "sm_90a", id="no pipeline"),
+        pytest.param({"size": (T.dynamic("m"), 4096, 4096), "place": "sized"}, "sm_90a", id="size"),
         pytest.param({"threads": 192}, "sm_90a", id="no producer"),
     ],
 )
