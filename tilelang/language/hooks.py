@@ -28,13 +28,14 @@ from tilelang.language.bindings import store_region
 from tilelang.language.containers import searched
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.effects import has_effect
 from tilelang.language.members import is_followed
 from tilelang.language.order import OfOperands, is_of_numbers
 from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
 from tilelang.language.regions import store, subscript
 from tilelang.language.requirements import comparisons
-from tilelang.language.scalars import describe, is_buffer, unwrap
+from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.source import traced_code
 from tilelang.language.state import has_contents, is_of_arrays, is_of_user, variables_around
 from tilelang.language.tracer import (
@@ -248,6 +249,8 @@ class Hooks(ControlFlowHooks):
                 "return at the end, and put the rest under the opposite condition"
             )
         self.result = self.tracer.span
+        if self.tracer.is_conditional and is_scalar_expr(value) and not has_effect(value):
+            return value  # a variable in front of a `while` would have one value for all iterations
         return self.evaluated(value)
 
     def declared(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
