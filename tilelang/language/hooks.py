@@ -14,6 +14,7 @@ import functools
 import inspect
 import itertools
 import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -94,11 +95,15 @@ class Hooks(ControlFlowHooks):
             owner = owner.load()
         if isinstance(owner, ir.TensorRegion | ir.TensorLoad):
             raise TypeError(f"{describe(owner)} cannot be indexed again; index its buffer once")
+        if isinstance(owner, list | tuple):
+            index = _position(owner, index)
         self.tracer.members.read(owner, index, self.tracer.scopes)
         return unwrap(owner[index])
 
     def store(self, value: Any, owner: Any, index: Any) -> None:
         """Run ``owner[index] = value``."""
+        if isinstance(owner, list):
+            index = _position(owner, index)
         if is_buffer(owner):
             self.tracer.check_alive(owner)
             indices = index if isinstance(index, list | tuple) else (index,)
@@ -323,6 +328,26 @@ class _Context:
         traceback: TracebackType | None,
     ) -> Any:
         return self.manager.__exit__(exc_type, exc, traceback)
+
+
+def _position(owner: list[Any] | tuple[Any, ...], index: Any) -> Any:
+    """Return an index of a Python sequence as Python takes it.
+
+    Raises
+    ------
+    TypeError
+        If only the run knows it.
+    """
+    index = unwrap(index)
+    if isinstance(index, int | slice):
+        return index
+    if is_scalar_expr(index):
+        raise TypeError(
+            f"index {describe(index)} of a {type(owner).__name__} has no value while "
+            "tracing; wanted a number: loop in Python (`for k in [0, 1]:`), or keep the members in "
+            "a T.alloc_local array"
+        )
+    return operator.index(index)
 
 
 def _names_around(function: Any) -> Iterator[Any]:
