@@ -293,7 +293,9 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.refuse_else(node, node.orelse)
         target = ast.Name(self.temporary(), ast.Store())
-        iterated = self.hook_at(node.test, "while_", self.thunk(self.test(node.test)))
+        is_literal = isinstance(node.test, ast.Constant)
+        ends = ast.Constant(is_literal and any(map(_has_break, node.body)))
+        iterated = self.hook_at(node.test, "while_", self.thunk(self.test(node.test)), ends)
         return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
 
     def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
@@ -742,6 +744,14 @@ def _is_silent_hook(function: ast.Attribute) -> bool:
 
 def _values(keywords: Sequence[ast.keyword]) -> list[ast.expr]:
     return [keyword.value for keyword in keywords]
+
+
+def _has_break(statement: ast.stmt) -> bool:
+    """Whether a statement of a loop has a ``break`` of that loop."""
+    if isinstance(statement, ast.For | ast.While | ast.FunctionDef):
+        return False
+    parts = [*getattr(statement, "body", ()), *getattr(statement, "orelse", ())]
+    return isinstance(statement, ast.Break) or any(map(_has_break, parts))
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

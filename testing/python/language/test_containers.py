@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -77,3 +78,12 @@ def test_shapes_are_compared(traced):
 def test_what_python_alone_compares_is_refused(trace, asks):
     with pytest.raises(TypeError, match="compares while tracing, and found the expression"):
         trace(f"A[0, 0] = {asks}")
+
+
+def test_lists_are_indexed_by_what_python_takes_for_a_number(traced, trace):
+    """A number of numpy was refused, and a loop's variable without a word on lists."""
+    a = [5, 6, 7]
+    text = traced("a[k] += 1\nA[0, 0] = a[k]\nA[0, 1] = a[T.int32(2)]", a=a, k=np.int64(1))
+    assert text == "A[0, 0] = T.float32(7.0)\nA[0, 1] = T.float32(7.0)\n"
+    with pytest.raises(TypeError, match="index the expression i of a list has no value while"):
+        trace("for i in T.serial(3):\n    A[0, i] = a[i]", a=a)
