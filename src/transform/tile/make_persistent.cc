@@ -14,11 +14,12 @@
  *      multiprocessor has room for one block, the end of a block and the start of the next one
  *      overlap with nothing else.
  * Left alone: kernels without a producer or without products; those of which two blocks have room
- *      on a multiprocessor, or none with memory of its own for what a tile stores; grids of one
- *      wave. Kernels whose tiles take different times, since the hardware gives a tile to the block
- *      that is free first: loops whose number of iterations depends on the block, pipelined loops
- *      in branches or in loops over tiles. Clusters, kernels that
- *      wait for others or for other blocks, what is the user's own schedule.
+ *      on a multiprocessor, or none with memory of its own for what a tile stores, or as many as
+ * the launch decides; grids of one wave. Kernels whose tiles may take different times, since the
+ *      hardware gives a tile to the multiprocessor that is free first: loops whose number of
+ *      iterations depends on the block or on memory, pipelined loops in branches or other loops.
+ *      Clusters, orders of chiplets, kernels that wait for others or tell other blocks more than a
+ *      sum, a number of blocks or roles that the program gives.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -193,6 +194,8 @@ class TileLoop : public Substituter {
     return AttrStmt(attr);
   }
   Stmt Mutate_(const SBlockNode* op) final {
+    if (in_kernel_) return Substituter::Mutate_(op);
+    in_kernel_ = true;
     auto block = make_object<SBlockNode>(*op);
     block->body = Looped(op->body);
     return SBlock(block);
@@ -276,6 +279,8 @@ class TileLoop : public Substituter {
   const std::string order_;
   const Expr tiles_;
   const Var block_;
+  /*! The walk is in the block of the kernel's statements. */
+  bool in_kernel_ = false;
 };
 
 /*! The launch and the statements allow it, and tiles are more than a wave. */
