@@ -30,13 +30,13 @@ ROWS = (128, 256)
 COLUMNS = (16, 32, 64, 128)
 BESIDE_ACCUMULATORS = 32
 """Registers of a thread: 90 to 96 with 64 columns, 154 to 168 with 128."""
-START_CLOCKS, PART_CLOCKS = 1700, 800
-"""From a block's beginning until its first product, and for each part of a window more. These and
-the next ones are of 18 configurations of four images of three channels on an H200."""
+START_CLOCKS, PART_CLOCKS = 300, 800
+"""Of a block, besides its tiles, and for each part of a window. These and the next ones are of 24
+configurations of four images of three channels on an H200."""
 TILE_CLOCKS, COLUMN_CLOCKS, TILE_BYTES_PER_CLOCK = 1400, 7, 30
 """From a tile's product to that of the next tile in the same block, for each column, and for what
-TMA stores: 31 tiles of 128 x 64, 256 x 64 and 16 of 128 x 128 by a block alone take 45, 52 and 31
-us."""
+TMA stores: of a block alone, 31 tiles of 128 x 64 take 45 us, 31 of 256 x 64 52, 16 of 128 x 128
+31."""
 LINE = 128
 """Bytes of L2: a shorter row of a tile takes as long to store."""
 ISSUED_PER_CLOCK = 1.8
@@ -44,7 +44,7 @@ ISSUED_PER_CLOCK = 1.8
 PART_INSTRUCTIONS, TILE_INSTRUCTIONS, COLUMN_INSTRUCTIONS = 400, 50, 1.6
 """Of a thread, to gather a part of its window, and for a tile and its columns: counted in the
 SASS."""
-ELEMENT_INSTRUCTIONS = 10
+ELEMENT_INSTRUCTIONS = 5
 """Of a thread for each element of weights and results whose rows are no whole 16 bytes. Assumed."""
 
 
@@ -146,7 +146,12 @@ def seconds_of(arch, problem, block_M, block_N, columns):
     stored = columns * block_M * max(LINE, 2 * block_N) / bandwidth
     tile = TILE_CLOCKS + COLUMN_CLOCKS * block_N + 2 * block_M * block_N / TILE_BYTES_PER_CLOCK
     chain = START_CLOCKS + PART_CLOCKS * parts + columns * tile
-    clocks = max(own * together(issued, stored), math.ceil(own / room) * chain)
+    # What blocks beside each other wait for, and what all of them do, is hidden in part.
+    work = together(issued, stored)
+    rounds, rest = divmod(own, room)
+    clocks = rounds * math.hypot(chain, room * work)
+    if rest:
+        clocks += math.hypot(chain, rest * work)
     moved = 2.0 * (problem.pixels * problem.channels + K * N + M * N)
     return together(clocks / speeds.clock, moved / (BANDWIDTH_SHARE * speeds.bandwidth))
 
