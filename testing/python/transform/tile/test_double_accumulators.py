@@ -12,20 +12,97 @@ HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 STEP = 64
 
 
+@T.macro
+def load(form, loaded, tensors, tiles, total, k):
+    """The tiles of a step."""
+    A, B, of_rows, of_columns = tensors
+    a, b, scale = tiles
+    rows = a.shape[0]
+    if form == "a table":
+        at = T.cast(of_columns[k], "int32")
+        T.copy(A[0, at * STEP], a)
+    elif form != "one left operand":
+        T.copy(A[0, k * STEP], a[:, :loaded])
+    T.copy(B[0, k * STEP], b)
+    if form == "scales of sums":
+        for i in T.Parallel(rows):
+            scale[i] = total[i, 0]
+    elif form == "scales in registers":
+        own = T.alloc_fragment((rows,), "float32")
+        for i in T.Parallel(rows):
+            own[i] = of_rows[k, i]
+    else:
+        T.copy(of_rows[k, 0], scale)
+
+
+@T.macro
+def multiply(form, clears, a, b, before, product, k):
+    """The product of a step."""
+    if form == "asynchronous":
+        T.wgmma_gemm(a, b, product, transpose_B=True, clear_accum=True)
+        T.wait_wgmma(0)
+    elif form == "at times":
+        T.gemm(a, b, product, transpose_B=True, clear_accum=k % 2 == 0)
+    elif form == "one left operand":
+        T.gemm(before, b, product, transpose_B=True, clear_accum=True)
+    else:
+        T.gemm(a, b, product, transpose_B=True, clear_accum=clears)
+
+
+@T.macro
+def add(form, product, total, scale, of_rows, number, k):
+    """What a step adds to the sums."""
+    rows = total.shape[0]
+    if form == "changed":
+        for i, j in T.Parallel(rows, 128):
+            product[i, j] *= 2
+    if form == "under a condition":
+        for i, j in T.Parallel(rows, 128):
+            if j < 64:
+                total[i, j] += product[i, j] * (scale[i] * number[k])
+    elif form == "of a choice":
+        for i, j in T.Parallel(rows, 128):
+            factor = T.if_then_else(j < 64, number[k], 1)
+            total[i, j] += product[i, j] * (scale[i] * factor)
+    elif form == "of each row":
+        for i, j in T.Parallel(rows, 128):
+            total[i, j] += product[i, j] * (of_rows[k, i] * number[k])
+    elif form == "of a tile":
+        for i, j in T.Parallel(rows, 128):
+            total[i, j] += product[i, j] * scale[0]
+    elif form == "turned":
+        for i, j in T.Parallel(rows, 128):
+            total[i, j] += product[i, j] * (scale[i] * number[k])
+        for i, j in T.Parallel(rows, 128):
+            total[i, j] += product[j, i]
+    else:
+        for i, j in T.Parallel(rows, 128):
+            total[i, j] += product[i, j] * (scale[i] * number[k])
+
+
+@T.macro
+def store(form, total, C):
+    """An iteration's sums go to memory, in some forms."""
+    rows = total.shape[0]
+    if form == "a sum elsewhere":
+        for i in T.Parallel(rows):
+            T.atomic_add(C[i, 0], total[i, 0])
+    elif form == "stored":
+        for i, j in T.Parallel(rows, 128):
+            C[i, j] = total[i, j]
+    elif form == "copied":
+        T.copy(total, C)
+
+
 def scaled(
     steps=4,
     stages=4,
     rows=128,
     threads=256,
-    after=False,
-    to_tile=False,
     named=False,
-    dtype="float16",
-    keeps=False,
     cleared="by it",
     loaded=STEP,
     extra=None,
-    turned=False,
     first=0,
     form="",
 ):
@@ -36,8 +113,8 @@ def scaled(
 
     @T.prim_func
     def main(
-        A: T.Tensor((rows, depth), dtype),
-        B: T.Tensor((128, depth), dtype),
+        A: T.Tensor((rows, depth), "float16"),
+        B: T.Tensor((128, depth), "float16"),
         of_rows: T.Tensor((steps, rows), "float32"),
         of_columns: T.Tensor((steps,), "float32"),
         C: T.Tensor((rows, 128), "float32"),
@@ -45,92 +122,41 @@ def scaled(
     ):
         with T.Kernel(1, threads=threads):
             more = T.alloc_shared((1 if extra is None else extra,), "float32")
-            a = T.alloc_shared((rows, STEP), dtype)
-            b = T.alloc_shared((128, STEP), dtype)
+            a = T.alloc_shared((rows, STEP), "float16")
+            b = T.alloc_shared((128, STEP), "float16")
             scale = T.alloc_shared((rows,), "float32")
-            product = T.alloc_fragment((rows, 128), "float32")
-            total = T.alloc_fragment((rows, 128), "float32")
+            product, total = (T.alloc_fragment((rows, 128), "float32") for _ in range(2))
+            before = T.alloc_fragment((rows, STEP), "float16")
             T.copy(Extra, more)
             T.clear(total)
-            before = T.alloc_fragment((rows, STEP), dtype)
-            if keeps or cleared == "behind":
+            if form == "sums of all" or cleared == "behind":
                 T.clear(product)
             if form == "one left operand":
                 T.copy(A[0, 0], before)
-            if form == "roles":
+            elif form == "roles":
                 with T.ws(0):
                     total[0, 0] = 1
-            if form == "a layout":
+            elif form == "a layout":
                 T.annotate_layout({a: tilelang.layout.make_swizzled_layout(a)})
-            if form == "a view":
+            elif form == "a view":
                 T.copy(Extra, T.reshape(scale, (rows,))[0:1])
             for k in T.Pipelined(first, steps, num_stages=stages, **orders):
                 if form == "a name in front":
                     both = of_columns[k]
-                if form == "a table":
-                    at = T.cast(of_columns[k], "int32")
-                    T.copy(A[0, at * STEP], a)
-                elif form != "one left operand":
-                    T.copy(A[0, k * STEP], a[:, :loaded])
-                T.copy(B[0, k * STEP], b)
-                if form == "scales of sums":
-                    for i in T.Parallel(rows):
-                        scale[i] = total[i, 0]
-                elif form == "scales in registers":
-                    own = T.alloc_fragment((rows,), "float32")
-                    for i in T.Parallel(rows):
-                        own[i] = of_rows[k, i]
-                else:
-                    T.copy(of_rows[k, 0], scale)
-                if form == "asynchronous":
-                    T.wgmma_gemm(a, b, product, transpose_B=True, clear_accum=True)
-                    T.wait_wgmma(0)
-                elif form == "at times":
-                    T.gemm(a, b, product, transpose_B=True, clear_accum=k % 2 == 0)
-                elif form == "one left operand":
-                    T.gemm(before, b, product, transpose_B=True, clear_accum=True)
-                else:
-                    clears = cleared == "by it" and not keeps
-                    T.gemm(a, b, product, transpose_B=True, clear_accum=clears)
-                if form == "changed":
-                    for i, j in T.Parallel(rows, 128):
-                        product[i, j] *= 2
-                if form == "a sum elsewhere":
-                    for i in T.Parallel(rows):
-                        T.atomic_add(C[i, 0], total[i, 0])
-                if form == "stored":
-                    for i, j in T.Parallel(rows, 128):
-                        C[i, j] = total[i, j]
+                load(form, loaded, (A, B, of_rows, of_columns), (a, b, scale), total, k)
+                clears = cleared == "by it" and form != "sums of all"
+                multiply(form, clears, a, b, before, product, k)
                 if named:
                     if form != "a name in front":
                         both = of_columns[k]
                     for i, j in T.Parallel(rows, 128):
                         total[i, j] += product[i, j] * (scale[i] * both)
-                elif form == "under a condition":
-                    for i, j in T.Parallel(rows, 128):
-                        if j < 64:
-                            total[i, j] += product[i, j] * (scale[i] * of_columns[k])
-                elif form == "of a choice":
-                    for i, j in T.Parallel(rows, 128):
-                        factor = T.if_then_else(j < 64, of_columns[k], 1)
-                        total[i, j] += product[i, j] * (scale[i] * factor)
-                elif form == "of each row":
-                    for i, j in T.Parallel(rows, 128):
-                        total[i, j] += product[i, j] * (of_rows[k, i] * of_columns[k])
-                elif form == "of a tile":
-                    for i, j in T.Parallel(rows, 128):
-                        total[i, j] += product[i, j] * scale[0]
                 else:
-                    for i, j in T.Parallel(rows, 128):
-                        total[i, j] += product[i, j] * (scale[i] * of_columns[k])
+                    add(form, product, total, scale, of_rows, of_columns, k)
                 if cleared == "behind":
                     T.clear(product)
-                if turned:
-                    for i, j in T.Parallel(rows, 128):
-                        total[i, j] += product[j, i]
-                if to_tile:
-                    T.copy(total, C)
-            if after:
+                store(form, total, C)
+            if form == "used behind":
                 for i, j in T.Parallel(rows, 128):
                     total[i, j] += product[i, j]
             if extra is not None:
@@ -188,9 +214,11 @@ def test_what_has_a_name(tile_passes, form, numbers):
         pytest.param({}, "sm_80", id="no asynchronous product"),
         pytest.param({"steps": 5}, "sm_90a", id="an odd number of iterations"),
         pytest.param({"stages": 2}, "sm_90a", id="few stages"),
-        pytest.param({"after": True}, "sm_90a", id="the last product is used behind the loop"),
-        pytest.param({"to_tile": True}, "sm_90a", id="an iteration writes a tensor"),
-        pytest.param({"keeps": True}, "sm_90a", id="sums of all iterations"),
+        pytest.param(
+            {"form": "used behind"}, "sm_90a", id="the last product is used behind the loop"
+        ),
+        pytest.param({"form": "copied"}, "sm_90a", id="an iteration writes a tensor"),
+        pytest.param({"form": "sums of all"}, "sm_90a", id="sums of all iterations"),
         pytest.param({"steps": 2}, "sm_90a", id="two iterations"),
         pytest.param({"form": "ordered"}, "sm_90a", id="an order of the program's"),
         pytest.param({"form": "asynchronous"}, "sm_90a", id="an asynchronous product"),
@@ -222,8 +250,7 @@ def test_what_stays(tile_passes, options, arch):
         (4, 4, {}),
         (6, 3, {"named": True}),
         (10, 5, {"cleared": "behind"}),
-        (6, 4, {"first": 2}),
-        (4, 4, {"form": "a table"}),
+        (6, 4, {"first": 2, "form": "a table"}),
         (4, 4, {"form": "of each row"}),
         (4, 4, {"form": "of a choice"}),
     ],
@@ -255,7 +282,7 @@ def test_the_same_sums(device, steps, stages, options):
 
 def test_what_exceeds_shared_memory_in_the_end_stays():
     """Elements of a turned tile are exchanged through memory that no pass knows of before."""
-    function = scaled(stages=3, extra=12000, turned=True)
+    function = scaled(stages=3, extra=12000, form="turned")
     assert tilelang.lower(function, target=HOPPER).kernel_source.count("tl::wgmma_ss<") == 1
-    less = scaled(stages=3, extra=4000, turned=True)
+    less = scaled(stages=3, extra=4000, form="turned")
     assert tilelang.lower(less, target=HOPPER).kernel_source.count("tl::wgmma_ss<") == 2

@@ -101,7 +101,7 @@ def test_products_of_negative_zeros_are_zero(factor):
 
 def one_step(form):
     """A clear, a product, and in each form something that keeps them apart."""
-    order = {"order": [0, 1, 2, 3], "stage": [0, 0, 1, 1]} if form == "an ordered loop" else {}
+    order = {"order": [0, 1, 2, 3], "stage": [0, 0, 1, 1]} if "an ordered loop" in form else {}
 
     @T.prim_func
     def main(A: T.Tensor((64, 256), "float16"), C: T.Tensor((64, 64), "float32"), n: T.int32):
@@ -114,15 +114,22 @@ def one_step(form):
             T.clear(c)
             for k in T.Pipelined(4, num_stages=2, **order):
                 T.copy(A[0, k * 64], a)
-                if form == "a part of the product":
+                if form == "a negative zero":
+                    T.fill(c, -0.0)
+                if form == "in an ordered loop":
+                    T.clear(total)
+                    T.gemm(a, a, total, transpose_B=True)
+                elif form == "a part of the product":
                     T.gemm(a, a[0:32, :], c[:, 0:32], transpose_B=True)
                 elif form == "cleared at times":
                     T.gemm(a, a, c, transpose_B=True, clear_accum=k == 2)
                 else:
                     T.gemm(a, a, c, transpose_B=True)
-                for i, j in T.Parallel(64, 64):
-                    total[i, j] += c[i, j]
-                T.clear(c)
+                if form != "in an ordered loop":
+                    for i, j in T.Parallel(64, 64):
+                        total[i, j] += c[i, j]
+                if form != "a negative zero":
+                    T.clear(c)
                 if form == "used behind":
                     for i, j in T.Parallel(64, 64):
                         c[i, j] += 1
@@ -131,6 +138,8 @@ def one_step(form):
             T.copy(total, C)
 
             T.clear(c)
+            if form == "behind an ordered loop":
+                T.gemm(a, a, c, transpose_B=True)
             for k in T.serial(n):
                 if form == "left in front":
                     T.clear(c)
@@ -152,6 +161,9 @@ def one_step(form):
     [
         ("plain", 1),
         ("an ordered loop", 0),
+        ("in an ordered loop", 0),
+        ("behind an ordered loop", 1),
+        ("a negative zero", 0),
         ("a part of the product", 0),
         ("cleared at times", 0),
         ("used behind", 0),
