@@ -17,16 +17,41 @@ def _quiet():
     tilelang.set_log_level("INFO")
 
 
+@T.macro
+def barrier(order, by):
+    own = T.alloc_barrier(1)
+    T.mbarrier_arrive(own[0])
+
+
+@T.macro
+def waits(order, by):
+    ready = T.alloc_var("int32")
+    ready = T.atomic_load(order[0])
+    while ready == 0:
+        ready = T.atomic_load(order[0])
+
+
+@T.macro
+def old_value(order, by):
+    number = T.alloc_var("int32")
+    number = T.atomic_add(order[0], 1, return_prev=True)
+    order[1] = number
+
+
+@T.macro
+def leave(order, by):
+    if by > 7:
+        T.thread_return()
+
+
+ORDERED = {"barrier": barrier, "waits": waits, "old value": old_value, "return": leave}
+
+
 def product(
     size=(4096, 4096, 4096), *, tile=(128, 256), stages=3, batch=None, place="", threads=256
 ):
     """C of A and B^T by a block for each tile; `place` says what else the program does."""
     (M, N, K), (rows, width) = size, tile
-
-    @T.macro
-    def leave(by):
-        if by > 7:
-            T.thread_return()
 
     @T.macro
     def multiply(A, B, A_shared, B_shared, total, steps, bx, by):
@@ -68,20 +93,8 @@ def product(
                 T.pdl_sync()
             if place == "blocks":
                 T.annotate_min_blocks_per_sm(1)
-            if place == "barrier":
-                own = T.alloc_barrier(1)
-                T.mbarrier_arrive(own[0])
-            if place == "waits":
-                ready = T.alloc_var("int32")
-                ready = T.atomic_load(order[0])
-                while ready == 0:
-                    ready = T.atomic_load(order[0])
-            if place == "old value":
-                number = T.alloc_var("int32")
-                number = T.atomic_add(order[0], 1, return_prev=True)
-                order[1] = number
-            if place == "return":
-                leave(by)
+            if place in ORDERED:
+                ORDERED[place](order, by)
             T.clear(total)
             steps = T.ceildiv(K, 64)
             if place == "causal":
