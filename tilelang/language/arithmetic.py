@@ -22,6 +22,7 @@ import numpy as np
 from tvm import ir, tirx
 
 from tilelang.language import floats, math_ops
+from tilelang.language.containers import asked, compare_members
 from tilelang.language.promotion import counted, is_float, kind_of, matched, with_dtype
 from tilelang.language.scalars import (
     as_dtype,
@@ -31,6 +32,7 @@ from tilelang.language.scalars import (
     is_number,
     is_of_program,
     is_scalar_expr,
+    unwrap,
 )
 from tilelang.language.tracer import read_members
 
@@ -168,7 +170,8 @@ def compare(name: str, left: Any, right: Any) -> Any:
     symbol, function = _COMPARE[name]
     if not (is_of_program(left) or is_of_program(right)):
         read_members(left, right)
-        return function(left, right)
+        by_members = compare_members(name, left, right, compare)
+        return _of_objects(name, left, right) if by_members is NotImplemented else by_members
     if not (_is_scalar(left) and _is_scalar(right)):
         if name in ("eq", "ne") and not (_is_scalar(left) or _is_scalar(right)):
             return function(left, right)  # whether two buffers are one
@@ -180,6 +183,15 @@ def compare(name: str, left: Any, right: Any) -> Any:
     if floats.have_float(left, right):
         left, right = floats.in_one_type(left, right)
     return function(left, right)
+
+
+def _of_objects(name: str, left: Any, right: Any) -> Any:
+    """Compare what is no scalar of the program, but may have some that its class compares."""
+    if name == "ne" and type(left).__ne__ is type(right).__ne__ is object.__ne__:
+        # Python asks for the truth of `==`, which a class may say by an expression.
+        equal = unwrap(asked(operator.eq, left, right))
+        return tirx.Not(equal) if isinstance(equal, ir.Expr) else not equal
+    return asked(_COMPARE[name][1], left, right)
 
 
 def _is_scalar(value: Any) -> bool:

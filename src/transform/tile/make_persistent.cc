@@ -39,7 +39,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "buffer_bytes.h"
+#include "shared_estimate.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"
 
@@ -357,22 +357,16 @@ bool IsAlone(const Stmt& kernel, const PrimFunc& f) {
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const WarpRoles roles = PlanProducerConsumer(info);
   if (!roles.IsApplied()) return false;
-  int64_t loaded = 0, others = kOtherSharedBytes;
-  for (const Var& buffer : info.block->alloc_buffers) {
-    if (!IsShared(buffer)) continue;
-    const Array<Expr>& shape = BufferOf(buffer)->shape;
-    // The launch decides how many blocks have room.
-    if (!std::all_of(shape.begin(), shape.end(), [](const Expr& e) { return AsInt(e); }))
-      return false;
-    const auto channel =
-        std::find_if(roles.channels.begin(), roles.channels.end(),
-                     [&](const Channel& c) { return Contains(c.buffers, buffer); });
-    const bool is_loaded = channel != roles.channels.end();
-    (is_loaded ? loaded : others) += BytesOfBuffer(buffer) * (is_loaded ? channel->versions : 1);
+  const SharedEstimate shared(GetRef<Stmt>(info.block));
+  // Else the launch decides how many blocks have room.
+  if (!shared.bytes) return false;
+  int64_t loaded = 0;
+  for (const Channel& channel : roles.channels) {
+    for (const Var& tile : channel.buffers) loaded += BytesOfBuffer(tile) * channel.versions;
   }
   const int64_t threads = info.threads + kWarpGroupThreads;
   return info.target->BlocksThatFit(threads, loaded) == 1 &&
-         info.target->BlocksThatFit(threads, loaded + others) == 1;
+         info.target->BlocksThatFit(threads, *shared.bytes) == 1;
 }
 
 PrimFunc MakePersistent(PrimFunc f) {
@@ -380,14 +374,20 @@ PrimFunc MakePersistent(PrimFunc f) {
   // Set by tilelang/jit/second_choice.py.
   if (PassConfigFlag("tl.second_choice.one_tile", false)) return f;
   if (MostMultiprocessors(target) == 0 || GetAttr(f, "tilelang_team") != nullptr) return f;
-  return ForEachKernel(f, [&](const AttrStmtNode* op) {
+  if (PassConfigFlag(kSpareShared, false)) return f;
+  bool takes_shared = false;
+  const PrimFunc out = ForEachKernel(f, [&](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     LaunchReader launch;
     launch(kernel);
     if (!MayBePersistent(launch, kernel, target)) return kernel;
     const Stmt persistent = TileLoop(launch.grid, launch.order, launch.grid.Tiles()).Mutate(kernel);
-    return IsAlone(persistent, f) ? persistent : kernel;
+    if (!IsAlone(persistent, f)) return kernel;
+    // What a tile stores shares no memory with the next tile's loads.
+    takes_shared = true;
+    return persistent;
   });
+  return takes_shared ? WithAttr(out, kTakesShared, MakeInt(1)) : out;
 }
 
 Registration make_persistent_registration([] { RegisterPass("MakePersistent", MakePersistent); });
