@@ -90,9 +90,9 @@ class LaunchReader : public StmtExprVisitor {
 };
 
 /*! What of a kernel's statements keeps its blocks from taking tile after tile. */
-class TileReader : public StmtExprVisitor {
+class Independence : public StmtExprVisitor {
  public:
-  explicit TileReader(const Grid& grid) {
+  explicit Independence(const Grid& grid) {
     for (const Var& v : grid.vars) of_block_.insert(v.get());
   }
 
@@ -347,7 +347,7 @@ bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Targe
   // Numbers of tiles, and of the tile behind the last one, are int32.
   constexpr int64_t kMostTiles = int64_t(1) << 30;
   if (!tiles || *tiles <= MostMultiprocessors(target) || *tiles > kMostTiles) return false;
-  TileReader reader(launch.grid);
+  Independence reader(launch.grid);
   reader(kernel);
   return reader.has_products && !reader.is_refused && IsWorthIt(kernel, *tiles, target);
 }
