@@ -17,16 +17,41 @@ def _quiet():
     tilelang.set_log_level("INFO")
 
 
+@T.macro
+def barrier(order, by):
+    own = T.alloc_barrier(1)
+    T.mbarrier_arrive(own[0])
+
+
+@T.macro
+def waits(order, by):
+    ready = T.alloc_var("int32")
+    ready = T.atomic_load(order[0])
+    while ready == 0:
+        ready = T.atomic_load(order[0])
+
+
+@T.macro
+def old_value(order, by):
+    number = T.alloc_var("int32")
+    number = T.atomic_add(order[0], 1, return_prev=True)
+    order[1] = number
+
+
+@T.macro
+def leave(order, by):
+    if by > 7:
+        T.thread_return()
+
+
+ORDERED = {"barrier": barrier, "waits": waits, "old value": old_value, "return": leave}
+
+
 def product(
     size=(4096, 4096, 4096), *, tile=(128, 256), stages=3, batch=None, place="", threads=256
 ):
     """C of A and B^T by a block for each tile; `place` says what else the program does."""
     (M, N, K), (rows, width) = size, tile
-
-    @T.macro
-    def leave(by):
-        if by > 7:
-            T.thread_return()
 
     @T.macro
     def multiply(A, B, A_shared, B_shared, total, steps, bx, by):
@@ -38,6 +63,9 @@ def product(
                     total[i, j] += A_shared[i, 0] * B_shared[j, 0]
             else:
                 T.gemm(A_shared, B_shared, total, transpose_B=True)
+            if place == "threads compute":
+                for i, j in T.Parallel(rows, width):
+                    total[i, j] = T.max(total[i, j], 0)
 
     @T.prim_func
     def main(
@@ -57,7 +85,7 @@ def product(
             if place == "swizzle":
                 T.use_swizzle(3)
             if place == "sized":
-                scales = T.alloc_shared((M,), "float32")
+                scales = T.alloc_shared((K,), "float32")
                 T.fill(scales, 1)
             if place == "chiplets":
                 T.use_swizzle(3, chiplets=8)
@@ -65,20 +93,8 @@ def product(
                 T.pdl_sync()
             if place == "blocks":
                 T.annotate_min_blocks_per_sm(1)
-            if place == "barrier":
-                own = T.alloc_barrier(1)
-                T.mbarrier_arrive(own[0])
-            if place == "waits":
-                ready = T.alloc_var("int32")
-                ready = T.atomic_load(order[0])
-                while ready == 0:
-                    ready = T.atomic_load(order[0])
-            if place == "old value":
-                number = T.alloc_var("int32")
-                number = T.atomic_add(order[0], 1, return_prev=True)
-                order[1] = number
-            if place == "return":
-                leave(by)
+            if place in ORDERED:
+                ORDERED[place](order, by)
             T.clear(total)
             steps = T.ceildiv(K, 64)
             if place == "causal":
@@ -95,7 +111,7 @@ def product(
                 multiply(A, B, A_shared, B_shared, total, steps, bx, by)
             if place == "sized":
                 for i, j in T.Parallel(rows, width):
-                    total[i, j] *= scales[i]
+                    total[i, j] *= scales[i % 8]
             if place == "add":
                 T.atomic_add(order[0], 1)
             T.copy(total, C[bz, by * rows, bx * width])
@@ -165,11 +181,16 @@ def test_clusters_stay(tile_passes):
     ("options", "arch"),
     [
         pytest.param({}, "sm_80", id="a target without a producer"),
-        pytest.param({"size": (2048, 2048, 4096)}, "sm_90a", id="one wave"),
+        pytest.param({"size": (2048, 2048, 64)}, "sm_90a", id="one wave"),
+        pytest.param({"size": (T.dynamic("m"), 4096, 64)}, "sm_90a", id="perhaps one wave"),
+        pytest.param({"size": (2304, 2304, 4096)}, "sm_90a", id="few long tiles"),
+        pytest.param({"place": "threads compute"}, "sm_90a", id="threads compute"),
         pytest.param({"tile": (128, 128)}, "sm_90a", id="room for two blocks"),
         pytest.param({"stages": 4}, "sm_90a", id="no room for the result"),
         pytest.param({"stages": 0}, "sm_90a", id="no pipeline"),
-        pytest.param({"size": (T.dynamic("m"), 4096, 4096), "place": "sized"}, "sm_90a", id="size"),
+        pytest.param(
+            {"size": (4096, 4096, 8 * T.dynamic("k")), "place": "sized"}, "sm_90a", id="size"
+        ),
         pytest.param({"threads": 192}, "sm_90a", id="no producer"),
     ],
 )
@@ -180,10 +201,12 @@ def test_shapes_that_stay(tile_passes, options, arch):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"place": "add"},
-        {"size": (T.dynamic("m"), 4096, 4096)},
-        {"size": (T.dynamic("m"), 8 * T.dynamic("n"), 8 * T.dynamic("k"))},
+        pytest.param({}, id="products"),
+        pytest.param({"place": "add"}, id="sums of all blocks"),
+        pytest.param({"place": "swizzle"}, id="another order"),
+        pytest.param({"size": (4096, 4096, 8 * T.dynamic("k"))}, id="any number of steps"),
+        pytest.param({"size": (2304, 2304, 1024)}, id="few short tiles"),
+        pytest.param({"size": (2304, 2304, 1024), "place": "threads compute"}, id="short tiles"),
     ],
 )
 def test_what_takes_tile_after_tile(tile_passes, options):
@@ -214,15 +237,12 @@ def test_a_kernel_that_ptxas_spills_has_a_block_for_each_tile():
 
 
 @pytest.mark.parametrize("place", ["", "swizzle"])
-@pytest.mark.parametrize("tiles", [(2, 3), (1, 3)])
-def test_the_result(device, tiles, place):
-    """Of sizes that the call decides: some blocks take a tile more, or there are fewer tiles than
-    multiprocessors."""
-    down, across = tiles
-    m, n, k = T.dynamic("m"), 8 * T.dynamic("n"), 8 * T.dynamic("k")
-    kernel = tilelang.compile(product((m, n, k), batch=2, place=place), target=HOPPER)
+def test_the_result(device, place):
+    """Of a grid of 9 x 8 x 2 tiles, of which the last ones are parts."""
+    M, N, K = 575, 504, 136
+    shape = {"tile": (64, 64), "stages": 8, "threads": 128, "batch": 2}
+    kernel = tilelang.compile(product((M, N, K), place=place, **shape), target=HOPPER)
     assert kernel.artifact.launch_plan.kernels[0].persistent
-    M, N, K = 128 * down - 3, 256 * across - 8, 200
     torch.manual_seed(0)
     a, b = torch.randn(M, K, device=device).half(), torch.randn(N, K, device=device).half()
     c = torch.full((2, M, N), torch.nan, device=device, dtype=torch.float16)
