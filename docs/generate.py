@@ -79,7 +79,7 @@ STAGES = {
 
 
 def contract(path: Path) -> str:
-    """The comment at the top of a pass's file: its parts, each of paragraphs and lists."""
+    """The comment at the top of a pass's file: its parts, each of paragraphs, lists and code."""
     match = re.match(r"/\*!(.*?)\*/", path.read_text(), re.DOTALL)
     if match is None:
         raise ValueError(f"{path} does not begin with the pass's contract")
@@ -87,12 +87,24 @@ def contract(path: Path) -> str:
     for line in (re.sub(r"^\s*\* ?", "", line) for line in match[1].splitlines()):
         text, column = line.strip(), len(line) - len(line.lstrip())
         starts_item = text.startswith("- ")
+        is_code = indent is None and column >= CODE_COLUMN
+        if is_code:
+            if not blocks[-1].startswith("```"):
+                blocks.append("```text")
+            blocks[-1] += "\n" + line[CODE_COLUMN:]
+            continue
+        if blocks[-1].startswith("```"):
+            blocks[-1] += "\n```"
+            blocks.append("")
         if starts_item or not text or (indent is not None and column <= indent):
             blocks.append("")
             indent = column if starts_item else None
         blocks[-1] += f" {text}"
     parts = []
     for block in (block.strip() for block in blocks if block.strip()):
+        if block.startswith("```"):
+            parts.append(block)
+            continue
         for part, name in PARTS.items():
             block = re.sub(rf"(?<!\S)(?:{part})( \([^)]*\))?:\s+", rf"\n\n**{name}\1.** ", block)
         parts.append(block.strip())
@@ -100,10 +112,13 @@ def contract(path: Path) -> str:
     return re.sub(r"(?m)^(- .*)\n\n(?=- )", r"\1\n", "\n\n".join(parts))
 
 
+# Where code stands in such a comment; text is in front of it.
+CODE_COLUMN = 7
 PARTS = {
     "In|Input": "In",
     "Out|Output": "Out",
     "Establishes": "Establishes",
+    "Left alone": "Left alone",
     "Refuses": "Refuses",
     "Warns": "Warns",
 }
@@ -196,10 +211,12 @@ def _body(text: str) -> str:
 
 
 def _wrapped(text: str) -> str:
-    lines = (
-        textwrap.fill(line, 110, subsequent_indent="  " if line.startswith("- ") else "")
-        for line in text.split("\n")
-    )
+    lines, in_code = [], False
+    for line in text.split("\n"):
+        in_code ^= line.startswith("```")
+        hanging = "  " if line.startswith("- ") else ""
+        is_text = not in_code and not line.startswith("```")
+        lines.append(textwrap.fill(line, 110, subsequent_indent=hanging) if is_text else line)
     return "\n".join(lines)
 
 

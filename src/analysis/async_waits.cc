@@ -373,7 +373,7 @@ class Dataflow {
     (*state)[{&issue, std::vector<int>(issue.loops.size(), 0)}] = Progress();
     WaitBehind(node, state);
     if (!uses_.IsSharedAtOnce(issue)) return;
-    // Of what is written, conflicts are still found: it is waited for where it is used.
+    // Conflicts with what is written are still found: it is waited for where it is used.
     AsyncWait wait{issue.queue,
                    0,
                    uses_.IsSharedAtEnd(issue) ? Completion::kComplete : Completion::kHasRead,

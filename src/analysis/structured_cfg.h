@@ -82,7 +82,7 @@ struct CfgNode {
   enum class Kind : uint8_t { kLeaf, kSequence, kIf, kLoop, kRange };
   Kind kind = Kind::kLeaf;
   Stmt stmt;
-  /*! Of a leaf or a range, the whole; of a loop or branch, what decides over its body. */
+  /*! Effects of all of a leaf or range, or of what decides over a loop's or branch's body. */
   CfgEffects effects;
   /*! Outside of loops: it uses shared memory that nothing in front of it uses. */
   bool uses_new_memory = false;

@@ -196,7 +196,7 @@ class FormFinder : public StmtExprVisitor {
     found.insert(text + ")" + (IsVoid(op) ? "" : " -> " + TypeText(op->dtype())));
   }
 
-  /*! Of no type, or of type handle, which is how TVM writes calls without a result. */
+  /*! Has the call no type, or type handle? So TVM writes calls without a result. */
   static bool IsVoid(const CallNode* op) {
     return !op->ty.as<PrimTypeNode>() || op->dtype().code == kDLOpaqueHandle;
   }

@@ -283,8 +283,8 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
   done_ = op;
 }
 
-/*! Of a store of 16-bit floats to an array of the thread, the floats of another one that they are
- * converted from; nullptr for all else. */
+/*! The registers whose floats a store of 16-bit floats to an array of the thread converts; nullptr
+ * for all else. */
 const TensorLoadNode* KernelPrinter::ConvertedRegisters(const BufferStoreNode* op) {
   const DLDataType to = BufferOf(op->buffer)->dtype->dtype;
   const auto* cast = op->value.as<CastNode>();

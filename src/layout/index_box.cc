@@ -24,7 +24,7 @@ class Judge : public StmtExprVisitor {
   }
   void Visit_(const IntImmNode* op) override { good &= AsInt(GetRef<Expr>(op)).has_value(); }
   void Visit_(const CastNode* op) override {
-    // Of uint64 half of the numbers are none of int64.
+    // Half of the numbers of uint64 are none of int64.
     const DLDataType from = op->value->dtype(), to = op->ty.as<PrimTypeNode>()->dtype;
     good &= IsIntegral(from) && IsIntegral(to) && (HoldsAll(to, from) || !IsUint64(to));
     Visit(op->value);

@@ -47,7 +47,7 @@ class IntProgram {
     /*! To the `value & 255` bits of an integer, signed if `value & 256`. */
     kWrap
   };
-  /*! Of two operands the second one may be the constant `value`. */
+  /*! The second one of two operands may be the constant `value`. */
   struct Step {
     Code code;
     bool has_constant;

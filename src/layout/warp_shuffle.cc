@@ -19,7 +19,7 @@ bool IsPowerOfTwo(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
 /*! How the elements of a shape are numbered: blocks, and bits in each. */
 struct Numbering {
-  /*! Of the element's bits: the row-major number of the element with this bit alone. */
+  /*! For each bit the row-major number of the element whose number has it alone. */
   std::vector<int64_t> bits;
   /*! The first element of each block. */
   std::vector<int64_t> blocks = {0};

@@ -37,14 +37,14 @@ struct WarpShuffle {
   RegisterBits source, target;
   /*! Threads count from these, by xor. */
   int64_t first_source, first_target;
-  /*! Of bits of the thread: registers of the source that it sends are reordered by `sends`, those
-   * of the destination, and further rounds behind them, by `keeps`; it receives from `lanes`. */
+  /*! Columns for bits of the thread: `sends` reorders the registers of the source that it sends,
+   * `keeps` those of the destination, and further rounds behind; it receives from `lanes`. */
   BitColumns sends, keeps, lanes;
-  /*! Of bits of the thread and of the source's register: together 0 where the source holds an
-   * element. */
+  /*! Columns for bits of the thread and of the source's register: together 0 where the source holds
+   * an element. */
   BitColumns empty_threads, empty_registers;
-  /*! Of bits of a round: the source's register and the lane. A round's number has the elements of a
-   * word lowest: `element_bits` of them go together. */
+  /*! Columns for bits of a round: the source's register and the lane. A round's number has a word's
+   * elements lowest: `element_bits` of them go together. */
   BitColumns sent_register, lane_of_round;
   int element_bits;
   /*! From the destination's register, and further rounds behind it, to the round. */

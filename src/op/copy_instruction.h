@@ -39,7 +39,7 @@ inline constexpr const char* kByTma = "tma";
 inline constexpr const char* kByCpAsync = "cp.async";
 /*! A load that a thread waits for by counting, whose lanes write side by side to shared memory. */
 inline constexpr const char* kByLdsLoads = "buffer_load_lds";
-/*! Of a load: to a fragment ahead in a pipeline, and from there to shared memory. */
+/*! A load to a fragment, ahead in a pipeline, and a store from there to shared memory. */
 inline constexpr const char* kByRegisters = "registers";
 /*! Vectors of threads by a buffer resource, whose range the hardware checks. */
 inline constexpr const char* kByBufferLoads = "buffer_load";

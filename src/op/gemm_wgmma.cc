@@ -172,7 +172,7 @@ class WgmmaEmitter {
                         StringOf(wgmma_.operand_name),
                         StringOf(wgmma_.accumulator_name)};
     const Expr b_k_major = StringOf(b_.strides.k_major ? "true" : "false");
-    // Of an accumulator that is cleared the first MMA along K is the beginning.
+    // The first MMA along K begins an accumulator that is cleared.
     const Expr sum = NotEqualOf(k, MakeInt(0)) || NotOf(op_.clear_accum);
     if (a.registers.defined()) {
       const Expr fragment =

@@ -24,7 +24,7 @@ struct Im2col {
 
   static Im2col From(const CallNode* call);
   Expr Channels() const { return BufferOf(image.buffer)->shape[3]; }
-  /*! Of the matrix, that a tap has. */
+  /*! Columns of the matrix that a tap has. */
   Expr TapColumns() const;
   /*! What a row and a column say: the pixel of the image that tap (0, 0) reads, which may lie
    * outside, and the tap, with its distance in pixels. */

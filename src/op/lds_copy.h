@@ -26,7 +26,7 @@ std::optional<int64_t> ResourceBytes(const Var& tensor);
 
 /*! How a tile's places are dealt to lanes. */
 struct LdsPlan {
-  /*! Of a lane in one instruction, as elements, too. */
+  /*! What a lane copies by one instruction, in bytes and in elements. */
   int64_t bytes = 0, unit = 0;
   /*! The first dimension of the tile that is copied whole, as are those behind it; those in front
    * have one element. The elements of these dimensions are `block`. */

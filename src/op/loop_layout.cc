@@ -410,7 +410,7 @@ Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLower
   if (std::any_of(nest.extents.begin(), nest.extents.end(), is_zero)) return MakeSeq({});
   const Stmt lowered =
       layout.defined() ? LowerRegisters(nest, layout, ctx) : LowerPartition(nest, ctx);
-  // Of replicas, one writes what the others read.
+  // One of the replicas writes what the others read.
   if (layout.defined() && layout->replicate > 1) return lowered;
   TouchesSeveral several;
   several(nest.body);

@@ -14,7 +14,7 @@ namespace tl {
 namespace {
 
 constexpr int64_t kSectorsAtOnce = 4;
-/*! Of an instruction whose lanes move 32 bits each, and of issuing any. */
+/*! Costs of an instruction whose lanes move 32 bits each, and of issuing one. */
 constexpr int64_t kWavefrontBits = 32, kIssueBits = 8;
 /*! A stride that nobody knows. */
 constexpr int64_t kLongRow = 4096;

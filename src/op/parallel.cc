@@ -185,11 +185,11 @@ class FragmentAccessCollector : public StmtExprVisitor {
   const ParallelNest& nest_;
   BodyEffects effects_;
   Substituter bound_;
-  /*! Of the nest and of all loops in it. */
+  /*! Variables of the nest and of all loops in it. */
   std::vector<Var> varying_;
   std::vector<Expr> conditions_;
   Span span_;
-  /*! Of the loops around. */
+  /*! Axes of the loops around. */
   std::vector<Axis> axes_;
   /*! The variables of those whose bounds are no numbers. */
   std::vector<Var> unknown_;

@@ -50,7 +50,7 @@ struct FragmentAccess {
   /*! Dimensions in which the nest accesses several blocks of the fragment, each of a loop's extent:
    * `f[i, d]` and `f[i, d + 32]`. */
   std::vector<bool> in_blocks = {};
-  /*! Of an access whose elements other threads hold, where the nest would find them; undefined
+  /*! Where the nest would find the elements of the access, which other threads hold; undefined
    * where it tells no layout. */
   Fragment wanted = {};
 };

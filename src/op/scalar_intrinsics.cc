@@ -24,14 +24,14 @@ std::vector<Intrinsic> ScalarIntrinsics() {
     rows.back().template_args = 1;
   }
   add("rsqrt_rn", "tl/rounding.h", true);
-  // Of pairs, which are not lanes of a vectorised loop.
+  // Functions of pairs, which are not lanes of a vectorised loop.
   for (const char* name : {"add2", "sub2", "mul2", "max2", "min2", "abs2", "fma2"}) {
     add(name, "tl/packed.h", false);
   }
   for (const char* name : {"round_away", "power", "find_first_set"}) {
     add(name, "tl/scalar.h", true);
   }
-  // Of floats: TVM's own are those of integers.
+  // Functions of floats: TVM's own are those of integers.
   for (const char* name : {"floordiv", "floormod"}) add(name, "tl/floor.h", true);
   for (const char* name :
        {"add_saturating", "sub_saturating", "mul_saturating", "tma_coordinate"}) {

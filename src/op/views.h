@@ -44,7 +44,7 @@ class ViewDeclarer : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final;
 
-  /*! Of the innermost block around: DeclBuffer of views, in the order that they will have. */
+  /*! DeclBuffer of views in the innermost block, in the order that they will have. */
   std::vector<Stmt> declared_;
 };
 

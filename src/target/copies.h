@@ -50,7 +50,7 @@ enum class MemorySpace : uint8_t { kGlobal, kShared, kRegisters };
 /*! A matrix that the lanes of a warp move between shared memory and registers together: each lane
  * names a row of it, whose elements other lanes hold. */
 struct LaneMatrix {
-  /*! Of an element. */
+  /*! Bits of an element. */
   int64_t bits;
   /*! The lane and the register that hold an element, given its row and its place there. The rows of
    * a matrix are named by consecutive lanes; elements of a row lie side by side in shared memory,
@@ -79,7 +79,7 @@ struct CopyInstruction {
   AsyncQueue queue;
   /*! Bytes that it moves at a time, the fewest first; addresses are multiples of as many. */
   std::vector<int64_t> bytes;
-  /*! Of kCpAsync: intrinsic<bytes>(shared, global), and one with a condition behind, which writes
+  /*! For kCpAsync: intrinsic<bytes>(shared, global), and one with a condition behind, which writes
    * zeros where that is false. */
   std::string intrinsic, conditional;
   /*! The bytes of a warp's lanes lie side by side in shared memory, in the order of the lanes, from

@@ -18,7 +18,7 @@ inline constexpr int64_t kWarpGroupThreads = 128;
 
 /*! C += A B by the lanes of one warp, or by a group of warps. A and B have one type. */
 struct MatrixInstruction {
-  /*! Of a group, n is the most columns; how many a tile gets is chosen (ColumnsFor). */
+  /*! The shape. For a warp group n is the most columns; ColumnsFor chooses a tile's. */
   int m, n, k;
   DLDataType operand, accumulator;
   Feature feature;
@@ -47,9 +47,10 @@ struct MatrixInstruction {
   /*! mma.sp: of every four elements of a row of A (two of tf32) half are stored, and two bits of
    * metadata for each of them say which (for tf32 four). */
   bool sparse = false;
-  /*! Of how many elements along K a row of A, and a column of B, has a scale, a power of two; 0
-   * without scales. Lane l gives the scale of row l % m of A, and of column l % n of B, of elements
-   * from l / m * scale_k on; behind the pointers to A and B the intrinsic is called with both. */
+  /*! How many elements along K of a row of A, and of a column of B, share a scale, a power of two;
+   * 0 without scales. Lane l gives the scale of row l % m of A, and of column l % n of B, of
+   * elements from l / m * scale_k on; behind the pointers to A and B the intrinsic is called with
+   * both. */
   int scale_k = 0;
 
   /*! The threads of a group of warps that issue it together; 0 for those of a warp. A group has A

@@ -172,8 +172,8 @@ class MisleadingFinder : public AnalyzingMutator {
     if (misleads) found.insert(e.get());
   }
 
-  /*! Of two numbers below a quarter of the type a difference, wherever TVM brings it, is one of
-   * the type. Vectors it leaves as they are. */
+  /*! Is an operand large? The difference of two numbers below a quarter of the type is one of the
+   * type, wherever TVM brings it; vectors it leaves as they are. */
   bool IsOfLarge(const Expr& e) {
     const DLDataType type = e->dtype();
     if (type.code != kDLInt || type.lanes != 1) return false;

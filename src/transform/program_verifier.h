@@ -58,7 +58,7 @@ class ProgramVerifier : public StmtExprVisitor {
            ", which has " + std::to_string(rank) + " dimensions");
   }
 
-  /*! Of the statement that is visited. */
+  /*! The place of the statement that is visited. */
   Span span_;
 
  private:

@@ -124,14 +124,14 @@ inline constexpr const char* kUserGroup = "tl_pipeline_group";
 inline constexpr const char* kPlannedOrder = "software_pipeline_order";
 inline constexpr const char* kPlannedStage = "software_pipeline_stage";
 inline constexpr const char* kAsyncStages = "software_pipeline_async_stages";
-/*! Of a loop whose order and stage a pass has chosen: what for. */
+/*! Annotation of a loop whose order and stage a pass has chosen: what for. */
 inline constexpr const char* kChosen = "tl_pipeline_chosen";
 /*! Beside the user's plan the compiler's own, for comparison; empty if that is a plain loop. */
 inline constexpr const char* kDefaultOrder = "software_pipeline_default_order";
 inline constexpr const char* kDefaultStage = "software_pipeline_default_stage";
 /*! For each statement, why it stays where it is; empty for one that runs ahead. */
 inline constexpr const char* kReasons = "software_pipeline_reasons";
-/*! Of a loop whose roles hand tiles over: its `Handshakes`. */
+/*! Annotation of a loop whose roles hand tiles over: its `Handshakes`. */
 inline constexpr const char* kHandshakes = "tl_pipeline_handshakes";
 /*! Annotation of a loop: a number that it shares with the loops of other roles which run the same
  * iterations. */

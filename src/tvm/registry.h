@@ -12,8 +12,8 @@
 
 namespace tl {
 
-/*! Of which registrations run first: the order of files is the linker's, and what the others
- * register may have objects of these types. */
+/*! When registrations run: those of types first. The order of files is the linker's, and what the
+ * others register may have objects of these types. */
 enum class RegistrationPhase : uint8_t { kTypes, kRest };
 
 /*! A block of registrations: `static Registration r([] { ... });` in the file that implements them.

@@ -57,7 +57,7 @@ def _digest(paths: Iterable[str]) -> str:
 
 
 def headers_digest(body: Literal["cuda", "hip", "emu"], store: Store) -> str:
-    """Of the device headers for a body, and the emulator's runtime."""
+    """The digest of the device headers for a body, and the emulator's runtime."""
     folders = device_include_dirs(body)
     return digest_of((path for folder in folders for path in files_below(folder)), store)
 
@@ -80,8 +80,8 @@ def _compiler_files() -> tuple[str, ...]:
 
 @functools.cache
 def compiler_digest(root: Path) -> str:
-    """Of the compiler that this process has loaded: tilelang's Python and its native library. It is
-    remembered in the store under `root`."""
+    """The digest of the compiler that this process has loaded: tilelang's Python and its native
+    library. It is remembered in the store under `root`."""
     return digest_of(_compiler_files(), Store(root))
 
 
@@ -99,7 +99,8 @@ def compiler_versions(store: Store) -> dict[str, str]:
 
 @functools.cache
 def nvrtc_version() -> str:
-    """Of the NVRTC that compiles here. That of its package is known without loading it."""
+    """The version of the NVRTC that compiles here. That of its package is known without loading
+    it."""
     try:
         return version("nvidia-cuda-nvrtc")
     except PackageNotFoundError:
@@ -114,5 +115,5 @@ def loaded_nvrtc_version() -> str:
 
 
 def environment(names: Iterable[str]) -> dict[str, str]:
-    """Those of the environment variables that are set."""
+    """The environment variables of these names that are set."""
     return {name: os.environ[name] for name in names if name in os.environ}

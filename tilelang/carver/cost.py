@@ -21,32 +21,34 @@ from tilelang.carver.arch.cuda import (
 )
 
 LATENCY_CLOCKS = 900
-"""From the issue of a load until others have seen its tile. Assumed: some 500 clocks of the memory
-itself (W. Luo and others, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via
-Microbenchmarking", 2024, table of latencies) and what barriers and TMA add."""
+"""How long it takes from the issue of a load until others have seen its tile. Assumed: some 500
+clocks of the memory itself (W. Luo and others, "Benchmarking and Dissecting the Nvidia Hopper GPU
+Architecture via Microbenchmarking", 2024, table of latencies) and what barriers and TMA add."""
 HANDSHAKE_CLOCKS = 300
-"""Of a slot of a pipeline with a producer, besides its load: consumers give it up, the producer
-wakes up, and so do they. With it, and with the time that the bytes take, GEMMs of two stages take
-what an H200 needs: 1740 to 2040 clocks a step of 32 to 48 KiB."""
+"""What a slot of a pipeline with a producer takes besides its load: consumers give it up, the
+producer wakes up, and so do they. With it, and with the time that the bytes take, GEMMs of two
+stages take what an H200 needs: 1740 to 2040 clocks a step of 32 to 48 KiB."""
 CLUSTER_CLOCKS = 450
 """More where blocks of a cluster load for each other: the slot has to be free in all of them. Of
 192 x 176 x 64 on an H200, three stages take a fifth longer than four (4104 x 4104 x 4104)."""
 OTHER_REGISTERS = 48
-"""Of a thread, besides its accumulators. Assumed: addresses, loop counters, descriptors."""
+"""Registers of a thread besides its accumulators. Assumed: addresses, loop counters,
+descriptors."""
 STREAMING_REGISTERS = 32
-"""Of a thread that only moves data. Assumed."""
+"""Registers of a thread that only moves data. Assumed."""
 L2_SHARE = 0.8
-"""Of the L2 cache, that inputs have. Assumed."""
+"""The share of the L2 cache that inputs have. Assumed."""
 BANDWIDTH_SHARE = 0.92
-"""Of the memory's bandwidth, that kernels reach. Assumed: copies on A100 to H200 do."""
+"""The share of the memory's bandwidth that kernels reach. Assumed: copies on A100 to H200 do."""
 
 WRITE_SHARE = 0.5
-"""Of the time that a read of as many bytes takes, of writes to shared memory by TMA and cp.async.
-Assumed: with 1 the order of the 70 fastest of 1300 measured GEMMs agrees less (0.45, 0.65)."""
+"""How long writes to shared memory by TMA and cp.async take, of the time of a read of as many
+bytes. Assumed: with 1 the order of the 70 fastest of 1300 measured GEMMs agrees less (0.45,
+0.65)."""
 STEP_CLOCKS = 30
-"""Of a step of a pipeline, for its barriers. Assumed."""
+"""What the barriers of a step of a pipeline take. Assumed."""
 TENSOR_CORES = 4
-"""Of a multiprocessor, one for each of its schedulers ("NVIDIA H100 Tensor Core GPU
+"""Tensor cores of a multiprocessor, one for each of its schedulers ("NVIDIA H100 Tensor Core GPU
 Architecture")."""
 OVERLAP = 8
 """The exponent of `together`. Assumed: two that are equally busy take a tenth longer."""
@@ -103,14 +105,14 @@ class Tiling:
 
 
 def shared_bytes(product: Product, tiling: Tiling) -> int:
-    """Of a block: the stages of both operands; the result takes their place, or a part at a
-    time."""
+    """Shared memory of a block: the stages of both operands; the result takes their place, or a
+    part at a time."""
     step = (tiling.m + tiling.n) * tiling.k * product.operand
     return int(tiling.stages * step)
 
 
 def registers(arch: CUDA, tiling: Tiling) -> int:
-    """Of a thread: accumulators of 32 bits, operands of an mma, and others."""
+    """Registers of a thread: accumulators of 32 bits, operands of an mma, and others."""
     accumulators = tiling.m * tiling.n // tiling.threads
     if tiling.by_warp_groups:
         return accumulators + OTHER_REGISTERS
@@ -124,7 +126,7 @@ def blocks_per_sm(arch: CUDA, product: Product, tiling: Tiling) -> int:
     has as many registers as the others at the launch."""
     threads = tiling.threads + (128 if tiling.by_warp_groups else 0)
     # setmaxnreg gives consumers what the producer does not need (PTX ISA, setmaxnreg).
-    if registers(arch, tiling) > (240 if tiling.by_warp_groups else 255):
+    if registers(arch, tiling) > arch.most_registers(tiling.by_warp_groups):
         return 0
     average = registers(arch, tiling) * tiling.threads // threads + (
         24 * 128 // threads if tiling.by_warp_groups else 0

@@ -18,32 +18,33 @@ from tilelang.carver.arch.cuda import listed_speeds
 
 FORMS = ("int4", "mxfp4")
 UNPACK_INSTRUCTIONS = {"int4": 2.2, "sums": 1.75, "mxfp4": 2.4}
-"""Of a warp, for a weight of each of its threads; "sums": of int4 whose sums are scaled. Counted in
-the machine code, and `STEP_INSTRUCTIONS` of a step beside them, and for each other part."""
+"""Instructions of a warp for a weight of each of its threads; "sums": of int4 whose sums are
+scaled. Counted in the machine code, and `STEP_INSTRUCTIONS` of a step beside them, and for each
+other part."""
 STEP_INSTRUCTIONS, PART_INSTRUCTIONS = 32, 13
 FEW_COLUMNS = 24
-"""Of an instruction, which fewer do not make faster. Assumed."""
+"""An instruction of fewer columns takes as long as one of these. Assumed."""
 MULTIPLYING, UNPACKING, MEMORY = 0.92, 0.87, 0.28
 """Shares of the clocks at the peak, of instructions, and of the bytes' time. Fitted."""
 STEP_CLOCKS, BLOCK_CLOCKS, TILE_CLOCKS = 128, 3100, 680
-"""Of a step, of the start and end of a block, and of one more tile of a block that stays."""
+"""What a step takes, the start and end of a block, and one more tile of a block that stays."""
 STAY_CLOCKS, TWO_STAGES_CLOCKS = 90, 128
-"""Of a step of a block that stays, whose tiles are beside others in L2, and of one of two stages.
-Fitted to 42 drawn products with more than 128 rows, of which three or more schedules were measured
-(2026-11-30): the first choice has 0.98 of the best one's speed on the average, without these
-0.945."""
+"""What a step takes more in a block that stays, whose tiles are beside others in L2, and with two
+stages. Fitted to 42 drawn products with more than 128 rows, of which three or more schedules were
+measured (2026-11-30): the first choice has 0.98 of the best one's speed on the average,
+without these 0.945."""
 SHARE_BYTES_PER_CLOCK, SHARES_CLOCKS = 27, 1750
-"""Of shares of K that a multiprocessor writes and adds up, and to learn that all are there."""
+"""Bytes of shares of K that a multiprocessor writes and adds up; to learn that all are there."""
 APART_CLOCKS, APART_BYTES = 1600, 4 * 8 * 128
-"""Of the kernel that adds up apart, and of a share for one of its blocks. Fitted to seven shapes
-(2026-11-28), of which it finds the faster way where they differ by more than 4 %."""
+"""What the kernel that adds up apart takes; bytes of a share for one of its blocks. Fitted to seven
+shapes (2026-11-28), of which it finds the faster way where they differ by more than 4 %."""
 WORD_CLOCKS = 0.12
-"""Of a word of A that TMA does not load."""
+"""What a word of A takes that TMA does not load."""
 COPY_SECONDS = 5.8e-6
-"""Of a copy of A."""
+"""What a copy of A takes."""
 SHARED_BYTES, BLOCK_BYTES, BARRIER_BYTES = 228 * 1024, 1024, 256
-"""Of shared memory of a multiprocessor, for the tiles of its blocks; that a block takes itself
-(CUDA Programming Guide, "Compute Capabilities"), and its barriers. The last is assumed."""
+"""Shared memory of a multiprocessor, for the tiles of its blocks; what a block takes itself (CUDA
+Programming Guide, "Compute Capabilities"), and its barriers. The last is assumed."""
 LONG = 128
 """Rows of A, above which there are several tiles of them."""
 MOST_SPLIT = 16
@@ -98,7 +99,7 @@ class _Weights:
     speeds = listed_speeds(90)
 
     def tiles(self, schedule: DequantizedSchedule) -> int:
-        """Of the result."""
+        """Tiles of the result."""
         return -(-self.M // schedule.block_M) * -(-self.N // schedule.block_N)
 
 
@@ -170,8 +171,8 @@ def _shares(weights: _Weights, tiles: int, steps: int, room: int, least: int) ->
 
 
 def _long(weights: _Weights) -> Iterator[DequantizedSchedule]:
-    """Of A with many rows. Blocks share K where the result has few tiles, and stay where it has
-    many: the loads of the next tile run beside the end of one."""
+    """Schedules for an A with many rows. Blocks share K where the result has few tiles, and stay
+    where it has many: the loads of the next tile run beside the end of one."""
     shapes = [
         (128, 128, 256, 1),
         (128, 128, 256, 2),
@@ -200,8 +201,8 @@ def _has_sums(schedule: DequantizedSchedule) -> bool:
 
 
 def _short(weights: _Weights) -> Iterator[DequantizedSchedule]:
-    """Of a few rows of A, in one tile of as many columns of the instruction. Several blocks of them
-    share a multiprocessor, whose threads unpack while others wait."""
+    """Schedules for a few rows of A, in one tile of as many columns of the instruction. Several
+    blocks of them share a multiprocessor, whose threads unpack while others wait."""
     # An instruction's columns are multiples of 8.
     columns = -(-weights.M // 8) * 8
     found: list[DequantizedSchedule] = []

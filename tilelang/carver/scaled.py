@@ -17,22 +17,23 @@ from tilelang.carver.cost import LATENCY_CLOCKS
 from tilelang.carver.schedules import ROW_BYTES, SPREAD
 
 MEMORY_BYTES_PER_CLOCK = 2200
-"""From the memory to all multiprocessors."""
+"""What the memory gives to all multiprocessors."""
 PORT_BYTES_PER_CLOCK = 40
-"""From L2 to a multiprocessor."""
+"""What L2 gives to a multiprocessor."""
 ADDING_CLOCKS = 2500
-"""Of a kernel that adds up shares, besides their bytes, and of a block that adds up a tile's."""
+"""What a kernel that adds up shares takes besides their bytes, and a block that adds up a
+tile's."""
 LAUNCH_CLOCKS = 2000
-"""Of the launch, and of the first loads."""
+"""What the launch takes, and the first loads."""
 OTHER_PART_CLOCKS, SHORT_CLOCKS = 290, 300
-"""More of a step, for each part but one, and where short instructions hide none of its waits.
-Fitted."""
+"""What a step takes more for each part but one, and where short instructions hide none of its
+waits. Fitted."""
 BUSY_LATENCY_CLOCKS = 7500
-"""Of a load where the memory is busy: what is on its way bounds the speed. Fitted."""
+"""How long a load takes where the memory is busy: what is on its way bounds the speed. Fitted."""
 FEW_ROWS = 1.06
 """How much longer rows behind A's end take in a tile of which they are half or more. Fitted."""
 FEW_COLUMNS = 32
-"""Of an instruction, which fewer do not make faster. Assumed."""
+"""An instruction of fewer columns takes as long as one of these. Assumed."""
 MOST_COLUMNS = 64
 """Rows of A, at most, that are columns of tiles."""
 SCALED_GROUP = 128
@@ -40,7 +41,7 @@ SCALED_GROUP = 128
 MOST_SPLIT, MOST_TAIL, LEAST_STEPS = 32, 16, 3
 """Shares of a tile, those of the last tiles, and steps of one of these."""
 SHARED_BYTES, OTHER_BYTES = 227 * 1024, 256
-"""Of shared memory of a block (CUDA Programming Guide, "Compute Capabilities"), and of it for
+"""Shared memory of a block (CUDA Programming Guide, "Compute Capabilities"), and what of it is for
 barriers and numbers. Assumed."""
 
 
@@ -103,7 +104,7 @@ class ScaledSchedule:
 
     @property
     def groups(self) -> int:
-        """Of a row of A."""
+        """Groups of a row of A."""
         return -(-self.K // self.group)
 
     @property
@@ -118,20 +119,20 @@ class ScaledSchedule:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """Of tiles with all parts, and of those with one part."""
+        """Columns of tiles with all parts, and of those with one part."""
         across = self.extents[1]
         wide = -(-across // self.width) if self.wide is None else self.wide
         return wide, max(0, -(-across // self.block_N) - wide * self.parts)
 
     @property
     def skips(self) -> bool:
-        """TMA begins at multiples of 16 bytes: then up to three scales in front of a tile's come
-        along."""
+        """Whether rows of scales begin elsewhere than at multiples of 16 bytes, where TMA begins:
+        then up to three scales in front of a tile's come along."""
         return self.M % 4 != 0
 
     @property
     def room_for_scales(self) -> int:
-        """Of A's rows in a step."""
+        """Scales of A's rows that a step has room for."""
         rows = self.width if self.swap else self.block_M
         return rows + 32 if self.skips else rows
 
@@ -171,14 +172,14 @@ def scaled_schedules_of(M: int, N: int, K: int, blocks: int | None = None) -> li
 
 
 def _stages(schedule: ScaledSchedule) -> int:
-    """That shared memory has room for beside a part of the result in 16 bits."""
+    """Stages that shared memory has room for beside a part of the result in 16 bits."""
     stage = (schedule.block_M + schedule.width) * SCALED_GROUP + (schedule.room_for_scales + 32) * 4
     left = SHARED_BYTES - schedule.block_M * schedule.block_N * 2 - OTHER_BYTES
     return min(12 if schedule.swap else 8, left // stage)
 
 
 def _swapped_tiles(M: int, N: int, K: int) -> Iterator[ScaledSchedule]:
-    """Of rows of B and columns of a short A."""
+    """Tiles of rows of B and columns of a short A."""
     width, groups = max(16, -(-M // 8) * 8), -(-K // SCALED_GROUP)
     for block_M, split in itertools.product((64, 128), range(1, MOST_SPLIT + 1)):
         if M <= MOST_COLUMNS and -(-groups // split) * (split - 1) < groups:
@@ -186,7 +187,7 @@ def _swapped_tiles(M: int, N: int, K: int) -> Iterator[ScaledSchedule]:
 
 
 def _tiles_of_rows(M: int, N: int, K: int, blocks: int) -> Iterator[ScaledSchedule]:
-    """Of rows of A, or shares of them."""
+    """Tiles of rows of A, or shares of them."""
     groups = -(-K // SCALED_GROUP)
     for block_M, (block_N, parts) in itertools.product(
         (64, 128, 192), ((64, 1), (128, 1), (192, 1), (128, 2))
@@ -222,12 +223,12 @@ class _Clocks:
         return 4 * self.schedule.block_M * self.schedule.width
 
     def tiles(self, parts: int) -> int:
-        """Of blocks, with all parts or with one."""
+        """Tiles of blocks, with all parts or with one."""
         schedule = self.schedule
         return schedule.rows * schedule.cluster * schedule.columns[parts != schedule.parts]
 
     def step(self, parts: int) -> float:
-        """Of one step, without the memory's."""
+        """Clocks of one step, without those of the memory."""
         schedule = self.schedule
         groups, wide = schedule.block_M // 64, max(schedule.block_N, FEW_COLUMNS)
         chain = parts * (2 * wide + 1.05 * schedule.block_N + 70) + 110 * groups
@@ -236,8 +237,8 @@ class _Clocks:
         return max(chain, products, self.received(parts) * schedule.group / PORT_BYTES_PER_CLOCK)
 
     def loading(self, active: int, parts: int, steps: int) -> float:
-        """Of the memory for so many steps of so many blocks, if each operand comes once: of its
-        bytes, and of a block's pipeline behind its first fill."""
+        """Clocks of the memory for so many steps of so many blocks, if each operand comes once: for
+        its bytes, and for a block's pipeline behind its first fill."""
         schedule = self.schedule
         narrow = self.tiles(1) / schedule.parts if schedule.columns[1] else 0
         tiles = self.tiles(schedule.parts) + narrow
@@ -248,12 +249,12 @@ class _Clocks:
         return max(steps * moved, (steps - schedule.num_stages) * waits)
 
     def received(self, parts: int) -> int:
-        """Rows of both operands, in a step."""
+        """Rows of both operands that a block receives in a step."""
         height, breadth = self.schedule.extents
         return min(height, self.schedule.block_M) + min(breadth, parts * self.schedule.block_N)
 
     def wave(self, active: int, parts: int, steps: int) -> float:
-        """Of so many steps of so many blocks at a time, and of storing their sums."""
+        """Clocks of so many steps of so many blocks at a time, and of storing their sums."""
         if not active:
             return 0.0
         stored = 600 + 8 * parts * self.schedule.block_N + self.adding
@@ -261,19 +262,19 @@ class _Clocks:
 
     @property
     def adding(self) -> float:
-        """Of the last one of a tile's shares, which adds them up, one behind the other; of two the
-        other one alone."""
+        """Clocks in which the last one of a tile's shares adds them up, one behind the other; of
+        two it adds the other one alone."""
         split, each = self.schedule.split, self.share / PORT_BYTES_PER_CLOCK
         if not self.schedule.adds_up:
             return each if split > 1 else 0.0
         return ADDING_CLOCKS + each + (split if split > 2 else 1) * (each + LATENCY_CLOCKS)
 
     def added_apart(self, units: int) -> float:
-        """Of the second kernel, for so many shares."""
+        """Clocks of the second kernel, for so many shares."""
         return ADDING_CLOCKS + units * self.share / L2_BYTES_PER_CLOCK
 
     def of_shares(self) -> float:
-        """Of whole rounds, then of the last tiles' shares."""
+        """Clocks of whole rounds, and then of the last tiles' shares."""
         schedule, blocks = self.schedule, self.blocks
         rounds, last = divmod(self.tiles(schedule.parts), blocks)
         steps, units = -(-schedule.groups // schedule.tail), last * schedule.tail
@@ -284,7 +285,7 @@ class _Clocks:
         return waves + self.added_apart(units)
 
     def of_units(self) -> float:
-        """Of tiles, or shares of all of them."""
+        """Clocks of tiles, or of shares of all of them."""
         schedule, blocks, parts = self.schedule, self.blocks, self.schedule.parts
         units = self.tiles(parts) * schedule.split
         last, narrow = units % blocks, self.tiles(1) if schedule.columns[1] else 0

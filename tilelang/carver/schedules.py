@@ -39,7 +39,7 @@ SWAPPED_COLUMNS = tuple(range(16, 257, 8))
 tiles waste few of them: 300 = 2 x 152 less 4. 269 x 11648 x 12800 takes an H200 127 us by 192 x 136
 swapped, and 172 by 64 x 224."""
 ROWS = ((64, 128), (128, 256), (192, 384), (256, 256))
-"""Of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
+"""Rows of a tile, with the threads that multiply: a warp group for 64 rows each, or 128."""
 MMA_ROWS = ((16, 64), (32, 64), (64, 128), (128, 128), (128, 256))
 """The same where products are those of warps."""
 PANELS = (4, 8, 16)
@@ -47,26 +47,26 @@ STAGES, WANTED_STAGES = 12, 8
 """At most, and for which a result leaves by more parts. 64 x 80 of 8-bit floats takes an H200 24.4
 us with 8 stages, and 22.0 with 11 (72 x 4928 x 9344)."""
 STAGING_BYTES = 64
-"""Of which a row of a part of the result is a multiple, for a swizzle of TMA's that is worth it."""
+"""A row of a part of the result is a multiple of these, for a swizzle of TMA's that is worth it."""
 CHUNK_BYTES = 16
-"""Of which rows of a part may also be an odd number, as eight of these lie in different banks. But
+"""Rows of a part may also be an odd number of these, as eight of these lie in different banks. But
 they end in the middle of a sector of 32 bytes: 80 bytes of 256 x 160 took an H200 39.4 us, 64 bytes
 35.9 (2240 x 2240 x 2240)."""
 PLAIN_BYTES = 128
-"""Of such a row, at least. Assumed: rows of 176 bytes lose nothing."""
+"""Bytes of such a row, at least. Assumed: rows of 176 bytes lose nothing."""
 BARRIER_BYTES = 1024
-"""For mbarriers and what is fetched. Assumed."""
+"""Bytes for mbarriers and what is fetched. Assumed."""
 ROW_BYTES = 16
-"""Of which a row has to have a multiple for TMA (CUDA driver API, cuTensorMapEncodeTiled,
-globalStrides), and for copies of 16 bytes."""
+"""TMA takes rows of a multiple of these (CUDA driver API, cuTensorMapEncodeTiled, globalStrides),
+and for copies of 16 bytes."""
 WORD_COPY_BYTES_PER_CLOCK = 32
 """Copied to shared memory where rows are whole words of 4 bytes: a thread copies one at a time.
 Assumed."""
 ELEMENTS_PER_CLOCK = 0.5
-"""That threads copy where they are not, through registers, and wait for each: 45 x 22592 x 723 in
-bfloat16 took an H200 186 us."""
+"""Elements that threads copy where they are not, through registers, and wait for each: 45 x 22592 x
+723 in bfloat16 took an H200 186 us."""
 ELEMENT_STORE_CLOCKS = 470
-"""Of a thread for each element of a result whose rows TMA does not take: of products of
+"""What a thread takes for each element of a result whose rows TMA does not take: of products of
 1752 x 16807 x 384 and 3155 x 3155 x 3155 on an H200."""
 STORE_CLOCKS = 60
 """The same for words of more elements. Assumed."""
@@ -77,24 +77,25 @@ WRITE_BACKS = 0.35
 again: 5094 x 128 x 5312 took an H200 27.5 us by 64 x 128, and 22.5 with rows of A so loaded; 328 x
 832 x 26752 36.6, 33.8 with one operand and 32.3 with both."""
 CLUSTER_GAIN = 0.97
-"""Of the time without clusters, above which these are not suggested where rows are whole lines of
-L2: they make slots wait, and take more power."""
+"""The share of the time without clusters above which these are not suggested where rows are whole
+lines of L2: they make slots wait, and take more power."""
 MIN_STEPS = 4
-"""Of a share. Assumed: shorter ones fill no pipeline."""
+"""Steps of a share, at least. Assumed: shorter ones fill no pipeline."""
 BESIDE_ACCUMULATORS = 40
 """Registers of a thread at the launch, besides the accumulators of a warp group's instruction. With
 16, ptxas of CUDA 13.5 refuses 64 x 224; with 32, it takes a minute for 64 x 192."""
 EDGE_CLOCKS = 400
-"""Of a tile, between its last product and the next tile's first: barriers, instructions that
+"""What a tile takes between its last product and the next tile's first: barriers, instructions that
 convert and store. Assumed."""
 STORE_WAIT_CLOCKS = 300
 """Until TMA has read a part of a result, besides its bytes, where the next part takes its place:
 four such waits of 256 x 160 took an H200 1700 clocks (4520 x 9664 x 320)."""
 FIX_UP_CLOCKS = 2 * LATENCY_CLOCKS
-"""Of a share that others wait for: its arrival, and that of what the others left. Assumed."""
+"""What a share takes that others wait for: its arrival, and that of what the others left.
+Assumed."""
 L2_HALF = 0.5
-"""Of L2, for what multiprocessors of both of its partitions use: each keeps its own copy ("NVIDIA
-A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
+"""The share of L2 for what multiprocessors of both of its partitions use: each keeps its own copy
+("NVIDIA A100 Tensor Core GPU Architecture", "A100 L2 cache")."""
 SPREAD = 0.2
 """Power of the share of multiprocessors that are busy, with which the memory's speed grows. Of one
 measurement: 96 blocks for 128 take 6 % longer for 32 x 8192 x 8192 on an H200."""
@@ -102,12 +103,12 @@ COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
 FEW_ROWS = 8
-"""Of A, at most, where threads load words that begin anywhere: rows of an instruction that have one
-of theirs."""
+"""Rows of A, at most, where threads load words that begin anywhere: rows of an instruction that
+have one of theirs."""
 ROWS_BY_THREADS = 16
-"""Of B, that a block multiplies; half as many where that leaves multiprocessors without a block:
-2 x 1600 x 2051 in bfloat16 takes an H200 10.8 us, not 13.3, and 3 x 10176 x 10306 in 8-bit floats
-66, not 53."""
+"""Rows of B that a block multiplies; half as many where that leaves multiprocessors without a
+block: 2 x 1600 x 2051 in bfloat16 takes an H200 10.8 us, not 13.3, and 3 x 10176 x 10306 in 8-bit
+floats 66, not 53."""
 THREADS_OF_FEW_ROWS = 256
 WORD_BYTES = 8
 WORD_INSTRUCTIONS = 40
@@ -238,7 +239,7 @@ def _ranked(
 
 
 def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
-    """Those of copies of the operands: what the copies take comes in front."""
+    """Schedules of copies of the operands: what the copies take comes in front."""
     multiple = int(L2_LINE_BYTES / product.operand)
     wide = replace(product, k=-(-product.k // multiple) * multiple)
     elements = (product.m + product.n) * (product.k + wide.k)
@@ -321,10 +322,11 @@ def _fits(arch: CUDA, tiling: Tiling) -> bool:
     if not tiling.by_warp_groups:
         rows, columns = tiling.warp(arch.warp_size)
         whole = tiling.n % 16 == 0 and rows >= 16 and columns >= 8 and columns % 8 == 0
-        return whole and registers(arch, tiling) <= 255
+        return whole and registers(arch, tiling) <= arch.most_registers(False)
     # At the launch the producer's warp group has as many registers as the others.
     at_launch = arch.reg_cap // (tiling.threads + 128)
-    return registers(arch, tiling) <= 240 and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
+    fits = registers(arch, tiling) <= arch.most_registers(True)
+    return fits and tiling.n // 2 + BESIDE_ACCUMULATORS <= at_launch
 
 
 def _parts(n: int, result: float, swap: bool) -> list[int]:

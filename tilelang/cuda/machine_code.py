@@ -33,11 +33,11 @@ Instruction = tuple[int, int]
 
 
 def spills_in_loops(cubin: bytes, kernel: str, arch: str) -> tuple[int, int]:
-    """Of a kernel's loops: instructions that load or store at fixed places of a thread's local
-    memory, as spilled registers are, and all instructions. A kernel without a loop counts whole.
-    As soon as one loop multiplies matrices, loops without products are left out. These are those of
-    warps that only load, which have few registers and spill some while they would wait, but also
-    those of warps that compute, such as epilogues.
+    """What a kernel's loops have: instructions that load or store at fixed places of a thread's
+    local memory, as spilled registers are, and all instructions. A kernel without a loop counts
+    whole. As soon as one loop multiplies matrices, loops without products are left out. These are
+    those of warps that only load, which have few registers and spill some while they would wait,
+    but also those of warps that compute, such as epilogues.
 
     Raises `ValueError` where the binary has no such kernel.
 

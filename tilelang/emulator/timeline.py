@@ -129,7 +129,7 @@ class KernelTimeline:
         return self.events[-1].turn + 1 if self.events else 0
 
     def runs(self) -> dict[int, list[tuple[int, int, set[str]]]]:
-        """Of each warp the turns that it had: first, last, and the places that are known."""
+        """The turns that each warp had: first, last, and the places that are known."""
         found: dict[int, list[tuple[int, int, set[str]]]] = {w: [] for w in range(self.warps)}
         for event in self.events:
             if event.thread is None:

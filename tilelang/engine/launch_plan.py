@@ -450,8 +450,8 @@ class LaunchPlan:
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """Those of `inputs` that the program names: what `tilelang.distributed` passes is left
-        out."""
+        """The numbers of `inputs` that the program names: what `tilelang.distributed` passes is
+        left out."""
         return self.inputs[: len(self.inputs) - self.team]
 
     @property

@@ -71,7 +71,7 @@ class Observers:
 
     @staticmethod
     def of(name: str) -> Observers:
-        """Those that are asked for here, for the program of this name."""
+        """The observers that are asked for here, for the program of this name."""
         found: list[Observer] = [make(name) for make in _made_by.get()]
         dump = Dump.from_config(name)
         if dump is not None:

@@ -23,7 +23,7 @@ from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.resource_usage import ResourceUsage
 
 SPILLS = 1 / 50
-"""Of the instructions in loops those that move spilled registers, from which on they matter."""
+"""The share of a loop's instructions that move spilled registers, from which on they matter."""
 _FEW_REGISTERS = ("C7511", "C7512")
 """ptxas has too few registers for wgmmas that run beside each other."""
 _IN_FLIGHT = ("C7510", "C7513", "C7514", "C7515")

@@ -51,7 +51,7 @@ class ResourceUsage:
 
 
 def select(usage: dict[str, ResourceUsage], names: Sequence[str]) -> dict[str, ResourceUsage]:
-    """Those of the kernels `names`. Raises `RuntimeError` where the program lacks one of them."""
+    """What the kernels `names` need. Raises `RuntimeError` where the program lacks one of them."""
     missing = [name for name in names if name not in usage]
     if missing:
         raise RuntimeError(

@@ -325,7 +325,7 @@ class JITKernel(Callee):
 
     @property
     def compiled_variants(self) -> list[JITKernel]:
-        """Those of `variants` that are compiled already."""
+        """The `variants` that are compiled already."""
         first = self._first or self
         return [first, *(kernel for _, kernel in sorted(first._variants.items()))]
 

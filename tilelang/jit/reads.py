@@ -485,7 +485,7 @@ class Versions(Generic[_Version]):
     def __init__(self) -> None:
         self._by_key: dict[Hashable, _Version] = {}
         self.recent: Snapshots[_Version] = Snapshots()
-        """Those of the last calls, by what was read."""
+        """Versions of the last calls, by what was read."""
 
     def current(self) -> _Version | None:
         """The version of now, if it is one of the last ones."""

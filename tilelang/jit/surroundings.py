@@ -37,7 +37,7 @@ _VARIABLES = (
     *("TILELANG_DEFAULT_TARGET", "TILELANG_EXECUTION_BACKEND"),
     *("TILELANG_EMULATE_CHECKS", "TILELANG_ENABLE_DATA_RACE_CHECK"),
 )
-"""Those that `tilelang.jit.compile.surroundings` reads."""
+"""The variables that `tilelang.jit.compile.surroundings` reads."""
 
 
 class State:

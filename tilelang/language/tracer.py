@@ -193,7 +193,7 @@ class Tracer:
         self._owner: dict[ir.Var, Scope] = {}
         self._scalars: dict[ir.Var, ir.TensorLoad] = {}
         self.memory: dict[ir.Var, ir.Var] = {}
-        """Of a view the buffer whose memory it is."""
+        """For each view the buffer whose memory it is."""
         self._unnamed: set[ir.Var] = set()
         self._reductions: dict[ir.Var, str] = {}
         self.tensor_floats: set[ir.Var] = set()

@@ -38,7 +38,7 @@ WARP = 32
 WAVEFRONT = 64
 BANKS = 32
 WIDE_BANKS = 64
-"""Those of gfx950."""
+"""Banks of gfx950."""
 WORD_BYTES = 4
 SECTOR_BYTES = 32
 

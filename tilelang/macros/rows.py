@@ -46,17 +46,17 @@ class Copy:
 
     @property
     def words(self) -> int:
-        """Of so many rows."""
+        """Words of so many rows."""
         return self.together * self.wanted // WORD
 
     @property
     def across(self) -> int:
-        """Blocks."""
+        """Blocks beside each other that copy these words."""
         return -(-self.words // THREADS)
 
     @property
     def blocks(self) -> int:
-        """Of the whole copy."""
+        """Blocks of the whole copy."""
         if self.is_short:
             return -(-self.rows // THREADS)
         return self.across * -(-self.rows // (self.together * ROWS))

@@ -11,7 +11,7 @@ from typing import Any
 import tilelang.language as T
 
 ROWS, COLUMNS = 8, 128
-"""Of the result, that a block adds up."""
+"""Rows and columns of the result that a block adds up."""
 
 
 @T.macro

@@ -52,7 +52,7 @@ class InferredLayout:
 
     @property
     def rows(self) -> int:
-        """Of a picture of the first tile: the last but one extent, or 1."""
+        """Rows of a picture of the first tile: the last but one extent, or 1."""
         return self.shape[-2] if len(self.shape) > 1 else 1
 
     @property
@@ -72,7 +72,7 @@ class InferredLayout:
 
     @cached_property
     def places(self) -> list[int]:
-        """Of each element of the first tile its register, or its number in shared memory."""
+        """For each element of the first tile its register, or its number in shared memory."""
         count = self.rows * self.columns
         if isinstance(self.layout, Fragment):
             return [register for (register,) in self.layout.table()[:count]]

@@ -216,7 +216,7 @@ def _threads(kernel: KernelTimeline, warp: int) -> str:
 
 
 def _engine(done: Operation) -> str:
-    """Of "TMA load of 8192 bytes to A_shared + 0" the beginning."""
+    """The beginning of texts as "TMA load of 8192 bytes to A_shared + 0"."""
     return done.words.partition(" of ")[0].partition(" to ")[0]
 
 

@@ -91,8 +91,8 @@ class DivisionHoister : public AnalyzingMutator {
   }
 
  private:
-  /*! Of the divisions that have one value in all iterations; the outermost of those that contain
-   * each other. */
+  /*! Names of the divisions that have one value in all iterations; of those that contain each other
+   * the outermost one has a name. */
   DivisionNamer NamesOf(const ForNode* op) {
     Divisions divisions;
     divisions(GetRef<Stmt>(op));

@@ -62,7 +62,7 @@ constexpr int64_t kMaxStaticBytes = 48 * 1024;
 constexpr int64_t kSmallBytes = 512;
 constexpr int64_t kAllSmallBytes = 4096;
 
-/*! Of a tile whose extents the launch decides, in int32. */
+/*! Bytes of a tile whose extents the launch decides, in int32. */
 Expr SizeAtLaunch(const AllocBufferNode* alloc) {
   const BufferTypeNode* type = BufferOf(alloc->buffer);
   const DLDataType t = type->dtype->dtype;
@@ -230,7 +230,7 @@ class Plan {
 
   /*! What waits buffers in the same bytes cost. */
   std::vector<std::string> Notes() const {
-    // Of each buffer and price, the ones before it.
+    // The buffers in front of each one, for each price.
     std::map<std::pair<size_t, std::string>, std::string> firsts;
     for (const auto& [i, k] : bought_) {
       std::string price = ", behind a barrier";

@@ -60,7 +60,7 @@ class PlaceFinder : public StmtExprVisitor {
     if (factor ? *factor > 1 : op->kind == ForKind::kUnrolled) return VisitCopies(op);
     InIteration([&] { Default(op); });
   }
-  /*! Of the next loop, as KernelPrinter prints it. */
+  /*! Notes the unrolling of the next loop, as KernelPrinter prints it. */
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kUnrollFactor) unroll_factor_ = AsInt(op->value);
     Default(op);
@@ -122,7 +122,7 @@ class PlaceFinder : public StmtExprVisitor {
   struct Product {
     const EvaluateNode* place;
     const VarNode* accumulators;
-    /*! Of its copies: what is read between them is read in front of one and behind another. */
+    /*! Places of its first and last copy. What is read between them is read on both sides. */
     int64_t first, last;
   };
   struct Arrival {

@@ -280,7 +280,7 @@ class Owners {
       if (!extent || *extent < end + lanes) extents_of_.Set(i, MakeInt(end + lanes));
     }
   }
-  /*! Of one unknown value in both accesses. */
+  /*! Does the variable have one unknown value in both accesses? */
   bool IsCommon(const Var& v) const {
     const std::vector<Var> threads = ThreadVars(pair_.a.node);
     const auto is_inner = [&](const SharedAccess& access) {

@@ -58,7 +58,7 @@ class SharedConflict {
     std::vector<Analyzer::Bound> of_indices = {};
   };
   std::vector<AccessBounds> bounds_;
-  /*! Of the variables of two accesses and of their loops, those of no known value. */
+  /*! Variables of two accesses and of their loops whose values are not known. */
   std::vector<Var> OpaqueOf(const AccessPair& pair) const;
   /*! The same, or may have changed between them. */
   std::vector<Var> OpaqueBetween(const AccessPair& pair) const;
@@ -67,7 +67,7 @@ class SharedConflict {
   std::vector<SyncScalar> scalars_;
   /*! First byte and the one after the last one, of buffers that have an offset. */
   std::unordered_map<const Object*, std::pair<int64_t, int64_t>> places_;
-  /*! Of two accesses in one nest, or of all that are like those in different ones. */
+  /*! Asked of two accesses in a nest, or of all that are like those in other nests. */
   using Question =
       std::tuple<const SharedAccess*, const SharedAccess*, bool, const SyncNode*, bool, Between>;
   static Question QuestionOf(const SharedAccess& a, const SharedAccess& b, Distance distance,

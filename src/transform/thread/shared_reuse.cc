@@ -72,7 +72,7 @@ class ReuseWalk : public StmtExprVisitor {
     const int scope = static_cast<int>(out_.scopes_.size());
     out_.scopes_.push_back({Now() + 1, Now(), region_});
     for (const Var& v : op->node.cast<Array<Var>>()) {
-      // Of nested attributes for one buffer the outermost counts: its scope is the longest.
+      // The outermost of nested attributes for one buffer counts: its scope is the longest.
       if (scope_of_.try_emplace(views_.RootOf(v).get(), scope).second) {
         opened.push_back(views_.RootOf(v).get());
       }

@@ -15,7 +15,7 @@
 namespace tl {
 namespace {
 
-/*! Of a branch that WithAllInstances has made, the attribute that says which group it is of. */
+/*! The attribute that names the group of a branch that WithAllInstances has made. */
 const AttrStmtNode* InstanceOf(const Stmt& s) {
   const auto* branch = s.as<IfThenElseNode>();
   const auto* range = branch ? branch->then_case.as<AttrStmtNode>() : nullptr;

@@ -205,8 +205,8 @@ class AccessCollector : public StmtExprVisitor {
       a->whole |= a->async_proxy;
       return;
     }
-    // Of the matrix, the last three dimensions of a swizzled buffer, the address says only where
-    // it begins.
+    // The address says only where the matrix begins, which is in the last three dimensions of a
+    // swizzled buffer.
     const size_t rank = a->indices.size();
     for (size_t i = rank > 3 ? rank - 3 : 0; i < rank; ++i) {
       opaque_->push_back(MakeVar("part"));
@@ -220,8 +220,8 @@ class AccessCollector : public StmtExprVisitor {
     return elements != 0 && NameRows(elements, a);
   }
 
-  /*! Of elements that follow each other in memory: where they begin with a row and are whole rows,
-   * of the last dimensions, names these rows. */
+  /*! Names the rows, of the last dimensions, that elements are which follow each other in memory,
+   * where these begin with a row and are whole rows. */
   static bool NameRows(int64_t elements, SharedAccess* a) {
     const size_t rank = a->indices.size();
     if (rank < 2 || a->whole) return false;
@@ -511,7 +511,7 @@ class TreeBuilder {
     return word && std::string(word->value) == kOfRange;
   }
 
-  /*! Of the compiler's own plan: its threads were the block's. */
+  /*! In a role of the compiler's own plan, whose threads were the block's? */
   static bool IsInRole(const SyncNode& node) {
     for (const SyncNode* n = node.parent; n; n = n->parent) {
       const auto* attr = n->stmt.as<AttrStmtNode>();

@@ -108,7 +108,7 @@ class TensorOwners {
     conditions_.insert(conditions_.end(), range->conditions.begin(), range->conditions.end());
   }
 
-  /*! Of a loop that is enumerated: the variable of a longer one is an unknown number. */
+  /*! Adds the axis of a short loop; the variable of a longer one is an unknown number. */
   void AddFreeAxis(const SyncNode* loop, std::vector<Axis>* axes) {
     const std::optional<LoopRange> range = RangeOf(loop, analyzer_);
     if (!range || range->axis.extent > most_iterations_) return;

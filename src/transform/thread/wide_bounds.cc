@@ -109,7 +109,7 @@ Bound BitwiseAnd(const Bound& a, const Bound& b) {
   return {INT64_MIN, std::max(a.max, b.max)};
 }
 
-/*! Of `or` and `xor`: as many bits as the longer operand has. */
+/*! Bounds of `or` and `xor`: as many bits as the longer operand has. */
 Bound BitwiseOr(const Bound& a, const Bound& b) {
   int64_t ones = 0;
   for (int64_t x : {a.min, a.max, b.min, b.max}) {
@@ -133,7 +133,7 @@ bool Narrows(const Expr& e) {
   return op && (!IsInteger(op->value) || !HoldsAll(e->dtype(), op->value->dtype()));
 }
 
-/*! Of uint64, which has numbers behind those of int64: this bound stands for all of them. */
+/*! The bound stands for all numbers of uint64 that are behind those of int64. */
 bool IsUnbounded(const Expr& e, const Bound& bound) {
   return IsInteger(e) && e->dtype().code == kDLUInt && e->dtype().bits == 64 &&
          bound.max == INT64_MAX;
@@ -320,7 +320,7 @@ void WideBounds::Shapes(const PrimFunc& f) {
     for (const Var& v : SizeSymbolsOf(p)) {
       known_[v.get()] = {0, std::min(kMostMagnitude, AnyOf(v->dtype()).max)};
     }
-    // Of a tensor at any address: from the multiple of 16 bytes in front of it.
+    // A tensor at any address counts from the multiple of 16 bytes in front of it.
     if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};
   }
   const Any guards = GetAttr(f, kGuards);

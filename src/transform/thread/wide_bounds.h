@@ -57,7 +57,7 @@ class WideBounds {
    * may bound where it bounds none of them. Doubles are exact below 2^53. */
   double MostElements(const Array<Expr>& shape) const;
 
-  /*! Of the mathematical value; at the limits of int64 where it may lie beyond. */
+  /*! Bounds of the mathematical value; the limits of int64 where it may lie beyond. */
   Bound Of(const Expr& e) const;
   /*! The expression and all of its parts have their mathematical values in their own types. */
   bool IsExact(const Expr& e) const;

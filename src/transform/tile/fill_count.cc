@@ -12,7 +12,7 @@
 namespace tl {
 namespace {
 
-/*! Of running counts: remainders of unsigned numbers need no care of signs. */
+/*! Type of running counts: remainders of unsigned numbers need no care of signs. */
 constexpr DLDataType kUInt32{kDLUInt, 32, 1};
 
 int64_t WarpsThatUse(const Channel& channel, const WarpRoles& roles, int64_t warp_threads) {

@@ -193,7 +193,7 @@ class MaskGuard : public AnalyzingMutator {
     if (!of_a.defined() || !of_b.defined()) return all ? Expr() : of_a.defined() ? of_a : of_b;
     return all ? of_a && of_b : of_a || of_b;
   }
-  /*! Of `a < b`, or with `strict` false of `a <= b`. */
+  /*! When `a < b`, or `a <= b` if not `strict`, is `value` for all elements. */
   Expr Ordered(const Mask& mask, const Expr& a, const Expr& b, bool strict, bool value) const {
     if (!IsPureInteger(a) || !IsPureInteger(b)) return Expr();
     // a < b fails where b <= a.

@@ -65,8 +65,8 @@ class AssumptionReader {
 /*! What is known of the variables that a kernel binds. */
 class BindingReader : public StmtExprVisitor {
  public:
-  /*! Of variables that one place binds: copies of a loop's body may share a variable, which has
-   * another value in each. */
+  /*! What is known of variables that one place binds: copies of a loop's body may share a variable,
+   * which has another value in each. */
   std::vector<Expr> Facts() const {
     std::vector<Expr> facts;
     for (const Expr& fact : found_) {

@@ -466,11 +466,11 @@ class Component {
   const Operators& operators_;
   const std::vector<size_t>& members_;
   const Placements& placed_;
-  /*! Of the members. */
+  /*! The form of each member. */
   std::vector<PartForm> forms_;
   std::optional<Candidate> best_;
   std::optional<ffi::Error> refusal_;
-  /*! Of the roots that were tried with these forms. */
+  /*! What followed from each root that was tried with these forms. */
   std::vector<Consequence> known_;
 };
 

@@ -110,7 +110,7 @@ class OverlapPlanner {
     return bits / 32 / kernel_.threads;
   }
 
-  /*! Of a consumer's thread, beside one warp group that copies. */
+  /*! Most registers of a consumer's thread, beside one warp group that copies. */
   int64_t MostRegisters() const {
     return MostRegistersBeside(
         kWarpGroupThreads * kLeastRegisters, kernel_.threads,

@@ -61,7 +61,7 @@ class LoopBarriers {
     Kind kind;
     Var barrier;
     Expr index;
-    /*! Of a wait; undefined for one under a condition. */
+    /*! The parity of a wait; undefined for one under a condition. */
     Expr parity;
     /*! What a load fills. */
     Var tile;

@@ -41,7 +41,7 @@ struct LoopPlace {
   const Stmt& function_body;
   const ForNode* loop;
   const Views& views;
-  /*! Of the kernel. */
+  /*! The threads of the kernel. */
   const std::vector<Axis>& threads;
   /*! The kernel's mbarriers have their numbers of arrivals there. */
   const SBlockNode* block;

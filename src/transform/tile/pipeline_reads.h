@@ -13,8 +13,8 @@ namespace tl {
 /*! The statement writes every element of the buffer, whatever it held, on every path. */
 bool Overwrites(const Stmt& s, const Var& buffer, const Views& views);
 
-/*! Of the buffer, statement `reader` of a loop's body reads nothing but what statements before it
- * have written in the same iteration: one of them all of it or the same region, or several of them
+/*! Statement `reader` of a loop's body reads only what of the buffer statements before it have
+ * written in the same iteration: one of them all of it or the same region, or several of them
  * pieces of it. Writer and reader may stand under the same condition. */
 bool IsSupplied(const std::vector<Stmt>& body, size_t reader, const Var& buffer,
                 const Views& views);

@@ -78,7 +78,7 @@ struct LateArrival {
   Any threads;  // the role's range of threads
   /*! The role has waited for its MMAs in front of the arrival. */
   bool waited;
-  /*! Of an arrival behind the loop: the statement, its slot, and its condition if it has one. */
+  /*! An arrival behind the loop, its slot, and its condition if it has one. */
   Stmt stmt = {};
   Expr index = {}, condition = {};
 };

@@ -20,7 +20,7 @@ struct RoleStep {
   /*! The mbarrier that it is about, but for kOther. */
   Var barrier;
   int64_t element = 0;
-  /*! Of a wait. */
+  /*! The parity of a wait. */
   Expr parity;
 };
 

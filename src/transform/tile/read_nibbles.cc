@@ -47,7 +47,7 @@ Expr WithoutWidening(const Expr& e) {
   return Holds(cast->dtype(), cast->value->dtype()) ? WithoutWidening(cast->value) : e;
 }
 
-/*! Of 0, 1 or 4, which every integer type has. */
+/*! Without its casts; asked of 0, 1 and 4, which every integer type has. */
 Expr WithoutCasts(const Expr& e) {
   const auto* cast = e.as<CastNode>();
   return cast && IsInteger(cast->dtype()) && IsInteger(cast->value->dtype())

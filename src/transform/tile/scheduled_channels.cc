@@ -34,7 +34,7 @@ class ChannelMaker : ScheduledProgram {
            Quoted(schedule_.pipelines[sync.pipeline]) + ")";
   }
 
-  /*! Of each pipeline: what its sources write for its targets. */
+  /*! Finds what the sources of each pipeline write for its targets. */
   void FindBuffers() {
     for (size_t p = 0; p < schedule_.pipelines.size(); ++p) {
       Channel channel;

@@ -94,7 +94,7 @@ const Placements& TileLoads::Dictated() const {
   });
   Placements& placed = dictated_.emplace(annotated_);
   for (const auto& gemm : gemms) gemm->InferMmaOperandLayout(&placed);
-  // Of fragments, MMAs may dictate different layouts.
+  // MMAs may dictate different layouts of a fragment.
   std::vector<std::pair<Var, Layout>> dictated;
   placed.dictated = &dictated;
   for (const auto& gemm : gemms) gemm->Infer(&placed, InferLevel::kStrict);

@@ -13,15 +13,15 @@ class TileLoads {
   /*! Why TMA cannot make a copy or an im2col ahead of its users, for every shape that a call may
    * bring, as words; "" if it can. `slots`: the tile may get several versions. */
   std::string WhyNotTma(const CallNode* load, bool slots) const;
-  /*! Of the dimensions longer than 1 the outermost in which TMA can load a part of the tile for
-   * each block of the cluster. */
+  /*! The outermost dimension, counted among those longer than 1, in which TMA can load a part of
+   * the tile for each block of the cluster. */
   std::optional<size_t> BlockDim(const CallNode* copy, bool slots) const;
   /*! Whether tiles of the kernel's pipelines may get several versions. */
   bool HasSlots() const { return has_slots_; }
   /*! Kernel has a pipelined loop. */
   bool HasPipelines() const { return has_pipelines_; }
-  /*! Of `bytes`, the fewest first, the most that every row of a copy starts and ends at multiples
-   * of on both sides, whatever of it lies outside; 0 where none are proved, and for elements of
+  /*! The most of `bytes`, the fewest first, at multiples of which every row of a copy starts and
+   * ends on both sides, whatever of it lies outside; 0 where none are proved, and for elements of
    * fewer bits than `least_bits`. VectorizeLoop asks for the same of a thread's accesses: they are
    * not there yet when warps get their roles, and it has no region. LowerAsyncCopy reports a bug
    * where the two disagree. */

@@ -69,22 +69,22 @@ struct RoleNode {
   std::vector<Var> opaque;
 
   CopyKind fill = CopyKind::kNothing;
-  /*! Of a fill, its channel. */
+  /*! The channel of a fill. */
   size_t channel = 0;
-  /*! Of a fill that the blocks of a cluster share: each block loads a part in this dimension,
-   * counted among those longer than 1. */
+  /*! The dimension, counted among those longer than 1, in which each block of a cluster loads a
+   * part of a fill that they share. */
   std::optional<size_t> split;
-  /*! Of a fill in a kernel with clusters, why each block makes it for itself. */
+  /*! Why each block of a cluster makes the fill for itself. */
   std::string why_own;
   /*! The roles that run it, a bit each: control and scalars may be several roles'. */
   uint32_t run_by = 0;
   /*! The producer computes what it needs of the tile that it writes. */
   bool is_repeated = false;
-  /*! Of a copy, why TMA does not make it. */
+  /*! Why TMA does not make the copy. */
   std::string why;
   /*! The name that the program gives to it, a leaf of the innermost one around it (T.WSID). */
   std::string id;
-  /*! Of a statement that is an operation of a schedule, the role that the schedule gives it. */
+  /*! The role that a schedule gives to the statement, where that is its operation. */
   std::optional<size_t> role;
 
   bool IsLeaf() const { return kind == Kind::kLeaf; }
@@ -142,7 +142,7 @@ struct FillCount {
 };
 
 struct Channel {
-  /*! Of a schedule, the pipeline. */
+  /*! The pipeline of a schedule. */
   std::string name;
   /*! The role that fills it. */
   size_t source = kProducer;

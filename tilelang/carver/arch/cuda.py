@@ -13,29 +13,32 @@ from tilelang.carver.arch.chip import Chip
 from tilelang.utils.target import TargetLike
 
 SHARED_BYTES_PER_CLOCK = 128
-"""Of a multiprocessor: 32 banks of 4 bytes (CUDA Programming Guide, "Shared Memory")."""
+"""What a multiprocessor reads or writes: 32 banks of 4 bytes (CUDA Programming Guide, "Shared
+Memory")."""
 L2_BYTES_PER_CLOCK = 5120
-"""Read from L2 by all multiprocessors ("NVIDIA A100 Tensor Core GPU Architecture", "A100 L2
+"""What all multiprocessors read from L2 ("NVIDIA A100 Tensor Core GPU Architecture", "A100 L2
 cache"); later papers give none, and it is taken for the same."""
 L2_PORT_BYTES_PER_CLOCK = 64
-"""That a multiprocessor receives. Neighbours that read the same lines at about the same time cost
+"""What a multiprocessor receives. Neighbours that read the same lines at about the same time cost
 L2 one read (Nsight Compute documentation, "L2 Request Coalescer"), so that all of them together
 receive more than L2 reads. Blocks of 1300 GEMMs on an H200 received up to 65."""
 
+CONSUMER_REGISTERS = 240
+"""What setmaxnreg gives a consumer's thread at most: kMostRegisters of src/target/registers.h."""
 L2_LINE_BYTES = 128
-"""Of which TMA asks for a row of a swizzled tile (CUDA Programming Guide, "Device Memory
+"""A line, of which TMA asks for a row of a swizzled tile (CUDA Programming Guide, "Device Memory
 Accesses")."""
 ACROSS_LINES_BYTES_PER_CLOCK = 4200
-"""That all multiprocessors receive of rows of tiles that lie in two lines of L2 each: tiles of
-192 x 160 of 6328 x 6328 x 6328 kept L2 of an H100 busy for 93 % of the time (ncu), while 4170 bytes
-a clock came to shared memory."""
+"""What all multiprocessors receive of rows of tiles that lie in two lines of L2 each: tiles of 192
+x 160 of 6328 x 6328 x 6328 kept L2 of an H100 busy for 93 % of the time (ncu), while 4170 bytes a
+clock came to shared memory."""
 ISSUED_PER_CLOCK = 1.3
-"""Of the four instructions that a multiprocessor can issue, in loops that load, shift and convert:
-3 and 8 x 10176 x 10306 in 8-bit floats take an H200 53 us."""
+"""Instructions that a multiprocessor issues, of the four that it can, in loops that load, shift and
+convert: 3 and 8 x 10176 x 10306 in 8-bit floats take an H200 53 us."""
 ADDING_CLOCKS = 4000
-"""Of a kernel that adds up shares of another one's, besides their bytes: its launch, which does not
-wait for the end of the other kernel, and its loads. Assumed: on an H200 products of eleven to
-twelve shares (328 x 832 x 26752, 1256 x 128 x 29120) agree with it."""
+"""What a kernel that adds up shares of another one's takes besides their bytes: its launch, which
+does not wait for the end of the other kernel, and its loads. Assumed: on an H200 products of eleven
+to twelve shares (328 x 832 x 26752, 1256 x 128 x 29120) agree with it."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +118,15 @@ class CUDA(Chip):
         """Multiprocessors."""
         return self.speeds.sms
 
+    def most_registers(self, by_warp_groups: bool) -> int:
+        """Registers that a thread has at most; setmaxnreg gives a consumer's thread fewer than
+        ptxas gives another one."""
+        return CONSUMER_REGISTERS if by_warp_groups else self._limit("registers_per_thread")
+
     def tensor_flop_per_clock(self, dtype: str) -> float:
-        """Of a multiprocessor, for products of operands of `dtype`: twice as many for half the
-        bits, as the data sheets have it; those of the float32 units for what tensor cores do not
-        take."""
+        """FLOP of a multiprocessor's tensor cores for products of operands of `dtype`: twice as
+        many for half the bits, as the data sheets have it; those of the float32 units for what
+        tensor cores do not take."""
         bits = _bits(dtype)
         if dtype == "float32":
             return self.speeds.fma_flop
@@ -132,7 +140,8 @@ class CUDA(Chip):
 
     @property
     def power_share(self) -> float:
-        """Of the peak of the tensor cores, that the limit of power allows for long: at most 1."""
+        """The share of the tensor cores' peak that the limit of power allows for long: at most
+        1."""
         peak = self.speeds.tensor_flop * self.speeds.sms * self.speeds.clock
         return min(1.0, self.speeds.sustained_flops / peak)
 
@@ -142,7 +151,7 @@ class CUDA(Chip):
 
     @property
     def bandwidth(self) -> float:
-        """Of the memory, in bytes per second."""
+        """The memory's bandwidth, in bytes per second."""
         return self.speeds.bandwidth
 
 

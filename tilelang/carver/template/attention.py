@@ -20,13 +20,13 @@ from tilelang.carver.template.base import BaseTemplate, element_bytes
 QUERIES = (64, 128, 192, 256)
 KEYS = (32, 64, 128, 192)
 EXPONENTIALS_PER_CLOCK = 16
-"""Of a multiprocessor's special function units (CUDA Programming Guide, "Arithmetic
+"""Exponentials of a multiprocessor's special function units (CUDA Programming Guide, "Arithmetic
 Instructions")."""
 PERSISTENT_REGISTERS = 32
-"""Of a thread of examples/attention/flash_attention.py, besides its fragments: three warp groups
-with 192 x 128 scores of heads of 64 spill nothing with 160 in all."""
+"""Registers of a thread of examples/attention/flash_attention.py besides its fragments: three warp
+groups with 192 x 128 scores of heads of 64 spill nothing with 160 in all."""
 PART_COLUMNS = 64
-"""Of a part of a result, at least: a row of 128 bytes, as TMA stores them."""
+"""Columns of a part of a result, at least: a row of 128 bytes, as TMA stores them."""
 BARRIER_BYTES = 1024
 """For mbarriers and the number of the next tile. Assumed."""
 OTHERS_PER_SCORE = 6
@@ -114,7 +114,7 @@ class FlashAttentionTemplate(BaseTemplate):
         numbers = rows * (keys * (1 + width / 4) + dim) / threads + beside
         shared, _ = self._shared(rows, keys, stages)
         roles = 128 if arch.has_warp_groups and stages > 1 else 0
-        if numbers > (240 if roles else 255):
+        if numbers > arch.most_registers(roles > 0):
             return math.inf
         average = (numbers * threads + 24 * roles) / (threads + roles)
         room = arch.blocks_per_sm(threads + roles, shared, math.ceil(average))

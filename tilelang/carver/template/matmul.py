@@ -14,8 +14,8 @@ from tilelang.carver.template.base import BaseTemplate, element_bytes
 ROWS = (16, 32, 64, 128, 192, 256)
 COLUMNS = (32, 64, 96, 128, 192, 256)
 STEP_BYTES = (64, 128, 256)
-"""Of a row of an operand's tile: 128 is the widest swizzle; tiles of few rows take two at a time,
-to have more bytes on their way."""
+"""Bytes of a row of an operand's tile: 128 is the widest swizzle; tiles of few rows take two at a
+time, to have more bytes on their way."""
 FEW_ROWS = 64
 STAGES = (2, 3, 4, 5, 6, 8)
 WARPS = (1, 2, 4, 8, 12)
@@ -95,7 +95,7 @@ class MatmulTemplate(BaseTemplate):
 
 
 def _up_to(sizes: tuple[int, ...] | list[int], extent: int) -> list[int]:
-    """Those that are not larger than the extent, and the first that covers it."""
+    """The sizes that are not larger than the extent, and the first that covers it."""
     return [size for i, size in enumerate(sizes) if i == 0 or sizes[i - 1] < extent]
 
 
