@@ -176,13 +176,30 @@ def compare(name: str, left: Any, right: Any) -> Any:
         if name in ("eq", "ne") and not (_is_scalar(left) or _is_scalar(right)):
             return function(left, right)  # whether two buffers are one
         if name in ("eq", "ne") and not (is_of_program(left) and is_of_program(right)):
-            return name == "ne"  # None, a string: something else than a scalar
+            return _with_an_object(name, left, right)
         return _of_python(symbol, function, left, right)
     left, right = _operand(symbol, left), _operand(symbol, right)
     left, right = matched(f"`{symbol}`", left, right)
     if floats.have_float(left, right):
         left, right = floats.in_one_type(left, right)
     return function(left, right)
+
+
+def _with_an_object(name: str, left: Any, right: Any) -> Any:
+    """Compare something of the program with an object that is none of its numbers: None, a text."""
+    other = right if is_of_program(left) else left
+    if hasattr(other, "__array__") or (hasattr(other, "__float__") and not isinstance(other, type)):
+        raise _no_scalar(_COMPARE[name][0], other)  # a number or numbers of another library
+    own = getattr(type(other), f"__{name}__")
+    by_default = name == "ne" and own is object.__ne__
+    if by_default:
+        own = type(other).__eq__
+    found = unwrap(own(other, left if other is right else right))
+    if found is NotImplemented:
+        return name == "ne"
+    if not by_default:
+        return found
+    return tirx.Not(found) if isinstance(found, ir.Expr) else not found
 
 
 def _of_objects(name: str, left: Any, right: Any) -> Any:

@@ -49,6 +49,14 @@ def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or (is_scalar_expr(value) and value.ty.dtype == "bool")
 
 
+def _counted(known: bool, other: Any, value: Any) -> Any:
+    """Return a value beside ``other``; of a bool that is known to be ``known``, the number."""
+    if not _is_bool(value):
+        return value
+    is_large = isinstance(other, int) and not -(2**31) <= other < 2**31
+    return tirx.const(int(known), "int64" if is_large else "int32")
+
+
 class ConditionHooks(OrderHooks):
     """Hooks of ``and``, ``or``, ``not``, comparisons and the conditional expression."""
 
@@ -122,13 +130,13 @@ class ConditionHooks(OrderHooks):
         value, other = self._operands(value, other, "`and`")
         if _is_bool(value) and _is_bool(other):
             return self._both_true(value, lambda: other)
-        return choose(self.condition(value), other, 0 if _is_bool(value) else value)
+        return choose(self.condition(value), other, _counted(False, other, value))
 
     def _second_if_false(self, value: Any, other: Callable[[], Any]) -> Any:
         value, other = self._operands(value, other, "`or`")
         if _is_bool(value) and _is_bool(other):
             return self._either_true(value, lambda: other)
-        return choose(self.condition(value), 1 if _is_bool(value) else value, other)
+        return choose(self.condition(value), _counted(True, other, value), other)
 
     def _operands(self, value: Any, other: Callable[[], Any], name: str) -> tuple[Any, Any]:
         """Return both operands; the first one stands in the result twice."""

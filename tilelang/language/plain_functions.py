@@ -67,9 +67,10 @@ def _is_true(comparison: Any, of_objects: bool) -> bool:
     is_member = getattr(comparison, "place", None) == place and not _decides(*place)
     if isinstance(b, ir.Expr) and (a.same_as(b) or (is_member and asks.f_code is not ASKED)):
         return of_objects
-    value = comparison.asobject()
-    if isinstance(value, tirx.IntImm):
-        return bool(value.value)
+    if not is_traced or isinstance(a, tirx.IntImm):
+        value = comparison.asobject()
+        if isinstance(value, tirx.IntImm):
+            return bool(value.value)
     if asks.f_code is CONTAINS:
         raise TypeError(
             f"`in` compares while tracing, and found {describe(a)}; write x == a or x == b"

@@ -1,6 +1,7 @@
 """Containers that have scalars of the program among their members."""
 
 import dataclasses
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -32,11 +33,26 @@ class Length:
     __hash__ = None
 
 
+class Number:
+    """A number that is compared with numbers."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return self.value == other
+
+    __hash__ = None
+
+
 PAIRS = [(1, 1), (1, 2), (2, 1), (0, 3), (1, 3), (3, 0)]
 
 
 def compared(a, b):
     return [
+        a == Number(2),
+        Number(2) != b,
+        a == None or b != "b",  # noqa: E711
         [a, 1] == [b, 1],
         (a, (b,)) != (1, (2,)),
         (a, b) < (1, 2),
@@ -56,13 +72,13 @@ def test_members_are_compared_by_their_values(device):
     traced = T.macro(compared)
 
     @T.prim_func
-    def main(A: T.Tensor((6, 2), "int32"), C: T.Tensor((11, 6), "int32")):
+    def main(A: T.Tensor((6, 2), "int32"), C: T.Tensor((14, 6), "int32")):
         with T.Kernel(1, threads=32):
             for i in T.serial(6):
                 for k, value in enumerate(traced(A[i, 0], A[i, 1])):
                     C[k, i] = value
 
-    found = torch.zeros(11, 6, dtype=torch.int32, device=device)
+    found = torch.zeros(14, 6, dtype=torch.int32, device=device)
     tilelang.compile(main)(torch.tensor(PAIRS, dtype=torch.int32, device=device), found)
     assert found.T.tolist() == [[int(c) for c in compared(*pair)] for pair in PAIRS]
 
@@ -87,3 +103,9 @@ def test_lists_are_indexed_by_what_python_takes_for_a_number(traced, trace):
     assert text == "A[0, 0] = T.float32(7.0)\nA[0, 1] = T.float32(7.0)\n"
     with pytest.raises(TypeError, match="index the expression i of a list has no value while"):
         trace("for i in T.serial(3):\n    A[0, i] = a[i]", a=a)
+
+
+@pytest.mark.parametrize("other", [torch.tensor(3), np.array([3, 4]), Fraction(3)])
+def test_numbers_of_other_libraries_are_not_unequal(trace, other):
+    with pytest.raises(TypeError, match=r"`==` found .*, wanted a"):
+        trace("A[0, 0] = n == other", other=other)
