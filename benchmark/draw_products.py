@@ -13,7 +13,7 @@ from draw_family import MOST_BYTES, MOST_WORK, Family, best, name_of
 from gemm_fp8 import scaled_mm, scaled_row
 
 import tilelang.language as T
-from tilelang.carver import MatmulTemplate, schedules_of
+from tilelang.carver import schedules_of
 from tilelang.carver.arch import auto_infer_current_arch
 from tilelang.carver.cost import (
     Product,
@@ -269,29 +269,16 @@ def outputs(s):
 
 
 FEW_CHANNELS = 8
-"""Of fewer, threads gather as many elements as a window has: TMA takes 16 bytes at least."""
+"""Of fewer, threads gather windows: TMA takes 16 bytes at least."""
 
 
 def convolution(shape, top):
     """Beside cuDNN, with the channels of an image next to each other, too."""
     M, N = shape["batch"] * math.prod(outputs(shape)), shape["filters"]
     K = shape["kernel"] ** 2 * shape["channels"]
-    if shape["channels"] >= FEW_CHANNELS:
-        own = example("convolution_any_shape")
-        configs = own.configurations(own.Problem(**shape))[:top]
-    else:
-        own = example("convolution")
-        hints = MatmulTemplate(M, N, K, trans_B=False).recommend_hints(top)
-        configs = [
-            {
-                "block_M": hint.block[0],
-                "block_N": hint.block[1],
-                "block_K": hint.rstep[0],
-                "num_stages": hint.pipeline_stage,
-                "threads": hint.threads,
-            }
-            for hint in hints
-        ]
+    few = shape["channels"] < FEW_CHANNELS
+    own = example("convolution_few_channels" if few else "convolution_any_shape")
+    configs = own.configurations(own.Problem(**shape))[:top]
     image = [shape[name] for name in ("batch", "height", "width", "channels")]
     window = (shape["kernel"], shape["kernel"], shape["channels"], N)
     steps = shape["stride"], shape["pad"], shape["dilation"]

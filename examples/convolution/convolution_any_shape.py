@@ -114,7 +114,11 @@ def place(tile, tile_rows, tile_columns, tall):
 @T.macro
 def multiply(pixels, weights, tiles, local, row, column, first, count, group, steps_apart, stages):
     """The product of `count` steps from `first` on, of which each has `group` parts of a tap's
-    channels. `steps_apart`: stride, dilation and pad."""
+    channels. `steps_apart`: stride, dilation and pad.
+
+    A part of the channels comes with all of its taps, which read most of its pixels again: few
+    steps later these are in L2, and behind all channels of a tap they no longer are.
+    """
     (window, weight_shared), (kernel, _, channels, filters) = tiles, map(int, weights.shape)
     (block_M, width), block_N = window.shape, weight_shared.shape[1]
     (stride, dilation, pad), block_K = steps_apart, int(width) // group
@@ -122,19 +126,23 @@ def multiply(pixels, weights, tiles, local, row, column, first, count, group, st
     is_product = kernel == stride == 1 and pad == 0
     if is_product:
         pixel_rows = T.view(pixels, (math.prod(map(int, pixels.shape[:3])), pixels.shape[3]))
-    taps = T.view(weights, (kernel * kernel, channels, filters))
+    count_taps = kernel * kernel
+    taps = T.view(weights, (count_taps, channels, filters))
     T.clear(local)
     for k in T.Pipelined(count, num_stages=stages):
         for g in T.unroll(group, explicit=True):
             at = (first + k) * group + g
+            # Behind the last part there are zeros, as behind the last tap.
+            part = at // count_taps % per_tap
+            tap = at % count_taps + at // (count_taps * per_tap) * count_taps
             begin, end = g * block_K, (g + 1) * block_K
             tile = window[:, begin:end]
             if is_product:
                 T.copy(pixel_rows[row * block_M, at * block_K], tile)
             else:
-                T.im2col(pixels, tile, row, at, kernel, stride, dilation, pad, whole_taps=True)
-            channel = at % per_tap * block_K
-            T.copy(taps[at // per_tap, channel, column * block_N], weight_shared[begin:end, :])
+                place = row, tap * per_tap + part
+                T.im2col(pixels, tile, *place, kernel, stride, dilation, pad, whole_taps=True)
+            T.copy(taps[tap, part * block_K, column * block_N], weight_shared[begin:end, :])
         T.gemm(window, weight_shared, local, policy=T.GemmWarpPolicy.FullRow)
 
 

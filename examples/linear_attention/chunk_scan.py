@@ -88,9 +88,9 @@ def chunk_decays(heads, chunk=CHUNK, group=64):
     return main
 
 
-def chunk_scores(chunk=CHUNK, d_state=STATE, reverse=False):
+def chunk_scores(chunk=CHUNK, d_state=STATE):
     """Scores[t, j] = C[t] . B[s] of row s = s0 + j <= t of the chunk that begins at s0, else 0: all
-    heads share them. In reverse order s >= t."""
+    heads share them."""
     length = T.dynamic("length")
 
     @T.prim_func
@@ -109,8 +109,7 @@ def chunk_scores(chunk=CHUNK, d_state=STATE, reverse=False):
             T.copy(C[n * chunk, 0], c)
             T.gemm(c, b, scores, transpose_B=True, clear_accum=True)
             for i, j in T.Parallel(chunk, chunk):
-                is_seen = j >= i if reverse else i >= j
-                scores[i, j] = T.if_then_else(is_seen, scores[i, j], 0)
+                scores[i, j] = T.if_then_else(i >= j, scores[i, j], 0)
             T.copy(scores, Scores[n * chunk, 0])
 
     return main

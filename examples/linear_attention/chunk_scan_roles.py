@@ -112,9 +112,9 @@ def load(tensors, tiles, own, first, n, sum_up=sum_up):
 
 @T.macro
 def step(g, tiles, own, fragments, target, whole):
-    """A chunk of a head, as `scan_rows` in chunk_scan.py. Both products that the state is in begin
-    first, and the weights are made beside them. `whole` is the place of what the state is
-    multiplied by in the head's decays."""
+    """A chunk of a head, as `scan_rows` in chunk_scan.py. The weights are made beside the product
+    that makes the next state. `whole` is the place of what the state is multiplied by in the head's
+    decays."""
     (scaled, y_shared, state_shared), (state, y, weights) = own, fragments
     x, decays = tiles.x[g], tiles.decays[g]
     d_state, width = state.shape
@@ -125,6 +125,12 @@ def step(g, tiles, own, fragments, target, whole):
         scaled[i, p] = x[mine, i, p] * decays[mine, 3, i]
     for s, p in T.Parallel(d_state, width):
         state[s, p] *= decays[(mine, *whole)]
+    T.wait_wgmma(0)
+    T.consumer_release("c")
+    T.tma_store_wait(0)
+    # One barrier for all of these: rows are scaled, no warp's product reads `state_shared` any
+    # more, and no store `y_shared`.
+    T.sync_threads(8 + g, 128)
     in_b = T.consumer_wait("b")
     T.wgmma_gemm(tiles.b[in_b, :, :], scaled, state, transpose_A=True, policy=ROWS)
     in_scores = T.consumer_wait("scores")
@@ -133,16 +139,11 @@ def step(g, tiles, own, fragments, target, whole):
         decay = T.exp2(T.min(decays[mine, 0, i] - decays[mine, 1, j], 100))
         weights[i, j] = tiles.scores[in_scores, i, j] * decay
     T.consumer_release("scores")
-    T.wait_wgmma(1)
-    T.consumer_release("c")
     for i, p in T.Parallel(CHUNK, width):
         y[i, p] *= decays[mine, 2, i]
     T.wgmma_gemm(weights, x[mine, :, :], y, policy=ROWS)
     T.wait_wgmma(1)
     T.consumer_release("b")
-    T.tma_store_wait(0)
-    # No warp's product reads `state_shared` any more, and no store `y_shared`.
-    T.sync_threads(8 + g, 128)
     T.copy(state, state_shared)
     T.wait_wgmma(0)
     T.consumer_release(GROUPS[g])

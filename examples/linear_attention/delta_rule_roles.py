@@ -206,11 +206,12 @@ def prepare(g, pairs, h, tensors, load_values, tiles, system):
 @T.macro
 def update(before, v, system, product, updates):
     """inverse diag(beta) V - W S of a chunk, transposed, half of its rows at a time: that takes
-    fewer registers."""
+    fewer registers. The inverse is zero above its diagonal: rows need no values behind them."""
     for half, into in enumerate(updates):
         rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
+        seen = slice(0, (half + 1) * CHUNK // 2)
         T.wgmma_gemm(
-            *(v, system.inverse[rows, :], product),
+            *(v[seen, :], system.inverse[rows, seen], product),
             transpose_A=True,
             transpose_B=True,
             policy=ROWS,
@@ -232,11 +233,11 @@ def begin_output(half, before, q, slot, product):
 
 @T.macro
 def end_output(half, system, g, product, updates):
-    """The same, and what they have from the updates."""
+    """The same, and what they have from the updates of these rows and of those before."""
     rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
     for d, i in T.Parallel(COLUMNS, CHUNK // 2):
         product[d, i] *= system.decays[g, half * CHUNK // 2 + i]
-    for part, piece in enumerate(updates):
+    for part, piece in enumerate(updates[: half + 1]):
         columns = slice(part * CHUNK // 2, (part + 1) * CHUNK // 2)
         T.wgmma_gemm(
             *(piece, system.weights[g, rows, columns], product), transpose_B=True, policy=ROWS
@@ -270,7 +271,7 @@ def chain(pairs, h, first, Out, tiles, system):
             rows = slice(half * CHUNK // 2, (half + 1) * CHUNK // 2)
             T.wgmma_gemm(piece, k[slot, rows, :], state, policy=ROWS)
         T.wait_wgmma(2)
-        for half in T.unroll(2, explicit=True):
+        for half in [0, 1]:
             if half == 1:
                 begin_output(half, before, q, slot, product)
                 T.wait_wgmma(0)

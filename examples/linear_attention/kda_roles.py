@@ -144,12 +144,13 @@ def prepare(slots, s, blocks, beta, load_next):
 
 @T.macro
 def update(v, before, slots, s, product, updates):
-    # Updates of a chunk, transposed, half of its rows at a time: that takes fewer registers.
+    # Updates of a chunk, transposed, half of its rows at a time: that takes fewer registers. The
+    # inverse is zero above its diagonal: rows need no values behind them.
     half = v.shape[0] // 2
     for part, into in enumerate(updates):
-        rows = slice(part * half, (part + 1) * half)
+        rows, seen = slice(part * half, (part + 1) * half), slice(0, (part + 1) * half)
         T.wgmma_gemm(
-            *(v, slots.inverse[s, rows, :], product),
+            *(v[seen, :], slots.inverse[s, rows, seen], product),
             transpose_A=True,
             transpose_B=True,
             policy=ROWS,
@@ -187,9 +188,9 @@ def step(slots, n, v, state, load_next, store, empty):
                 T.wgmma_gemm(piece, k_column, state, policy=ROWS)
             load_next()
             T.mbarrier_wait_parity(slots.weighed[s], n // SLOTS % 2)
-        for piece, first in zip(updates, [0, half], strict=True):
-            weights = slots.weights[s, rows, first : first + half]
-            T.wgmma_gemm(piece, weights, product, transpose_B=True, policy=ROWS)
+        for piece in [*range(part + 1)]:
+            weights = slots.weights[s, rows, piece * half : (piece + 1) * half]
+            T.wgmma_gemm(updates[piece], weights, product, transpose_B=True, policy=ROWS)
         T.wait_wgmma(0)
         if part == 1:
             arrive(empty, s)

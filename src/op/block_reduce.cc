@@ -142,12 +142,13 @@ Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat) {
 }
 
 Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, const Var& values,
-                       const std::string& name, LoweringScope* scope, const Span& span) {
+                       const Var& results, const std::string& name, LoweringScope* scope,
+                       const Span& span) {
   const DLDataType t = BufferOf(values)->dtype->dtype;
   const int64_t count = Product(ConstShape(values)), warp = scope->target->warp_threads;
-  auto element = [&](const Expr& k) { return LoadOf(values, CoordinatesOf(values, k)); };
-  auto set = [&](const Expr& k, const Expr& value) {
-    return MakeStore(values, value, CoordinatesOf(values, k), span);
+  auto element = [&](const Var& of, const Expr& k) { return LoadOf(of, CoordinatesOf(of, k)); };
+  auto set = [&](const Var& of, const Expr& k, const Expr& value) {
+    return MakeStore(of, value, CoordinatesOf(of, k), span);
   };
   std::vector<Stmt> out;
   auto over_lanes = [&](const ThreadGroups::Butterfly& b, const Expr& value) -> Expr {
@@ -156,10 +157,11 @@ Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, c
                   PrimTy(t));
   };
   Var k = MakeVar("k");
-  Expr value = element(k);
+  Expr value = element(values, k);
   for (const ThreadGroups::Butterfly& b : groups.butterflies) value = over_lanes(b, value);
-  if (!groups.butterflies.empty()) {
-    out.push_back(UnrolledFor(k, count, set(k, value), span));
+  const Var& combined = groups.num_parts == 1 ? results : values;
+  if (!groups.butterflies.empty() || !combined.same_as(values)) {
+    out.push_back(UnrolledFor(k, count, set(combined, k, value), span));
   }
   if (groups.num_parts == 1) return MakeSeq(out);
 
@@ -168,18 +170,19 @@ Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, c
   Var parts = scope->AllocShared(
       name, t, {MakeInt(count), MakeInt(groups.num_groups), MakeInt(groups.num_parts)});
   Var w = MakeVar("k");
-  Stmt write = UnrolledFor(w, count, MakeStore(parts, element(w), {w, group, part}, span), span);
+  Stmt write =
+      UnrolledFor(w, count, MakeStore(parts, element(values, w), {w, group, part}, span), span);
   out.push_back(MakeIf(groups.leads, write, span));
   Var r = MakeVar("k"), p = MakeVar("p");
   if (HasLaneForEachPart(groups, warp)) {
     const Expr own = scope->analyzer->Simplify(FloorModOf(scope->thread, groups.num_parts));
     const Expr all = over_lanes({groups.num_parts, 1}, LoadOf(parts, {r, group, own}));
-    out.push_back(UnrolledFor(r, count, set(r, all), span));
+    out.push_back(UnrolledFor(r, count, set(results, r, all), span));
     return MakeSeq(out);
   }
   const Expr first = LoadOf(parts, {r, group, MakeInt(0)});
   const Expr next = LoadOf(parts, {r, group, Expr(p) + 1});
-  const Stmt add = set(r, reduction.Combine(element(r), next));
+  const Stmt add = set(results, r, reduction.Combine(element(results, r), next));
   const int64_t others = groups.num_parts - 1;
   Map<String, Any> rolled;
   rolled.Set(kUnrollFactor, int64_t(1));
@@ -187,7 +190,7 @@ Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, c
   const Stmt combine = count * others <= kMaxUnrolled
                            ? UnrolledFor(p, others, add, span)
                            : Stmt(MakeFor(p, MakeInt(others), ForKind::kSerial, add, span, rolled));
-  const Stmt read = UnrolledFor(r, count, MakeSeq({set(r, first), combine}), span);
+  const Stmt read = UnrolledFor(r, count, MakeSeq({set(results, r, first), combine}), span);
   out.push_back(MakeIf(scope->analyzer->Simplify(groups.complete), read, span));
   return MakeSeq(out);
 }

@@ -29,10 +29,13 @@ struct ThreadGroups {
   static ThreadGroups WholeBlock(const Expr& thread, int64_t num_threads, int64_t warp_threads);
 };
 
-/*! Each element of `values`, memory of a thread, = the combination of it over the thread's group.
- * All threads of the block run it. `name` is that of shared memory, if any is needed. */
+/*! Each element of `results` = the combination of that of `values` over the thread's group; both
+ * are memory of a thread, and may be the same. All threads of the block run it. `name` is that of
+ * shared memory, if any is needed. Of results apart from the values, which differ by thread, it is
+ * known where they are the same in all threads (uniformity.h). */
 Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, const Var& values,
-                       const std::string& name, LoweringScope* scope, const Span& span);
+                       const Var& results, const std::string& name, LoweringScope* scope,
+                       const Span& span);
 
 /*! The indices of the element of a buffer with the row-major number `flat`. */
 Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat);

@@ -10,6 +10,7 @@
 #include "../tvm/registry.h"
 #include "rank_intrinsics.h"
 #include "tensor_map_spec.h"
+#include "tile_numbers.h"
 
 namespace tl {
 namespace {
@@ -251,6 +252,25 @@ std::vector<Intrinsic> BarrierIntrinsics() {
        kPure.Tells(ThreadScope::kBlock).Schedules(),
        false,
        Feature::kNamedBarriers},
+      {kTilesOfBlock,
+       "tl::tiles_of_block",
+       "tl/persistent.h",
+       0,
+       {},
+       kPure.Gives(CallResult::kOfBlock)},
+      {kTileOfBlock,
+       "tl::tile_of_block",
+       "tl/persistent.h",
+       0,
+       {},
+       kPure.Gives(CallResult::kOfBlock)},
+      {kOrderedIndex,
+       "tl::ordered_index",
+       "tl/persistent.h",
+       2,
+       {},
+       kPure.Gives(CallResult::kOfBlock)},
+      {kTileIndex, "tl::tile_index", "tl/persistent.h", 0, {}, kPure.Gives(CallResult::kOfBlock)},
       {kSyncGrid,
        "tl::sync_grid",
        "tl/grid.h",

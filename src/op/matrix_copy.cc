@@ -346,7 +346,9 @@ Layout ProposeMatrixLayout(const TileRegion& src, const TileRegion& dst, const L
     if ((row.from == MemorySpace::kShared) != sides->loads) continue;
     if (!WhyNotMatrices(name, src, dst, *scope.target, scope.num_threads).empty()) continue;
     if (!MatrixOfFragment(*sides, row, f, scope)) continue;
-    if (scope.target->banks == 32) return ProposeTmaLayout(sides->shared);
+    if (scope.target->banks == 32) {
+      return sides->loads ? ProposeTmaLayout(sides->shared) : ProposeStoreLayout(sides->shared);
+    }
     return MakeSwizzledLayout(ConstShape(sides->shared.buffer), static_cast<int>(sides->Bits()),
                               true, scope.target->banks);
   }

@@ -79,8 +79,11 @@ class FragmentReduce {
 
  private:
   Var NewResult(const ReducePlan& plan) const {
-    return MakeBuffer(std::string(op_.dst.buffer->name) + "_part", op_.dtype(),
-                      {MakeInt(plan.result->RegisterExtent())}, "local");
+    return NewLocal("_part", plan.result->RegisterExtent());
+  }
+  Var NewLocal(const std::string& suffix, int64_t count) const {
+    return MakeBuffer(std::string(op_.dst.buffer->name) + suffix, op_.dtype(), {MakeInt(count)},
+                      "local");
   }
 
   /*! The source in shared memory, as rows of what one result is made of, and from there. */
@@ -112,9 +115,11 @@ class FragmentReduce {
   template <typename Element>
   Stmt Combine(const Fragment& layout, const ReducePlan& plan, const Var& result, Element element) {
     const int64_t count = plan.result->RegisterExtent();
+    // Apart from the result, which may then be known to be the same in all threads.
+    const Var own = *plan.lanes ? NewLocal("_own", count) : result;
     Var n = MakeVar("k"), r = MakeVar("r");
     const Stmt init = UnrolledFor(
-        n, count, MakeStore(result, op_.reduction.Identity(op_.dtype()), {n}, op_.span), op_.span);
+        n, count, MakeStore(own, op_.reduction.Identity(op_.dtype()), {n}, op_.span), op_.span);
     const auto inverse = InvertFragment(layout, scope_->thread, r, scope_->num_threads);
     TVM_FFI_ICHECK(inverse) << "digits without an inverse: " << LayoutText(layout);
     Analyzer* analyzer = scope_->analyzer;
@@ -124,15 +129,18 @@ class FragmentReduce {
     const Expr value = op_.reduction.Contribution(element(at, r), op_.dtype());
     const Expr guard = analyzer->Simplify(inverse->guard);
     const Stmt add =
-        MakeStore(result, op_.reduction.Combine(LoadOf(result, {to}), value), {to}, op_.span);
+        MakeStore(own, op_.reduction.Combine(LoadOf(own, {to}), value), {to}, op_.span);
     Stmt all = UnrolledFor(r, layout->RegisterExtent(), MakeIf(guard, add, op_.span), op_.span);
-    if (IsConst(guard, 1)) all = InPairs(result, count, r, layout, to, value).value_or(all);
+    if (IsConst(guard, 1)) all = InPairs(own, count, r, layout, to, value).value_or(all);
     const ThreadGroups groups = ThreadGroups::DifferingIn(
         *plan.lanes, scope_->thread, scope_->num_threads, scope_->target->warp_threads);
-    return MakeSeq(
-        {init, all,
-         CombineOverGroups(groups, op_.reduction, result,
-                           std::string(op_.dst.buffer->name) + "_parts", scope_, op_.span)});
+    std::vector<Stmt> out;
+    if (!own.same_as(result)) out.push_back(AllocLocal(own));
+    out.insert(out.end(),
+               {init, all,
+                CombineOverGroups(groups, op_.reduction, own, result,
+                                  std::string(op_.dst.buffer->name) + "_parts", scope_, op_.span)});
+    return MakeSeq(out);
   }
 
   /*! The sums of the even registers of each result and those of the odd ones, and these together,

@@ -60,7 +60,7 @@ class ReducerFinalize : public TileOperator {
     const Var values = scope->ToPhysical(op_.buffer, origin).first;
     return CombineOverGroups(
         ThreadGroups::WholeBlock(scope->thread, scope->num_threads, scope->target->warp_threads),
-        op_.reduction, values, std::string(op_.buffer->name) + "_parts", scope, span);
+        op_.reduction, values, values, std::string(op_.buffer->name) + "_parts", scope, span);
   }
 
  private:

@@ -8,6 +8,7 @@
 #include "tma_plan.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "../layout/swizzle.h"
 #include "region_nest.h"
@@ -514,6 +515,21 @@ Layout ProposeTmaLayout(const TileRegion& shared) {
     }
   }
   return MakeLinearLayout(shape);
+}
+
+Layout ProposeStoreLayout(const TileRegion& shared) {
+  constexpr int64_t kMostBox = 256, kMostConflicts = 2;
+  const std::vector<int64_t> shape = ConstShape(shared.buffer);
+  const int64_t bits = BufferOf(shared.buffer)->dtype->dtype.bits;
+  const int64_t row = shape.back() * bits / 8, chunks = row / kTmaChunkBytes;
+  const auto inner = AsInt(shared.ranges.back()->extent);
+  const bool is_one_box = inner == shape.back() && *inner <= kMostBox;
+  const bool is_swizzled_whole = row <= kL2LineBytes && (row & (row - 1)) == 0;
+  if (is_one_box && row % kL2LineBytes && row % kTmaChunkBytes == 0 && !is_swizzled_whole &&
+      std::gcd(chunks, kL2LineBytes / kTmaChunkBytes) <= kMostConflicts) {
+    return MakeLinearLayout(shape);
+  }
+  return ProposeTmaLayout(shared);
 }
 
 }  // namespace tl

@@ -16,6 +16,7 @@ namespace tl {
 
 /*! Bytes that a row of a box and a tensor's strides are multiples of. */
 constexpr int64_t kTmaChunkBytes = 16;
+constexpr int64_t kL2LineBytes = 128;
 
 /*! A dimension of the shared tile and the dimension of the tensor that goes with it. */
 struct TmaDim {
@@ -93,5 +94,10 @@ std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const
 /*! The layout that TMA writes and threads read best: the widest swizzle that the tile and the
  * copied region have room for, else row-major, as for a region that is not eights of rows. */
 Layout ProposeTmaLayout(const TileRegion& shared);
+/*! The same for a tile that threads write and TMA stores. Boxes of a swizzle are as wide as it is,
+ * and pieces of rows below a line of L2 are slow to store: rows that are no whole lines are one box
+ * without a swizzle, unless more than two of eight rows, which stmatrix writes at once, lie in the
+ * same banks. */
+Layout ProposeStoreLayout(const TileRegion& shared);
 
 }  // namespace tl

@@ -100,7 +100,7 @@ TmaDecision SelectTma(const CallNode* call, TmaMoment moment, const Layout& layo
   } else if (moment == TmaMoment::kFinal) {
     made.layout = MakeLinearLayout(ConstShape(sides.shared.buffer));
   } else {
-    made.layout = ProposeTmaLayout(sides.shared);
+    made.layout = sides.loads ? ProposeTmaLayout(sides.shared) : ProposeStoreLayout(sides.shared);
   }
   made.why = Plan(call, sides, analyzer, &made);
   return made;

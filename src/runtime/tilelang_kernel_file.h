@@ -69,6 +69,7 @@ typedef struct {
 } tl_driver;
 
 enum {
+  TL_MULTIPROCESSORS = 16,
   TL_MAJOR = 75,
   TL_MINOR = 76,
   TL_SHARED_OPTIN = 97,
@@ -94,7 +95,8 @@ struct tl_kernel {
   void* context;
   void* library;
   size_t window_limit;
-  int64_t* words; /* calls.bin */
+  int multiprocessors; /* of the device, 0 where no kernel is persistent */
+  int64_t* words;      /* calls.bin */
   size_t num_words;
   const int64_t *params_at, *solutions_at;
   int num_variables, num_params, num_kernels, num_maps, num_args;

@@ -54,6 +54,8 @@ static tl_status tl_send(const tl_call* call, const tl_launch* launches, void* s
       config.grid[i] = e[i];
       config.block[i] = e[3 + i];
     }
+    if (launches[k].persistent && config.grid[0] > (unsigned)kernel->multiprocessors)
+      config.grid[0] = (unsigned)kernel->multiprocessors;
     config.shared_bytes = e[6];
     config.stream = stream;
     config.attributes = attributes;
@@ -337,6 +339,11 @@ static tl_status tl_functions(tl_kernel* kernel, const void* cubin, char* messag
       status = tl_function(kernel, &launches[k], &kernel->functions[k], message);
       if (status == TL_OK && launches[k].window >= 0 && !kernel->window_limit)
         status = tl_window(kernel, message);
+      if (status == TL_OK && launches[k].persistent)
+        status = tl_check(
+            driver,
+            driver->device_attribute(&kernel->multiprocessors, TL_MULTIPROCESSORS, kernel->device),
+            "cuDeviceGetAttribute", message);
     }
   }
   free(values);

@@ -340,7 +340,7 @@ static tl_status tl_maps(tl_call* call, char* maps) {
 /* A kernel of the plan, as it is launched. */
 typedef struct {
   const char* name;
-  int name_size, by_hand, cooperative, dependent, has_constant_shared, num_args;
+  int name_size, by_hand, persistent, cooperative, dependent, has_constant_shared, num_args;
   unsigned extents[7], cluster[3]; /* grid, block, bytes of dynamic shared memory */
   int64_t window;                  /* the parameter that persists in L2, or -1 */
   double hit_ratio;
@@ -399,7 +399,9 @@ static tl_status tl_launch_of(tl_call* call, tl_launch* out) {
   }
   out->cooperative = (int)tl_within(c, 0, 1);
   out->dependent = (int)tl_within(c, 0, 1);
-  out->by_hand = (int)tl_within(c, 0, 1);
+  i = (int)tl_within(c, 0, 2);
+  out->by_hand = i == 1;
+  out->persistent = i == 2;
   out->window = tl_within(c, -1, call->kernel->num_params - 1);
   i = c->at < c->end;
   if (i) memcpy(&out->hit_ratio, c->at, 8);

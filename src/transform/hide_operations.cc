@@ -27,8 +27,9 @@ bool ComparesUnsigned(const Expr& e) {
 }
 
 /*! Finds the sums, differences and products of what is stored, also by atomic operations, that are
- * an operand of something else than these, or have an extremum in them: of others all bits are
- * those of their terms, in any order. Names are walked from their uses to what they name. */
+ * an operand of something else than these, such as a cast to a wider type, or have an extremum in
+ * them: of others all bits are those of their terms, in any order. Names are walked from their uses
+ * to what they name. */
 class ValueFinder : public StmtExprVisitor {
  public:
   explicit ValueFinder(const Stmt& s) {
@@ -89,6 +90,12 @@ class ValueFinder : public StmtExprVisitor {
   TL_OPERANDS_(Min)
   TL_OPERANDS_(Max)
 #undef TL_OPERANDS_
+  void Visit_(const CastNode* op) override {
+    // TVM makes a sum of casts of the cast of a sum, which then has the bits above the sum's type.
+    const bool is_integer = op->dtype().code == kDLInt || op->dtype().code == kDLUInt;
+    const bool widens = is_integer && op->dtype().bits > op->value->dtype().bits;
+    VisitAs(widens && use_ == Use::kValue ? Use::kOperand : use_, op->value);
+  }
 #define TL_ARITHMETIC_(N)                                                       \
   void Visit_(const N##Node* op) override {                                     \
     const bool is_value = use_ == Use::kValue && HasExtremum(GetRef<Expr>(op)); \

@@ -111,6 +111,15 @@ Expr OperandOfSomeLane(const Expr& e) {
   return shuffle ? shuffle->args[1] : Expr();
 }
 
+/*! The end of a call's range, which begins at 0; undefined for another expression. */
+Expr EndOfIndex(const Expr& e) {
+  if (IsCallTo(e, "tl.tiles_of_block")) return e.as<CallNode>()->args[0] + 1;
+  for (const char* op : {"tl.tile_of_block", "tl.tile_index", "tl.ordered_index"}) {
+    if (IsCallTo(e, op)) return e.as<CallNode>()->args.back();
+  }
+  return Expr();
+}
+
 /*! What is known of a signed variable that has a value of these bounds. */
 void BindBound(Analyzer* analyzer, const ObjectRef& self, const Var& v,
                const Analyzer::Bound& bound) {
@@ -151,6 +160,9 @@ void Analyzer::BindLoop(const ForNode* loop) {
 void Analyzer::BindValue(const BindNode* bind) {
   const auto* type = bind->value->ty.as<PrimTypeNode>();
   if (!type || type->dtype.code != kDLInt || type->dtype.lanes != 1) return;
+  if (const Expr end = EndOfIndex(bind->value); end.defined()) {
+    return Bind(bind->var, MakeInt(bind->var->dtype(), 0), end);
+  }
   // What is known here, such as the condition of a branch, holds in the lanes that are here. What
   // the operand's form says, such as that of x % 8, holds in all.
   const Expr given = OperandOfSomeLane(bind->value);

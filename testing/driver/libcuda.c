@@ -67,6 +67,7 @@ API int cuDeviceGetAttribute(int* value, int attribute, int device) {
   *value = attribute == 75   ? number / 10
            : attribute == 76 ? number % 10
            : attribute == 97 ? 232448
+           : attribute == 16 ? 5
                              : 1 << 20;
   return 0;
 }

@@ -8,9 +8,10 @@ import drawn_cubes
 import drawn_products
 import drawn_roles
 import drawn_tiles
+import drawn_waves
 from drawn import CLASSES, Program, Writer
 
-MODULES = (drawn_tiles, drawn_cubes, drawn_roles, drawn_products)
+MODULES = (drawn_tiles, drawn_cubes, drawn_roles, drawn_products, drawn_waves)
 """They register their classes."""
 
 

@@ -101,8 +101,16 @@ class Program:
     def case(self) -> Case:
         """The program as a case of the sweep."""
         wanted = lambda *given: self.wanted(given)  # noqa: E731
+        rng = random.Random(self.name)
+        schedule = {
+            "order": rng.choice(("round_robin", "random", "adversarial")),
+            "asynchronous": rng.choice(("late", "early", "random")),
+            "seed": rng.randrange(1 << 16),
+        }
         # Whole numbers, of which 0 and -0 are one.
-        return Case(self.name, self.define, tuple(self.arguments()), wanted, tolerance=1e-9)
+        return Case(
+            self.name, self.define, tuple(self.arguments()), wanted, 1e-9, schedule=schedule
+        )
 
 
 def _lines(steps: Sequence[Step], indent: str) -> Iterator[str]:

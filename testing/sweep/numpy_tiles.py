@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -197,6 +198,15 @@ class NumpyTiles:
         return range(*bounds)
 
     @staticmethod
+    def Persistent(
+        domain: list[int], blocks: int, block: int, group_size: int, counter: Array | None = None
+    ) -> Iterator[tuple[int, ...]]:
+        """The tiles of a block. With a counter, which blocks share as they come, the first block
+        has all."""
+        tiles = list(itertools.product(*map(range, domain)))
+        return iter(tiles[block::blocks] if counter is None else tiles if block == 0 else [])
+
+    @staticmethod
     def place(array: Array, index: Any) -> _Place:
         return _Place(array, index if isinstance(index, tuple) else (index,))
 
@@ -218,6 +228,22 @@ class NumpyTiles:
         target[...] = value
 
     @staticmethod
+    def clear(target: Array) -> None:
+        target[...] = 0
+
+    @staticmethod
+    def And(*conditions: bool) -> bool:
+        return all(conditions)
+
+    @staticmethod
+    def Or(*conditions: bool) -> bool:
+        return any(conditions)
+
+    @staticmethod
+    def Not(condition: bool) -> bool:
+        return not condition
+
+    @staticmethod
     def transpose(source: Array, target: Array) -> None:
         target[...] = source.T
 
@@ -236,7 +262,10 @@ class NumpyTiles:
         transpose_A: bool = False,
         transpose_B: bool = False,
         policy: int = 0,
+        clear_accum: bool = False,
     ) -> None:
+        if clear_accum:
+            c[...] = 0
         c += (a.T if transpose_A else a).astype(c.dtype) @ (b.T if transpose_B else b).astype(
             c.dtype
         )

@@ -11,11 +11,13 @@ import collections
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import tvm
 
+from tilelang.emulator import schedule
 from tilelang.engine.param import CompiledArtifact
 from tilelang.testing import batch
 from tilelang.testing.batch import Batch
@@ -40,6 +42,8 @@ class Case:
     those that do not change."""
     tolerance: float = 0.0
     """Largest allowed difference, relative to the largest wanted value."""
+    schedule: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """How the emulator runs it: arguments of `tilelang.emulator.schedule`."""
 
 
 @dataclasses.dataclass
@@ -82,7 +86,8 @@ class Trial:
         return [argument.clone() for argument in self.case.arguments]
 
     def launch(self, of: Batch, position: int, arguments: list[torch.Tensor]) -> None:
-        of.run(position, arguments)
+        with schedule(**self.case.schedule):
+            of.run(position, arguments)
 
     def difference(self, arguments: list[torch.Tensor]) -> str:
         wanted = self.case.expected(*self.arguments())

@@ -25,6 +25,8 @@ from tilelang.env import env
 
 ORDERS = ("round_robin", "random", "adversarial")
 MOMENTS = ("late", "early", "random")
+MULTIPROCESSORS = 4
+"""What a persistent kernel finds: few, so that blocks take several tiles of small grids, too."""
 _KEPT = 16  # kKept of stacks.h
 
 # Stacks and shared memory that one launch leaves to the next, of all kernels.

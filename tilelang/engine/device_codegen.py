@@ -48,9 +48,10 @@ def SplitHostDevice() -> tvm.transform.Pass:
 
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
     ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes`` (with ``tl.dyn_shared_limit`` where
-    the launch decides how many), ``tl.cooperative``, ``tl.dependent``, ``tl.written`` (not of the
-    user's own text), and ``tl.l2_hit_ratio`` where the program has one. Running it raises
-    `ValueError` with the kernel's file and line for statements outside of a kernel.
+    the launch decides how many), ``tl.cooperative``, ``tl.persistent``, ``tl.dependent``,
+    ``tl.written`` (not of the user's own text), and ``tl.l2_hit_ratio`` where the program has one.
+    Running it raises `ValueError` with the kernel's file and line for statements outside of a
+    kernel.
 
     Example: ``host, device = split_modules(SplitHostDevice()(mod))``
     """
@@ -188,6 +189,7 @@ class _PlanWriter:
             args=tuple(self._argument(arg) for arg in call.args[1:]),
             cluster=tuple(int(extent) for extent in kernel.attrs["tl.cluster"]),
             cooperative=bool(kernel.attrs["tl.cooperative"]),
+            persistent=bool(kernel.attrs["tl.persistent"]),
             dependent=bool(kernel.attrs["tl.dependent"]),
             l2_hit_ratio=None if l2 is None else (str(l2[0]), float(l2[1].value)),
             by_hand=_attr(kernel, "tl.source") is not None,

@@ -119,9 +119,11 @@ def _kernel(function: tirx.PrimFunc) -> KernelExplanation:
     name = str(attrs["global_symbol"])
     shared = attrs["tl.dyn_shared_bytes"]
     is_constant = isinstance(shared, int | tirx.IntImm)
+    turns = " of tiles, which a block for each multiprocessor takes one after the other"
+    turns = turns if attrs["tl.persistent"] else ""
     return KernelExplanation(
         name,
-        f"kernel {name}: grid ({grid}), block ({block})",
+        f"kernel {name}: grid ({grid}){turns}, block ({block})",
         int(shared) if is_constant else str(shared),
         tuple(lines),
     )

@@ -199,7 +199,9 @@ class KernelLaunch:
     bytes where the sizes of the call decide it, None where the compiler has. `cluster` is the
     extents of a cluster in blocks, ``(1, 1, 1)`` without clusters; in a `cooperative` launch all
     blocks run at the same time, so that they may wait for each other; a `dependent` one may start
-    before the kernel ahead of it in the stream is complete, which it waits for itself.
+    before the kernel ahead of it in the stream is complete, which it waits for itself. The grid of
+    a `persistent` kernel, of one dimension, is its tiles: any number of blocks works on all of
+    them, and a launch has no more than the device has multiprocessors.
     `l2_hit_ratio` is a tensor parameter and the share, above 0 to 1, of the accesses to it that
     persist in the L2 cache during the launch, None where nothing does. A kernel `by_hand` is the
     user's own text: it may declare fewer parameters than there are `args`, the last ones that are
@@ -221,6 +223,7 @@ class KernelLaunch:
     by_hand: bool = False
     writes: tuple[str, ...] | None = None
     shared_limit: int | None = None
+    persistent: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
@@ -637,6 +640,7 @@ class LaunchPlan:
                 + (f" of {kernel.shared_limit}" if kernel.shared_limit is not None else "")
                 + (f" cluster={format_tuple(kernel.cluster)}" if kernel.clustered else "")
                 + (" cooperative" if kernel.cooperative else "")
+                + (" persistent" if kernel.persistent else "")
                 + (" dependent" if kernel.dependent else "")
                 + (f" l2_hit_ratio={kernel.l2_hit_ratio}" if kernel.l2_hit_ratio else "")
             )

@@ -15,7 +15,7 @@ from tilelang.engine.observers import Observers
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
 from tilelang.engine.phase import LowerAndLegalize, OptimizeForTarget
 from tilelang.engine.target_compiler import compiler_keywords, compiler_of
-from tilelang.transform import PassConfigKey, current_config
+from tilelang.transform import PassConfigKey, PassContext, current_config
 from tilelang.utils.arch import is_amd
 from tilelang.utils.log import say
 from tilelang.utils.target import TargetLike, arch_of, determine_target
@@ -77,15 +77,29 @@ def lower(
     )
 
 
+_TAKES_SHARED = "tl.takes_shared"
+_SPARE_SHARED = "tl.second_choice.spare_shared"
+"""Of src/transform/tile/shared_estimate.h."""
+
+
 def _run_passes(mod: tvm.IRModule, name: str, target: Target, observers: Observers) -> tvm.IRModule:
     observers.write("trace", mod)
-    mod = LowerAndLegalize(mod, target, observers)
+    legal = LowerAndLegalize(mod, target, observers)
+    try:
+        optimized = OptimizeForTarget(legal, observers)
+    except ValueError:
+        # Only the last passes know what a block takes; others estimate it.
+        if _TAKES_SHARED not in legal[name].attrs:
+            raise
+        config = {**tvm.transform.PassContext.current().config, _SPARE_SHARED: True}
+        with PassContext(config=config):
+            return _run_passes(mod, name, target, observers)
     # A pipeline repeats its operators before and after the loop.
-    for note in dict.fromkeys(mod[name].attrs.get("tl.notes", ())):
+    for note in dict.fromkeys(legal[name].attrs.get("tl.notes", ())):
         say(logging.INFO, str(note))
-    mod = SplitHostDevice()(OptimizeForTarget(mod, observers))
-    observers.write("SplitHostDevice", mod)
-    return mod
+    split = SplitHostDevice()(optimized)
+    observers.write("SplitHostDevice", split)
+    return split
 
 
 def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin | CodeObject:

@@ -64,6 +64,7 @@ def LowerAndLegalize(
         transform.SelectInstructions,
         transform.DoubleAccumulators,
         transform.CompactLoops,
+        transform.MakePersistent,
         transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,

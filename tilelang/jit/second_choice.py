@@ -1,8 +1,9 @@
 """What the compiler tries where ptxas serialises or spills what it has made of a program.
 
-How many blocks share the registers of a multiprocessor, whether warps are producers, whether a
-loop that is known to run is tested in front, and how many threads a block has, where the program
-does not depend on it, is decided before anybody knows registers, which only ptxas counts. Where its
+Whether blocks take tile after tile, how many of them share the registers of a multiprocessor,
+whether warps are producers, whether a loop that is known to run is tested in front, and how many
+threads a block has, where the program does not depend on it, is decided before anybody knows
+registers, which only ptxas counts. Where its
 report is bad (`tilelang.engine.performance`), the program is compiled with one of these decided
 otherwise, and kept that way if neither matters then. A decision that the user has made, or that the
 program does not depend on, gives the same source text, which is not compiled. The cache keeps
@@ -21,6 +22,7 @@ from tilelang.engine.performance import is_serialised, is_troubled
 from tilelang.engine.resource_usage import ResourceUsage
 
 CHOICES = {
+    "tl.second_choice.one_tile": "a block for each tile",
     "tl.second_choice.fewer_blocks": "more registers and fewer blocks on a multiprocessor",
     "tl.second_choice.loops_run": "no test in front of loops that are known to run",
     "tl.second_choice.more_threads": "twice as many threads",

@@ -22,6 +22,7 @@ import numpy as np
 from tvm import ir, tirx
 
 from tilelang.language import floats, math_ops
+from tilelang.language.containers import asked, compare_members
 from tilelang.language.promotion import counted, is_float, kind_of, matched, with_dtype
 from tilelang.language.scalars import (
     as_dtype,
@@ -31,6 +32,7 @@ from tilelang.language.scalars import (
     is_number,
     is_of_program,
     is_scalar_expr,
+    unwrap,
 )
 from tilelang.language.tracer import read_members
 
@@ -168,18 +170,45 @@ def compare(name: str, left: Any, right: Any) -> Any:
     symbol, function = _COMPARE[name]
     if not (is_of_program(left) or is_of_program(right)):
         read_members(left, right)
-        return function(left, right)
+        by_members = compare_members(name, left, right, compare)
+        return _of_objects(name, left, right) if by_members is NotImplemented else by_members
     if not (_is_scalar(left) and _is_scalar(right)):
         if name in ("eq", "ne") and not (_is_scalar(left) or _is_scalar(right)):
             return function(left, right)  # whether two buffers are one
         if name in ("eq", "ne") and not (is_of_program(left) and is_of_program(right)):
-            return name == "ne"  # None, a string: something else than a scalar
+            return _with_an_object(name, left, right)
         return _of_python(symbol, function, left, right)
     left, right = _operand(symbol, left), _operand(symbol, right)
     left, right = matched(f"`{symbol}`", left, right)
     if floats.have_float(left, right):
         left, right = floats.in_one_type(left, right)
     return function(left, right)
+
+
+def _with_an_object(name: str, left: Any, right: Any) -> Any:
+    """Compare something of the program with an object that is none of its numbers: None, a text."""
+    other = right if is_of_program(left) else left
+    if hasattr(other, "__array__") or (hasattr(other, "__float__") and not isinstance(other, type)):
+        raise _no_scalar(_COMPARE[name][0], other)  # a number or numbers of another library
+    own = getattr(type(other), f"__{name}__")
+    by_default = name == "ne" and own is object.__ne__
+    if by_default:
+        own = type(other).__eq__
+    found = unwrap(own(other, left if other is right else right))
+    if found is NotImplemented:
+        return name == "ne"
+    if not by_default:
+        return found
+    return tirx.Not(found) if isinstance(found, ir.Expr) else not found
+
+
+def _of_objects(name: str, left: Any, right: Any) -> Any:
+    """Compare what is no scalar of the program, but may have some that its class compares."""
+    if name == "ne" and type(left).__ne__ is type(right).__ne__ is object.__ne__:
+        # Python asks for the truth of `==`, which a class may say by an expression.
+        equal = unwrap(asked(operator.eq, left, right))
+        return tirx.Not(equal) if isinstance(equal, ir.Expr) else not equal
+    return asked(_COMPARE[name][1], left, right)
 
 
 def _is_scalar(value: Any) -> bool:

@@ -175,8 +175,7 @@ class BindingHooks(ConditionHooks):
             )
             if stores and self.store_through(old.value, value):
                 return old.value
-        if isinstance(value, Frame):
-            value = tracer.enter(value, rest=True)
+        value = self._entered(value)
         value = unwrap(value)
         new = self._let(name, value)
         if old is not None:
@@ -255,8 +254,7 @@ class BindingHooks(ConditionHooks):
     def unpack(self, value: Any, names: Sequence[str | None], star: int | None) -> Sequence[Any]:
         """Return the values of a tuple assignment to ``names`` (None for a place that is not a
         name)."""
-        if isinstance(value, Frame):
-            value = self.tracer.enter(value, rest=True)
+        value = self._entered(value)
         read_members(value)
         if isinstance(value, ir.Var) and not is_buffer(value) and len(names) == 1:
             value = [value]
@@ -275,9 +273,16 @@ class BindingHooks(ConditionHooks):
 
     def shared(self, value: Any, names: Sequence[str | None]) -> Any:
         """Return the value of a chained assignment."""
-        if isinstance(value, Frame):
-            value = self.tracer.enter(value, rest=True)
-        return self._evaluated([value], names)[0]
+        return self._evaluated([self._entered(value)], names)[0]
+
+    def _entered(self, value: Any) -> Any:
+        """Enter ``value`` for the rest of the scope if it is a new frame, and return what it binds.
+
+        A frame that is open, such as `T.KernelLaunchFrame.Current()`, is an object like any other.
+        """
+        if not isinstance(value, Frame) or any(s.frame is value for s in self.tracer.scopes):
+            return value
+        return self.tracer.enter(value, rest=True)
 
     def _evaluated(self, values: list[Any], names: Sequence[str | None]) -> list[Any]:
         """Evaluate ``values`` now if assigning to ``names`` stores to memory that they may read."""

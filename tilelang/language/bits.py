@@ -9,9 +9,11 @@ from typing import Any
 
 from tvm import tirx
 
+from tilelang.language.dtypes import dtype as data_type
 from tilelang.language.math_ops import check_shift, same_type
 from tilelang.language.promotion import counted
 from tilelang.language.scalars import (
+    as_dtype,
     as_expr,
     as_int,
     describe,
@@ -37,6 +39,16 @@ def _checked(name: str, x: Any) -> Any:
 
 def _unary(name: str, x: Any) -> Any:
     return getattr(tirx, name)(_checked(name, x))
+
+
+def _in_a_word(x: Any) -> tuple[Any, int]:
+    """Return the bits of an integer in a type of at least 32 of them, without copies of its sign,
+    and how many zeros are above them."""
+    if is_number(x) or data_type(x.ty).bits >= 32:
+        return x, 0
+    kind = data_type(x.ty)
+    word = as_dtype(x, data_type("int32").with_lanes(kind.lanes))
+    return word & (2**kind.bits - 1), 32 - kind.bits
 
 
 def _binary(name: str, x: Any, y: Any) -> Any:
@@ -73,11 +85,12 @@ def popcount(x: Any) -> Any:
     -------
     ``T.popcount(mask)``
     """
-    return _unary("popcount", x)
+    return tirx.popcount(_in_a_word(_checked("popcount", x))[0])
 
 
 def clz(x: Any) -> Any:
-    """Return the number of zero bits above the highest bit of ``x`` that is set, as int32.
+    """Return the number of zero bits above the highest bit of ``x`` that is set, as int32; for 0
+    all bits of its dtype.
 
     TypeError if ``x`` is not a scalar of an integer dtype or an int.
 
@@ -85,7 +98,8 @@ def clz(x: Any) -> Any:
     -------
     ``31 - T.clz(x)``
     """
-    return _unary("clz", x)
+    word, missing = _in_a_word(_checked("clz", x))
+    return tirx.clz(word) - missing if missing else tirx.clz(word)
 
 
 def bitwise_and(x: Any, y: Any) -> Any:

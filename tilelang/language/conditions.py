@@ -10,6 +10,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from tilelang.language.arithmetic import compare
+from tilelang.language.containers import contains
 from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
@@ -35,13 +36,25 @@ def _contains(container: Any, value: Any) -> bool:
             f"{describe(unwrap(container))}; wanted a Python sequence, set or dict"
         )
     read_members(container)
-    found = value in container
+    found = contains(container, value)
     if not found and isinstance(unwrap(value), ir.Expr) and is_scalar_expr(value):
         raise TypeError(
             f"`in` compares while tracing, and found {describe(as_expr(value))}; write x == a or "
             "x == b"
         )
     return found
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (is_scalar_expr(value) and value.ty.dtype == "bool")
+
+
+def _counted(known: bool, other: Any, value: Any) -> Any:
+    """Return a value beside ``other``; of a bool that is known to be ``known``, the number."""
+    if not _is_bool(value):
+        return value
+    is_large = isinstance(other, int) and not -(2**31) <= other < 2**31
+    return tirx.const(int(known), "int64" if is_large else "int32")
 
 
 class ConditionHooks(OrderHooks):
@@ -86,25 +99,63 @@ class ConditionHooks(OrderHooks):
         return tirx.Not(condition) if isinstance(condition, ir.Expr) else not condition
 
     def all_of(self, first: Any, *others: Callable[[], Any]) -> Any:
-        """Return ``first and others[0]() and ...``."""
-        return self._connect(first, others, "and", neutral=True)
+        """Return the truth of ``first and others[0]() and ...``."""
+        return self._connect(first, others, self._both_true, neutral=True)
 
     def any_of(self, first: Any, *others: Callable[[], Any]) -> Any:
-        """Return ``first or others[0]() or ...``."""
-        return self._connect(first, others, "or", neutral=False)
+        """Return the truth of ``first or others[0]() or ...``."""
+        return self._connect(first, others, self._either_true, neutral=False)
+
+    def first_false(self, first: Any, *others: Callable[[], Any]) -> Any:
+        """Return ``first and others[0]() and ...``: an operand, as in Python."""
+        return self._connect(first, others, self._second_if_true, neutral=True)
+
+    def first_true(self, first: Any, *others: Callable[[], Any]) -> Any:
+        """Return ``first or others[0]() or ...``: an operand, as in Python."""
+        return self._connect(first, others, self._second_if_false, neutral=False)
+
+    def _both_true(self, value: Any, other: Callable[[], Any]) -> Any:
+        left, right = self.condition(value), self.condition(self.conditional(other, "`and`"))
+        if isinstance(right, ir.Expr):
+            return tirx.And(left, right)
+        return left if right else False
+
+    def _either_true(self, value: Any, other: Callable[[], Any]) -> Any:
+        left, right = self.condition(value), self.condition(self.conditional(other, "`or`"))
+        if isinstance(right, ir.Expr):
+            return tirx.Or(left, right)
+        return True if right else left
+
+    def _second_if_true(self, value: Any, other: Callable[[], Any]) -> Any:
+        value, other = self._operands(value, other, "`and`")
+        if _is_bool(value) and _is_bool(other):
+            return self._both_true(value, lambda: other)
+        return choose(self.condition(value), other, _counted(False, other, value))
+
+    def _second_if_false(self, value: Any, other: Callable[[], Any]) -> Any:
+        value, other = self._operands(value, other, "`or`")
+        if _is_bool(value) and _is_bool(other):
+            return self._either_true(value, lambda: other)
+        return choose(self.condition(value), _counted(True, other, value), other)
+
+    def _operands(self, value: Any, other: Callable[[], Any], name: str) -> tuple[Any, Any]:
+        """Return both operands; the first one stands in the result twice."""
+        self.condition(value)  # wanted a scalar
+        if has_effect(value):
+            value = self.tracer.evaluated(value)
+        return value, unwrap(self.conditional(other, name))
 
     def _connect(
-        self, value: Any, others: Sequence[Callable[[], Any]], name: str, neutral: bool
+        self,
+        value: Any,
+        others: Sequence[Callable[[], Any]],
+        connect: Callable[[Any, Callable[[], Any]], Any],
+        neutral: bool,
     ) -> Any:
         for other in others:
             value = unwrap(value)
             if isinstance(value, ir.Expr):
-                left = self.condition(value)
-                right = self.condition(self.conditional(other, f"`{name}`"))
-                if isinstance(right, ir.Expr):
-                    value = (tirx.And if neutral else tirx.Or)(left, right)
-                else:
-                    value = left if right is neutral else right
+                value = connect(value, other)
             elif bool(value) is neutral:
                 value = other()
             else:
@@ -121,7 +172,7 @@ class ConditionHooks(OrderHooks):
             if i + 1 < len(names) and has_effect(right):
                 right = self.tracer.evaluated(right)
             test = partial(_COMPARISONS[name], left, right)
-            result = self._connect(result, [test], "and", neutral=True)
+            result = self.all_of(result, test)
             if result is False:
                 return False
             left = right

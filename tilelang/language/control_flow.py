@@ -27,6 +27,8 @@ class ControlFlowHooks(BindingHooks):
         # For each open loop, the scope of its body, or None and the scope around it if Python runs
         # the loop; and how many decided branches are around it.
         self.loops: list[tuple[Scope | None, Scope, int]] = []
+        # The loops of the program that have a ``break``.
+        self.broken: set[Scope] = set()
 
     def branch(self, test: Any) -> _Branch:
         """Return the two sides of an ``if``."""
@@ -66,8 +68,8 @@ class ControlFlowHooks(BindingHooks):
         read_members(iterated)
         return iterated
 
-    def while_(self, test: Callable[[], Any]) -> Iterator[Any]:
-        """Run a ``while`` on a condition in IR."""
+    def while_(self, test: Callable[[], Any], ends: bool) -> Iterator[Any]:
+        """Run a ``while`` on a condition in IR, or, if a ``break`` ends it, ``while True``."""
         before = self.tracer.statements()
         with self.tracer.conditional("`while`") as check:
             condition = self.condition(test())
@@ -79,12 +81,17 @@ class ControlFlowHooks(BindingHooks):
                     "run once; keep it in a T.alloc_var that the body sets"
                 )
             return self._once(BuilderFrame(tir_builder.While(condition), "while"), None)
-        if condition:
-            raise RuntimeError(
-                "Infinite while loop: the condition is always true; "
-                "compare a T.alloc_var, or use `for` over Python values"
-            )
-        return iter(())
+        if condition and not ends:
+            raise _endless()
+        return self._until_break() if condition else iter(())
+
+    def _until_break(self) -> Iterator[Any]:
+        always = tirx.const(True, "bool")
+        for _ in self._once(BuilderFrame(tir_builder.While(always), "while"), None):
+            loop = self.tracer.scope
+            yield
+            if loop not in self.broken:
+                raise _endless()  # Python has decided that there is no ``break``
 
     def leaves(self, begins: bool) -> None:
         """The statements that follow end with a ``break``, or the ``break`` follows."""
@@ -116,7 +123,16 @@ class ControlFlowHooks(BindingHooks):
                 "`if`"
             )
         tir_builder.evaluate(call())
+        if name == "break":
+            self.broken.add(loop)
         return False
+
+
+def _endless() -> RuntimeError:
+    return RuntimeError(
+        "Infinite while loop: the condition is always true; "
+        "compare a T.alloc_var, or use `for` over Python values"
+    )
 
 
 class _Branch:

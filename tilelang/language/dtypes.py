@@ -74,7 +74,8 @@ def is_number_dtype(name: str) -> builtins.bool:
 
 
 class dtype(tvm_ffi.dtype):
-    """A data type; it equals its name (``T.float16 == "float16"``).
+    """A data type; it equals its name and C's (``T.float16 == "float16"``, ``"half"``), and the
+    same type of torch, numpy and Python (``A.dtype == torch.float16``).
 
     Made from a name, a TVM or numpy or torch dtype, or Python's ``int`` (int32), ``float``
     (float32), ``bool``; ``T.ptr`` is an address, int64. Names may be C's: ``half``, ``float``,
@@ -108,6 +109,19 @@ class dtype(tvm_ffi.dtype):
         if not _NAME.fullmatch(name):
             raise ValueError(f"{value!r} is not a data type; {_suggestion(name)}")
         return super().__new__(cls, name)
+
+    def __eq__(self, other: object) -> builtins.bool:
+        """Whether ``other`` is this type, or a name of it."""
+        if str.__eq__(self, other) is True:
+            return True
+        name = other if isinstance(other, str) else _name(other) if _is_elsewhere(other) else ""
+        return str.__eq__(self, _ALIASES.get(name, name))
+
+    def __ne__(self, other: object) -> builtins.bool:
+        """Whether ``other`` is something else."""
+        return not self == other
+
+    __hash__ = tvm_ffi.dtype.__hash__
 
     def __call__(self, *values: Any) -> ir.Expr:
         """Convert: no value gives a fresh variable, a number a constant, an expression a cast.
@@ -209,6 +223,13 @@ class TensorFloat32(dtype):
 
     def __repr__(self) -> str:
         return "dtype('tfloat32')"
+
+
+def _is_elsewhere(value: Any) -> builtins.bool:
+    """Whether ``value`` is a data type of torch, numpy or Python."""
+    if isinstance(value, type):
+        return value in _PYTHON_TYPES or issubclass(value, np.generic)
+    return isinstance(value, np.dtype) or builtins.str(type(value)) == "<class 'torch.dtype'>"
 
 
 def _name(value: Any) -> str:

@@ -14,6 +14,7 @@ import functools
 import inspect
 import itertools
 import math
+import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,15 +26,17 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.bindings import store_region
+from tilelang.language.containers import searched
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
+from tilelang.language.effects import has_effect
 from tilelang.language.members import is_followed
 from tilelang.language.order import OfOperands, is_of_numbers
 from tilelang.language.python_functions import in_program
 from tilelang.language.ranks import peer
 from tilelang.language.regions import store, subscript
 from tilelang.language.requirements import comparisons
-from tilelang.language.scalars import describe, is_buffer, unwrap
+from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.source import traced_code
 from tilelang.language.state import has_contents, is_of_arrays, is_of_user, variables_around
 from tilelang.language.tracer import (
@@ -56,6 +59,7 @@ _READERS = {
     )
 }
 # Methods of Python's containers.
+_SEARCH = ("count", "index", "remove")
 _ADD_MEMBERS = ("append", "appendleft", "insert", "setdefault", "update")
 
 
@@ -91,11 +95,15 @@ class Hooks(ControlFlowHooks):
             owner = owner.load()
         if isinstance(owner, ir.TensorRegion | ir.TensorLoad):
             raise TypeError(f"{describe(owner)} cannot be indexed again; index its buffer once")
+        if isinstance(owner, list | tuple):
+            index = _position(owner, index)
         self.tracer.members.read(owner, index, self.tracer.scopes)
         return unwrap(owner[index])
 
     def store(self, value: Any, owner: Any, index: Any) -> None:
         """Run ``owner[index] = value``."""
+        if isinstance(owner, list):
+            index = _position(owner, index)
         if is_buffer(owner):
             self.tracer.check_alive(owner)
             indices = index if isinstance(index, list | tuple) else (index,)
@@ -144,7 +152,7 @@ class Hooks(ControlFlowHooks):
                 members.read(owner, arguments[0], scopes)
             if name in ("extend", "extendleft"):
                 arguments = ([self.element(member) for member in arguments[0]],)
-            return method(*arguments, **named)
+            return searched(method, *arguments) if name in _SEARCH else method(*arguments, **named)
 
         return checked
 
@@ -246,6 +254,8 @@ class Hooks(ControlFlowHooks):
                 "return at the end, and put the rest under the opposite condition"
             )
         self.result = self.tracer.span
+        if self.tracer.is_conditional and is_scalar_expr(value) and not has_effect(value):
+            return value  # a variable in front of a `while` would have one value for all iterations
         return self.evaluated(value)
 
     def declared(self, name: str, annotation: Callable[[], Any], value: Any) -> Any:
@@ -318,6 +328,26 @@ class _Context:
         traceback: TracebackType | None,
     ) -> Any:
         return self.manager.__exit__(exc_type, exc, traceback)
+
+
+def _position(owner: list[Any] | tuple[Any, ...], index: Any) -> Any:
+    """Return an index of a Python sequence as Python takes it.
+
+    Raises
+    ------
+    TypeError
+        If only the run knows it.
+    """
+    index = unwrap(index)
+    if isinstance(index, int | slice):
+        return index
+    if is_scalar_expr(index):
+        raise TypeError(
+            f"index {describe(index)} of a {type(owner).__name__} has no value while "
+            "tracing; wanted a number: loop in Python (`for k in [0, 1]:`), or keep the members in "
+            "a T.alloc_local array"
+        )
+    return operator.index(index)
 
 
 def _names_around(function: Any) -> Iterator[Any]:

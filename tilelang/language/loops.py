@@ -194,14 +194,13 @@ def _may_be_negative(bound: Any) -> bool | None:
 
 
 def _trips(kind: str, start: Any, stop: Any, step: Any) -> Any:
-    """Return the number of iterations from ``start`` to ``stop``; a runtime step is taken as
-    positive."""
+    """Return the number of iterations from ``start`` to ``stop``."""
     if not isinstance(step, int):
         current_tracer(f"T.{kind}").warn(
-            f"the step of T.{kind} is {describe(step)}, which is assumed to be positive; use a "
-            "constant"
+            f"the step of T.{kind} is {describe(step)}, whose sign only the run knows, and so is "
+            "the order of the loop's values; use a constant"
         )
-        return simplify((stop - start + step - 1) // step)
+        return simplify(0 - (start - stop) // step)
     if step == 0:
         raise ValueError(f"the step of T.{kind} is 0, wanted another number")
     distance = stop - start if step > 0 else start - stop

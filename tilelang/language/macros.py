@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tvm import ir, tirx
 
+from tilelang.language.effects import has_effect
 from tilelang.language.hooks import call_traced
 from tilelang.language.scalars import as_expr, describe, is_scalar_expr
 from tilelang.language.source import enclosing_names, resolve_annotation, traced_code
@@ -107,6 +108,8 @@ def _evaluated(tracer: Tracer, name: str, value: Any) -> Any:
     value = as_expr(value)
     if not is_scalar_expr(value) or isinstance(value, ir.Var | ir.Constant) or not tracer.kernels:
         return value
+    if tracer.is_conditional and not has_effect(value):
+        return value  # no statement may stand here, neither one that changes what it reads
     return tracer.let(value, name)
 
 

@@ -77,8 +77,11 @@ def ceildiv(a: Any, b: Any) -> Any:
     ``T.ceildiv(1000, 128) == 8``
     """
     divisor = as_int(b)
-    if divisor is not None and divisor < 0:
-        a, b = -a, -divisor
+    is_scalar = is_number(a) or (is_scalar_expr(a) and not is_buffer(a))
+    if divisor is not None and divisor < 0 and is_scalar:
+        a, _ = counted(as_expr(a), 0)
+        if is_number(a) or a.ty.dtype.startswith("int"):
+            a, b = -a, -divisor
     return _integer_op("ceildiv", lambda x, y: -(-x // y), tirx.ceildiv, a, b)
 
 

@@ -24,11 +24,13 @@ from tilelang.language.tracer import Tracer, current_tracer
 class _PersistentLoop(Loop):
     """The loop over a program's tiles, with what it computes from a tile's number."""
 
-    def __init__(self, domain: Sequence[Any], group: Any, programs: Any):
+    def __init__(self, domain: Sequence[Any], group_size: Any, programs: Any):
         self.domain = list(domain)
-        self.group = group
+        self.group = group = _smaller(group_size, domain[-1])
         self.programs = programs
-        self.grouped = [ceildiv(domain[-1], group), *domain[:-1], group]
+        # As many as there are of the smaller ones, which may have no tile at the launch.
+        groups = ceildiv(domain[-1], as_dtype(group_size, "int32"))
+        self.grouped = [groups, *domain[:-1], group]
         self.total = simplify(math.prod(self.grouped))
         self._frames: list[IRBuilderFrame] = []
         numbers = as_int(self.total), as_int(programs)
@@ -82,12 +84,12 @@ class _DealtLoop(_PersistentLoop):
     def __init__(
         self,
         domain: Sequence[Any],
-        group: Any,
+        group_size: Any,
         wave_size: Any,
         index: Any,
         notes: Mapping[str, Any] | None,
     ):
-        super().__init__(domain, group, wave_size)
+        super().__init__(domain, group_size, wave_size)
         self.index = index
         self.notes = notes
 
@@ -124,8 +126,10 @@ class _DynamicLoop(_PersistentLoop):
     # Of its own: who jumped out would leave fetches undone.
     kind = "persistent"
 
-    def __init__(self, domain: Sequence[Any], group: Any, blocks: Any, block: Any, counter: Any):
-        super().__init__(domain, group, blocks)
+    def __init__(
+        self, domain: Sequence[Any], group_size: Any, blocks: Any, block: Any, counter: Any
+    ):
+        super().__init__(domain, group_size, blocks)
         self.block = block
         self.counter = counter
 
@@ -218,16 +222,15 @@ def Persistent(
             f"num_stages of T.Persistent is {describe(num_stages)}, wanted an int of at least 0"
         )
     place = tracer.evaluated(as_bound(index, "index of T.Persistent"))
-    group = _smaller(group_size, extents[-1])
     notes = {**({"num_stages": num_stages} if num_stages else {}), **(annotations or {})}
     if counter is None:
-        return _DealtLoop(extents, group, wave_size, place, notes or None)
+        return _DealtLoop(extents, group_size, wave_size, place, notes or None)
     if notes:
         raise ValueError(
             f"T.Persistent found counter and {', '.join(notes)}, wanted one of them: the loop over "
             "fetched tiles is no pipeline; give the stages to a T.Pipelined in it"
         )
-    return _DynamicLoop(extents, group, wave_size, place, _counter(counter, wave_size, place))
+    return _DynamicLoop(extents, group_size, wave_size, place, _counter(counter, wave_size, place))
 
 
 def _counter(counter: Any, wave_size: Any, index: Any) -> Any:

@@ -35,9 +35,10 @@ from tvm.ir.expr import ExprWithOp
 
 from tilelang.language.advice import ASKS, DIVIDES, passes_on, untraced
 from tilelang.language.arithmetic import binary, unary
+from tilelang.language.containers import ASKED, CONTAINS, SEARCHED
 from tilelang.language.floats import have_float
 from tilelang.language.python_functions import in_program
-from tilelang.language.scalars import is_number, is_scalar_expr
+from tilelang.language.scalars import describe, is_number, is_scalar_expr
 from tilelang.language.tracer import innermost_tracer
 
 # With separators, since a user's folder may be named tilelang-kernels.
@@ -53,31 +54,49 @@ def _is_true(comparison: Any, of_objects: bool) -> bool:
     frame: Any = sys._getframe(2)
     if passes_on(frame.f_code):
         frame = frame.f_back
-    if _is_of_others(frame.f_code):
+    asks = frame
+    while _is_made(asks.f_code):  # for whoever compares two objects of the class
+        asks = asks.f_back
+    is_traced = asks.f_code in (ASKED, SEARCHED, CONTAINS)
+    if not is_traced and _is_of_others(asks.f_code):
         return of_objects
     a, b = comparison.a, comparison.b
     if not isinstance(b, ir.Expr) and not is_number(b):
         return of_objects
     place = (frame.f_code, frame.f_lasti)
     is_member = getattr(comparison, "place", None) == place and not _decides(*place)
-    if isinstance(b, ir.Expr) and (a.same_as(b) or is_member):
+    if isinstance(b, ir.Expr) and (a.same_as(b) or (is_member and asks.f_code is not ASKED)):
         return of_objects
-    value = comparison.asobject()
-    if isinstance(value, tirx.IntImm):
-        return bool(value.value)
-    raise untraced(frame, ASKS)
+    if not is_traced or isinstance(a, tirx.IntImm):
+        value = comparison.asobject()
+        if isinstance(value, tirx.IntImm):
+            return bool(value.value)
+    if asks.f_code is CONTAINS:
+        raise TypeError(
+            f"`in` compares while tracing, and found {describe(a)}; write x == a or x == b"
+        )
+    if is_traced:
+        raise TypeError(
+            f"Python compares while tracing, and found {describe(a)} beside {describe(b)}, of "
+            "which only the run knows whether they are equal; write a == b for each pair of members"
+        )
+    raise untraced(asks, ASKS)
+
+
+def _is_made(code: Any) -> bool:
+    """Whether code is a method that dataclasses or attrs have made."""
+    return code.co_name == "__eq__" and code.co_filename.startswith(("<string>", "<attrs gener"))
 
 
 def _is_of_others(code: Any) -> bool:
-    """Whether code is Python's, TVM's, ours, or a method that dataclasses or attrs have made."""
-    return _is_file_of_others(code.co_filename, code.co_name == "__eq__")
+    """Whether code is Python's, TVM's or ours."""
+    return _is_file_of_others(code.co_filename)
 
 
 @cache
-def _is_file_of_others(file: str, compares: bool) -> bool:
+def _is_file_of_others(file: str) -> bool:
     is_python = file.startswith(_PYTHON) and not file.startswith(_INSTALLED)
-    is_made = compares and file.startswith(("<string>", "<attrs generated"))
-    return is_python or is_made or file.startswith(_INTERNAL)
+    return is_python or file.startswith(_INTERNAL)
 
 
 def _decides(code: Any, place: int) -> bool:

@@ -137,6 +137,11 @@ def store(buffer: ir.Var, index: Any, value: Any) -> None:
 def store_element(target: ir.TensorLoad, value: Any) -> None:
     """Emit a store of the scalar ``value`` to the place that ``target`` loads from."""
     buffer = target.source
+    if target.ty.dtype.lanes > 1:
+        raise ValueError(
+            f"found a vector index of {buffer.name} in a store, wanted scalar indices; write the "
+            "access in a T.vectorized loop"
+        )
     tir_builder.buffer_store(buffer, as_dtype(value, str(buffer.dtype)), list(target.indices))
 
 

@@ -258,7 +258,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         message = ast.Constant("") if node.msg is None else self.visit(node.msg)
-        check = self.hook_at(node.test, "assertion", self.visit(node.test), self.thunk(message))
+        check = self.hook_at(node.test, "assertion", self.test(node.test), self.thunk(message))
         return self.located(node, [ast.Expr(check)])
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
@@ -269,7 +269,7 @@ class _Rewriter(ast.NodeTransformer):
 
         start = ast.Assign(
             [ast.Name(branch, ast.Store())],
-            self.hook_at(node.test, "branch", self.visit(node.test)),
+            self.hook_at(node.test, "branch", self.test(node.test)),
         )
         parts: list[ast.stmt] = [start, ast.If(part("then"), self.suite(node.body), [])]
         if node.orelse:
@@ -293,7 +293,9 @@ class _Rewriter(ast.NodeTransformer):
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         self.refuse_else(node, node.orelse)
         target = ast.Name(self.temporary(), ast.Store())
-        iterated = self.hook_at(node.test, "while_", self.thunk(self.visit(node.test)))
+        is_literal = isinstance(node.test, ast.Constant)
+        ends = ast.Constant(is_literal and any(map(_has_break, node.body)))
+        iterated = self.hook_at(node.test, "while_", self.thunk(self.test(node.test)), ends)
         return self.located(node, [ast.For(target, iterated, self.suite(node.body), [])])
 
     def refuse_else(self, node: ast.stmt, orelse: list[ast.stmt]) -> None:
@@ -542,14 +544,28 @@ class _Rewriter(ast.NodeTransformer):
         return visited
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        first, *others = (self.visit(v) for v in node.values)
-        name = "all_of" if isinstance(node.op, ast.And) else "any_of"
+        return self.connected(node, self.visit, ("first_false", "first_true"))
+
+    def test(self, node: ast.expr) -> ast.expr:
+        """Rewrite an expression of which only the truth counts."""
+        if isinstance(node, ast.BoolOp):
+            return _placed(self.connected(node, self.test, ("all_of", "any_of")), node)
+        visited = self.visit(node)
+        assert isinstance(visited, ast.expr)
+        return visited
+
+    def connected(
+        self, node: ast.BoolOp, visit: Callable[[ast.expr], ast.expr], names: tuple[str, str]
+    ) -> ast.expr:
+        first, *others = map(visit, node.values)
+        name = names[0] if isinstance(node.op, ast.And) else names[1]
         return self.hook(name, first, *(self.thunk(v) for v in others))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        operand = self.operand(node.operand)
         if isinstance(node.op, ast.Not):
-            return self.hook("negation", operand)
+            is_call = isinstance(node.operand, ast.Call)
+            return self.hook("negation", (self.operand if is_call else self.test)(node.operand))
+        operand = self.operand(node.operand)
         if isinstance(operand, ast.Constant):
             return node
         return self.hook("unary", ast.Constant(type(node.op).__name__), operand)
@@ -574,7 +590,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.hook("read", name, _placed(bound, node))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        test, body, orelse = (self.visit(v) for v in (node.test, node.body, node.orelse))
+        test, body, orelse = self.test(node.test), self.visit(node.body), self.visit(node.orelse)
         return self.hook("ternary", test, self.thunk(body), self.thunk(orelse))
 
     def defaults(self, arguments: ast.arguments) -> None:
@@ -628,7 +644,7 @@ class _Rewriter(ast.NodeTransformer):
                 if i:
                     generator.iter = self.visit(generator.iter)
                 generator.ifs = [
-                    self.hook_at(node, "python_bool", self.visit(c)) for c in generator.ifs
+                    self.hook_at(node, "python_bool", self.test(c)) for c in generator.ifs
                 ]
             if hasattr(node, "key"):
                 node.key = self.visit(node.key)
@@ -728,6 +744,14 @@ def _is_silent_hook(function: ast.Attribute) -> bool:
 
 def _values(keywords: Sequence[ast.keyword]) -> list[ast.expr]:
     return [keyword.value for keyword in keywords]
+
+
+def _has_break(statement: ast.stmt) -> bool:
+    """Whether a statement of a loop has a ``break`` of that loop."""
+    if isinstance(statement, ast.For | ast.While | ast.FunctionDef):
+        return False
+    parts = [*getattr(statement, "body", ()), *getattr(statement, "orelse", ())]
+    return isinstance(statement, ast.Break) or any(map(_has_break, parts))
 
 
 def _thunk(body: ast.expr) -> ast.Lambda:

@@ -7,7 +7,7 @@ import re
 from numbers import Number
 from typing import Any
 
-from tvm import ir, tirx
+from tvm import DataType, ir, tirx
 from tvm.runtime import ObjectConvertible
 
 
@@ -78,7 +78,15 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
         return tirx.const(_discrete(value, dtype), dtype)
     if not is_scalar_expr(value):
         raise TypeError(f"found {describe(value)} where a scalar of type {dtype} was wanted")
-    return value if value.ty.dtype == dtype else tirx.Cast(dtype, value)
+    if value.ty.dtype == dtype:
+        return value
+    lanes = DataType(dtype).lanes
+    if value.ty.dtype.lanes != lanes:
+        raise TypeError(
+            f"found a vector, {describe(value)}, where {dtype} was wanted; take a lane of it by "
+            "T.extract_lane, or write the access in a T.vectorized loop"
+        )
+    return tirx.Cast(dtype, value)
 
 
 def in_signed(value: Any) -> Any:

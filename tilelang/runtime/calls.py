@@ -32,6 +32,7 @@ _TENSOR, _SCALAR, _POINTER = 0, 1, 2
 _INPUT, _OUTPUT, _WORKSPACE = 0, 1, 2
 _SIGNED, _UNSIGNED, _FLOAT = 0, 1, 2
 _PARAM, _VALUE, _DESCRIPTOR = 0, 1, 2
+_PERSISTENT = 2  # a kernel; 1 is one by hand, 0 any other
 _SWIZZLES, _PROMOTIONS = (0, 32, 64, 128), (0, 64, 128, 256)
 
 
@@ -153,7 +154,8 @@ class _Writer:
     def kernel(self, kernel: KernelLaunch) -> None:
         self.text(kernel.name)
         self.exprs((*kernel.grid, *kernel.block, kernel.shared_bytes))
-        self.ints(*kernel.cluster, kernel.cooperative, kernel.dependent, kernel.by_hand)
+        kind = _PERSISTENT if kernel.persistent else int(kernel.by_hand)
+        self.ints(*kernel.cluster, kernel.cooperative, kernel.dependent, kind)
         window, ratio = kernel.l2_hit_ratio or ("", 0.0)
         self.ints(self.params.get(window, -1), *struct.unpack("<q", struct.pack("<d", ratio)))
         self.ints(len(kernel.args))

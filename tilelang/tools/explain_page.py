@@ -62,9 +62,9 @@ def _kernel(number: int, device: Any, kernel: Any, tiles: tvm.IRModule) -> Itera
         " x ".join(map(str, attrs[key])) for key in ("tl.grid", "tl.block", "tl.cluster")
     )
     shared = attrs["tl.dyn_shared_bytes"]
-    facts = (
-        f"grid {grid}, block {block}, cluster {cluster}, {shared} bytes of dynamic shared memory"
-    )
+    turns = " (persistent)" if attrs["tl.persistent"] else ""
+    memory = f"{shared} bytes of dynamic shared memory"
+    facts = f"grid {grid}{turns}, block {block}, cluster {cluster}, {memory}"
     yield f"<h2>Kernel {page.text(attrs['global_symbol'])}</h2><p>{page.text(facts)}</p>"
     if "tl.source" in attrs:
         yield "<p>Its source is the program's own.</p>"

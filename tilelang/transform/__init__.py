@@ -57,6 +57,11 @@ def ReadNibbles() -> Pass:
     return get_function("transform.ReadNibbles")()
 
 
+def MakePersistent() -> Pass:
+    """Blocks of a grid of tiles take tile after tile, where one block has a multiprocessor."""
+    return get_function("transform.MakePersistent")()
+
+
 def FoldClears() -> Pass:
     """Products of cleared accumulators clear them themselves."""
     return get_function("transform.FoldClears")()
@@ -400,6 +405,7 @@ __all__ = [
     "LowerOpaqueBlock",
     "LowerSharedBarrier",
     "LowerTileOp",
+    "MakePersistent",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
     "NarrowThreads",

@@ -118,7 +118,7 @@ class PassConfigKey(str, Enum):
 
 # TVM renamed tir to tirx; scripts use both spellings.
 _RENAMED = {"tirx.Simplify": "tirx.StmtSimplify"}
-# What the compiler sets itself (tilelang/jit/second_choice.py).
+# What the compiler sets itself (tilelang/jit/second_choice.py, tilelang/engine/lower.py).
 _OF_COMPILER = ("tl.second_choice.",)
 _TVM_PREFIXES = ("tirx.", "tir.", "s_tir.", "relax.", "te.", "testing.", "instrument.")
 

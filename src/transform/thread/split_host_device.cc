@@ -13,7 +13,8 @@
  * (`tl.peer_maps`), of which `tl.peer_map`, where the peer is declared, finds the rank's. It
  * carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes` (an
  * expression, with `tl.dyn_shared_limit`, where the launch decides it), `tl.cooperative` (threads
- * wait for the whole grid), `tl.dependent` (they wait for the kernel before), `tl.l2_hit_ratio`
+ * wait for the whole grid), `tl.persistent` (any number of blocks works on all tiles, of which the
+ * grid has one a block), `tl.dependent` (they wait for the kernel before), `tl.l2_hit_ratio`
  * where there is one (the name of a parameter, a float), `target`, `global_symbol`,
  * `tl.kernel_number` in launch order. A kernel that is the user's own text has its name, all
  * parameters and symbols of the function as its own (who launches it leaves out the last ones that
@@ -33,6 +34,7 @@
 #include "../../op/peers.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../op/tensor_map_spec.h"
+#include "../../op/tile_numbers.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
@@ -45,6 +47,8 @@ namespace tl {
 namespace {
 
 constexpr const char* kLaunch = "tl.launch";
+/*! A kernel whose blocks, of any number, take tile after tile: its grid has one for each tile. */
+constexpr const char* kPersistent = "tl.persistent";
 
 std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
 
@@ -75,8 +79,9 @@ class KernelUses : public StmtExprVisitor {
   int64_t static_bytes = 0;
   Array<Expr> cluster = {MakeInt(1), MakeInt(1), MakeInt(1)};
   bool cooperative = false;
-  bool dependent = false;  // waits for the kernels that it depends on by itself
-  bool overlaps = false;   // runs at the same time as another kernel of the stream
+  bool persistent = false;  // takes tile after tile, by as many blocks as there are
+  bool dependent = false;   // waits for the kernels that it depends on by itself
+  bool overlaps = false;    // runs at the same time as another kernel of the stream
   /*! The attribute that says what persists in L2, nullptr without one. */
   const AttrStmtNode* l2 = nullptr;
   /*! The call that says what source text the kernel is, nullptr for others. */
@@ -91,6 +96,7 @@ class KernelUses : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsCallTo(GetRef<Expr>(op), kSourceKernel)) source = op;
     cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
+    persistent |= IsCallTo(GetRef<Expr>(op), kTilesOfBlock);
     dependent |= IsCallTo(GetRef<Expr>(op), kPdlSync);
     overlaps |= dependent || IsCallTo(GetRef<Expr>(op), kPdlTrigger);
     Default(op);
@@ -340,6 +346,7 @@ class Splitter {
     kernel = WithAttr(kernel, kBlock, block);
     kernel = WithAttr(kernel, kCluster, uses.cluster);
     kernel = WithAttr(kernel, kCooperative, uses.cooperative);
+    kernel = WithAttr(kernel, kPersistent, uses.persistent);
     kernel = WithAttr(kernel, kDependent, uses.dependent);
     // What another kernel writes meanwhile is not constant.
     if (uses.overlaps) kernel = WithAttr(kernel, kNoAlias, false);

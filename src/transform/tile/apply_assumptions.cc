@@ -14,6 +14,7 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../analysis/extrema.h"
+#include "../../op/tile_numbers.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
 
@@ -75,6 +76,10 @@ class Applier : public AnalyzingMutator {
     const auto* bind = s.as<BindNode>();
     const auto* clamp = bind->value.as<MinNode>();
     if (clamp && BindClamp(clamp, bind->var, &analyzer_)) BindSymbols(bind->var, clamp->b);
+    if (IsCallTo(bind->value, kTileIndex) || IsCallTo(bind->value, kOrderedIndex)) {
+      BindSymbols(bind->var, bind->value.as<CallNode>()->args.back());
+      return s;
+    }
     for (const Var& v : VarsOf(bind->value)) {
       const auto it = symbols_.find(v.get());
       if (it != symbols_.end()) symbols_[bind->var.get()] = it->second;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../../analysis/effects.h"
 #include "../../layout/int_program.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/operator.h"
@@ -209,10 +210,57 @@ class AccessRewriter : public StmtExprMutator {
   Var tile_;
 };
 
+/*! The elements of a fragment that a nest surely writes: by stores under no condition, also in
+ * loops of constant extents in it. */
+class WrittenElements {
+ public:
+  WrittenElements(const ParallelNest& nest, Var fragment)
+      : fragment_(std::move(fragment)),
+        shape_(ConstShape(fragment_)),
+        vars_(nest.vars),
+        extents_(StaticExtents(nest)) {
+    Add(nest.body);
+  }
+  bool AreAll() const { return int64_t(elements_.size()) == Product(shape_); }
+
+ private:
+  void Add(const Stmt& body) {
+    for (const Stmt& part : FlatSeq(body)) {
+      if (const auto* store = part.as<BufferStoreNode>()) AddStore(store);
+      if (const auto* loop = part.as<ForNode>()) AddLoop(loop);
+    }
+  }
+  void AddLoop(const ForNode* loop) {
+    const auto extent = AsInt(loop->extent);
+    if (!extent || *extent < 1 || !IsConst(loop->min, 0) || LeavesEarly(loop->body)) return;
+    const Array<Var> around = vars_;
+    vars_.push_back(loop->loop_var);
+    extents_.push_back(*extent);
+    Add(loop->body);
+    vars_ = around;
+    extents_.pop_back();
+  }
+  void AddStore(const BufferStoreNode* store) {
+    if (!store->buffer.same_as(fragment_) || !ReadsOnly(store->indices, vars_)) return;
+    const SharedTable table = EvaluateOverBox(store->indices, vars_, extents_);
+    const std::vector<int64_t>& at = *table;
+    for (size_t k = 0; k < at.size(); k += shape_.size()) {
+      int64_t element = 0;
+      for (size_t d = 0; d < shape_.size(); ++d) element = element * shape_[d] + at[k + d];
+      elements_.insert(element);
+    }
+  }
+
+  Var fragment_;
+  std::vector<int64_t> shape_;
+  Array<Var> vars_;
+  std::vector<int64_t> extents_;
+  std::unordered_set<int64_t> elements_;
+};
+
 /*! The statement surely writes all elements of the fragment, and reads none. */
 bool WritesAll(const Stmt& s, const Var& fragment) {
   if (Contains(CollectBufferUse(s).reads, fragment)) return false;
-  const std::vector<int64_t> shape = ConstShape(fragment);
   if (const CallNode* call = AsTileOp(s)) {
     return std::any_of(call->args.begin(), call->args.end(), [&](const Expr& e) {
       const auto* region = e.as<TensorRegionNode>();
@@ -221,21 +269,7 @@ bool WritesAll(const Stmt& s, const Var& fragment) {
     });
   }
   if (s.as<ForNode>()->kind != ForKind::kParallel) return false;
-  const ParallelNest nest = NestOfLoop(s.as<ForNode>());
-  std::unordered_set<int64_t> written;
-  for (const Stmt& part : FlatSeq(nest.body)) {
-    const auto* store = part.as<BufferStoreNode>();
-    if (!store || !store->buffer.same_as(fragment)) continue;
-    if (!ReadsOnly(store->indices, nest.vars)) continue;
-    const SharedTable table = EvaluateOverBox(store->indices, nest.vars, StaticExtents(nest));
-    const std::vector<int64_t>& at = *table;
-    for (size_t k = 0; k < at.size(); k += shape.size()) {
-      int64_t element = 0;
-      for (size_t d = 0; d < shape.size(); ++d) element = element * shape[d] + at[k + d];
-      written.insert(element);
-    }
-  }
-  return int64_t(written.size()) == Product(shape);
+  return WrittenElements(NestOfLoop(s.as<ForNode>()), fragment).AreAll();
 }
 
 /*! What a kernel does to a fragment outside of one of its loops. */

@@ -40,9 +40,9 @@
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "buffer_bytes.h"
 #include "pipeline_barriers.h"
 #include "pipeline_reads.h"
+#include "shared_estimate.h"
 #include "tile_copies.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"
@@ -98,13 +98,17 @@ class ReadNamer : public StmtExprMutator {
 
 class Doubler : public StmtExprMutator {
  public:
-  explicit Doubler(const KernelInfo& kernel) : kernel_(kernel), views_(kernel.block->body) {
+  explicit Doubler(const KernelInfo& kernel)
+      : kernel_(kernel), views_(kernel.block->body), shared_(GetRef<Stmt>(kernel.block)) {
     const auto names_roles = [](const AttrStmtNode* op) {
       return op->attr_key == kThreadRange || op->attr_key == kWsOp;
     };
     has_roles_ = HasNode<AttrStmtNode>(kernel.block->body, names_roles) ||
                  kernel.block->annotations.count(kWsSchedule) != 0;
   }
+
+  /*! A loop has more tiles than the program asks for. */
+  bool takes_shared = false;
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -125,8 +129,9 @@ class Doubler : public StmtExprMutator {
     const std::optional<Iteration> iteration = ReadIteration(op);
     if (!iteration) return GetRef<Stmt>(op);
     const std::optional<int64_t> stages = StagesOfPairs(op, *iteration);
-    return stages && HasRegisters(*iteration) ? Pairs(op, *axis, *iteration, *stages)
-                                              : GetRef<Stmt>(op);
+    if (!stages || !HasRegisters(*iteration)) return GetRef<Stmt>(op);
+    takes_shared |= 2 * *stages > StagesOf(op);
+    return Pairs(op, *axis, *iteration, *stages);
   }
 
  private:
@@ -235,11 +240,10 @@ class Doubler : public StmtExprMutator {
     const int64_t stages = StagesOf(loop);
     if (stages < 3) return std::nullopt;
     if (stages % 2 == 0) return stages / 2;
-    int64_t bytes = 0;
-    for (const Var& v : kernel_.block->alloc_buffers) {
-      if (!IsShared(v)) continue;
-      const int64_t versions = Contains(iteration.own, v) ? stages + 1 : 1;
-      bytes += BytesOfBuffer(v) * versions;
+    if (!shared_.bytes || PassConfigFlag(kSpareShared, false)) return std::nullopt;
+    int64_t bytes = *shared_.bytes;
+    for (const Var& v : iteration.own) {
+      if (IsShared(v)) bytes += BytesOfBuffer(v) * (stages + 1 - shared_.VersionsOf(v));
     }
     const bool has_room = kernel_.target->BlocksThatFit(kernel_.threads + kWarpGroupThreads, bytes);
     return has_room ? std::optional((stages + 1) / 2) : std::nullopt;
@@ -332,6 +336,7 @@ class Doubler : public StmtExprMutator {
 
   const KernelInfo& kernel_;
   const Views views_;
+  const SharedEstimate shared_;
   bool has_roles_ = false;
   std::vector<Var> made_;
 };
@@ -339,11 +344,17 @@ class Doubler : public StmtExprMutator {
 PrimFunc DoubleAccumulators(PrimFunc f) {
   if (!TargetOf(f).Has(Feature::kWgmma) || !TargetOf(f).Has(Feature::kTma)) return f;
   if (DisablesWarpSpecialized()) return f;
-  return ForEachKernel(f, [&](const AttrStmtNode* op) -> Stmt {
+  bool takes_shared = false;
+  const PrimFunc doubled = ForEachKernel(f, [&](const AttrStmtNode* op) -> Stmt {
     const Stmt kernel = GetRef<Stmt>(op);
     const KernelInfo info = ReadKernelInfo(kernel, f);
-    return info.block ? Doubler(info).Mutate(kernel) : kernel;
+    if (!info.block) return kernel;
+    Doubler doubler(info);
+    const Stmt out = doubler.Mutate(kernel);
+    takes_shared |= doubler.takes_shared;
+    return out;
   });
+  return takes_shared ? WithAttr(doubled, kTakesShared, MakeInt(1)) : doubled;
 }
 
 Registration double_accumulators_registration([] {

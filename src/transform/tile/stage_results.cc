@@ -33,8 +33,8 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
-#include "buffer_bytes.h"
 #include "kernel_scope.h"
+#include "shared_estimate.h"
 #include "tile_loads.h"
 #include "warp_roles.h"
 
@@ -43,8 +43,6 @@ namespace {
 
 /*! Bits of an element of a result. */
 constexpr int64_t kResultBits = 16;
-/*! What later passes may add to a block's shared memory: barriers, what reductions exchange. */
-constexpr int64_t kOtherSharedBytes = 8192;
 
 /*! What of a kernel decides: its accumulators and what is made of them, how often it names each
  * buffer, whether it gives threads their roles. */
@@ -107,70 +105,6 @@ class Facts : public StmtExprVisitor {
   std::unordered_multimap<const Object*, const Object*> made_of_;
 };
 
-/*! Bytes of the tiles that a pipelined loop loads, with all versions that it asks for. */
-class LoadedBytes : public StmtExprVisitor {
- public:
-  int64_t bytes = 0;
-
- protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const ForNode* op) final {
-    const int64_t outside = stages_;
-    if (IsPipelined(op)) stages_ = StagesOf(op);
-    Default(op);
-    stages_ = outside;
-  }
-  void Visit_(const EvaluateNode* op) final {
-    const Stmt s = GetRef<Stmt>(op);
-    if (stages_ == 0 || !IsTileLoad(s)) return;
-    const Var tile = TileRegion::From(AsTileOp(s)->args[1]).buffer;
-    if (!seen_.insert(tile.get()).second) return;
-    bytes += BytesOfBuffer(tile) * stages_;
-  }
-
- private:
-  int64_t stages_ = 0;
-  std::unordered_set<const Object*> seen_;
-};
-
-/*! Bytes of shared memory that a kernel takes at most: of each buffer that a pipelined loop names
- * there is a version for each of its stages. */
-class SharedBytes : public StmtExprVisitor {
- public:
-  int64_t Of(const Stmt& kernel) {
-    Visit(kernel);
-    int64_t bytes = 0;
-    for (const Var& buffer : buffers_) {
-      bytes += BytesOfBuffer(buffer) * std::max<int64_t>(stages_of_[buffer.get()], 1);
-    }
-    return bytes;
-  }
-
- protected:
-  using StmtExprVisitor::Visit_;
-  void Visit_(const SBlockNode* op) final {
-    for (const Var& buffer : op->alloc_buffers) {
-      if (IsShared(buffer)) buffers_.push_back(buffer);
-    }
-    Default(op);
-  }
-  void Visit_(const ForNode* op) final {
-    const int64_t outside = stages_;
-    if (IsPipelined(op)) stages_ = std::max(outside, StagesOf(op));
-    Default(op);
-    stages_ = outside;
-  }
-  void Visit_(const VarNode* op) final {
-    int64_t& stages = stages_of_[op];
-    stages = std::max(stages, stages_);
-  }
-
- private:
-  int64_t stages_ = 0;
-  std::vector<Var> buffers_;
-  std::unordered_map<const Object*, int64_t> stages_of_;
-};
-
 /*! Strides that a tensor map takes, the last of them 1; those that the call decides are multiples
  * of 16 bytes by what the compiler knows of them. */
 bool HasMapStrides(const Var& tensor) {
@@ -187,10 +121,12 @@ bool HasMapStrides(const Var& tensor) {
 class Stager : public StmtExprMutator {
  public:
   Stager(const PrimFunc& f, const Stmt& kernel, const Target& target)
-      : params_(f->params), target_(target) {
+      : params_(f->params), target_(target), shared_(kernel) {
     facts_(kernel);
-    shared_ = SharedBytes().Of(kernel);
   }
+
+  /*! Of results that have memory of their own. */
+  int64_t taken = 0;
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -222,13 +158,12 @@ class Stager : public StmtExprMutator {
       n->body = Staged(attr->body);
       return AttrStmt(n);
     }
-    LoadedBytes loaded;
-    loaded(s);
+    const int64_t loaded = shared_.LoadedBytes(s);
     const auto* loop = s.as<ForNode>();
-    if (loop && loop->kind == ForKind::kSerial && !IsPipelined(loop) && loaded.bytes) {
+    if (loop && loop->kind == ForKind::kSerial && !IsPipelined(loop) && loaded) {
       return OfTiles(loop);
     }
-    free_ += loaded.bytes;
+    free_ += loaded;
     const CallNode* call = AsTileOp(s);
     return call && IsCallTo(GetRef<Expr>(call), kCopy) ? OfCopy(call, s) : s;
   }
@@ -248,10 +183,12 @@ class Stager : public StmtExprMutator {
 
   /*! Do as many blocks fit on a multiprocessor, with warps that load, if each has `bytes` more? */
   bool HasRoom(int64_t bytes, int64_t threads) const {
+    if (!shared_.bytes || PassConfigFlag(kSpareShared, false)) return false;
     const auto blocks = [&](int64_t shared) {
-      return target_.BlocksThatFit(threads + kWarpGroupThreads, shared + kOtherSharedBytes);
+      return target_.BlocksThatFit(threads + kWarpGroupThreads, shared);
     };
-    return blocks(shared_ + bytes) > 0 && blocks(shared_ + bytes) == blocks(shared_);
+    const int64_t now = *shared_.bytes + taken;
+    return blocks(now + bytes) > 0 && blocks(now + bytes) == blocks(now);
   }
 
   Stmt OfCopy(const CallNode* call, const Stmt& s) {
@@ -273,7 +210,7 @@ class Stager : public StmtExprMutator {
       return s;
     }
     if (in_loop_ && !HasRoom(bytes, threads)) return s;
-    if (in_loop_) shared_ += bytes;
+    if (in_loop_) taken += bytes;
     free_ -= bytes;
     tiles_.push_back(tile);
     const std::vector<Stmt> copies = {
@@ -293,21 +230,26 @@ class Stager : public StmtExprMutator {
 
   const Array<Var> params_;
   const Target& target_;
+  const SharedEstimate shared_;
   KernelScope scope_;
   Facts facts_;
   /*! Bytes of the tiles of loops in front, that no result has. */
   int64_t free_ = 0;
-  /*! Bytes of shared memory in all, and whether the statements are of a loop over tiles. */
-  int64_t shared_ = 0;
+  /*! The statements are of a loop over tiles. */
   bool in_loop_ = false;
   std::vector<Var> tiles_;
 };
 
 PrimFunc StageResults(PrimFunc f) {
   if (!TargetOf(f).Has(Feature::kTma)) return f;
-  return ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
-    return Stager(f, GetRef<Stmt>(op), target).Mutate(GetRef<Stmt>(op));
+  int64_t taken = 0;
+  const PrimFunc staged = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
+    Stager stager(f, GetRef<Stmt>(op), target);
+    const Stmt kernel = stager.Mutate(GetRef<Stmt>(op));
+    taken += stager.taken;
+    return kernel;
   });
+  return taken ? WithAttr(staged, kTakesShared, MakeInt(1)) : staged;
 }
 
 Registration stage_results_registration([] { RegisterPass("StageResults", StageResults); });

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -42,6 +43,13 @@ def test_importing_tilelang_is_enough_for_the_modules():
     assert tilelang.carver.arch.driver.get_num_sms is device_properties.get_num_sms
     assert tilelang.tvm.tirx.PrimExpr is T.PrimExpr
     assert tilelang.DataType is T.DataType is T.dtype
+
+
+def test_packages_are_attributes_without_an_import_of_their_own():
+    folder = Path(tilelang.__file__).parent
+    packages = {p.parent.name for p in folder.glob("[a-z]*/__init__.py")} - {"compat", "jit"}
+    assert "tileop" in packages
+    assert packages - tilelang._SUBMODULES == set()
 
 
 @pytest.mark.parametrize("name", ["cuda", "rocm"])

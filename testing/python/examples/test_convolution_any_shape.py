@@ -1,5 +1,7 @@
 """Convolutions of any number of channels and filters are loaded by TMA, however blocks share K."""
 
+import re
+
 import pytest
 
 EXAMPLE = "convolution/convolution_any_shape.py"
@@ -30,6 +32,14 @@ def test_tiles(example, monkeypatch, device, problem, tile):
     assert ("tma_load_im2col" in source) == (problem.kernel > 1)
     image, weight = example.inputs(problem, device)
     assert example.relative_error(problem, image, weight, kernel(image, weight)) < 1e-3
+
+
+def test_the_taps_of_a_part_of_the_channels_follow_each_other(example, monkeypatch):
+    """They read most of its pixels again, which are in L2 then."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    problem = example.Problem(2, 9, 7, 96, 32, 3)
+    source = example.convolution(**vars(problem), **TILE).get_kernel_source()
+    assert re.search(r"tma_load_im2col<.*, k / 9 \* 32, .*, k % 9 / 3\)", source)
 
 
 def test_the_model_chooses(example):

@@ -35,6 +35,7 @@ RUNS = {
     "chunk_scan_roles": ("--length 70", 1),
     "convolution": ("--image 1 5 6 32", 3),
     "convolution_any_shape": ("--image 1 5 6 17", 3),
+    "convolution_few_channels": ("--image 1 5 6 3", 3),
     "cross_entropy": ("--size 5 1003 1288", 2),
     "delta_rule": ("--length 70", 2),
     "delta_rule_backward": ("--length 70", 1),

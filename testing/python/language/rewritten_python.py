@@ -135,6 +135,8 @@ class PythonHooks:
             value = value or other()
         return value
 
+    first_false, first_true = all_of, any_of
+
     def chain(self, left, names, *others):
         for name, other in zip(names, others):  # noqa: B905 - for old versions too
             right = other()

@@ -31,6 +31,27 @@ def test_boolean_operators_of_python_values_are_pythons(traced):
     assert traced("x = None or 3\ny = x and 2\nA[x, y] = 0") == "A[3, 2] = T.float32(0.0)\n"
 
 
+def test_boolean_operators_have_the_value_of_an_operand(device):
+    """``a or b`` of integers was 1 where Python has ``a``; operands behind are guarded."""
+
+    @T.prim_func
+    def main(A: T.Tensor((6,), "int32"), C: T.Tensor((4, 6), "int32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((4,), "int32")
+            T.copy(A[0:4], s)
+            for i in T.serial(6):
+                C[0, i] = A[i] and 7
+                C[1, i] = A[i] or i * 10
+                C[2, i] = i < 4 and s[i]
+                C[3, i] = not (A[i] and i) or i - 3
+
+    a = [0, 3, -2, 1, 5, 0]
+    found = torch.zeros(4, 6, dtype=torch.int32, device=device)
+    tilelang.compile(main)(torch.tensor(a, dtype=torch.int32, device=device), found)
+    wanted = [[x and 7, x or i * 10, i < 4 and x, not (x and i) or i - 3] for i, x in enumerate(a)]
+    assert found.T.tolist() == [[*map(int, row)] for row in wanted]
+
+
 def test_ternary(traced):
     assert traced("A[0, 0] = 1 if n > 2 else A[0, 1]\nA[0, 1] = 1 if len('a') else 2") == (
         "A[0, 0] = T.if_then_else(n > 2, T.float32(1.0), A[0, 1])\nA[0, 1] = T.float32(1.0)\n"

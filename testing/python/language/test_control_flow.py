@@ -116,9 +116,47 @@ def test_a_loop_written_out_has_jumps_that_python_decides(traced, trace):
         trace("for u in T.unroll(3, explicit=True):\n    if n == u: break")
 
 
+@T.macro
+def is_left(rest):
+    return rest > 0
+
+
+def test_loops_that_a_break_ends_and_conditions_of_macros(device):
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), C: T.Tensor((8, 3), "int32")):
+        with T.Kernel(8, threads=1) as bx:
+            k = T.alloc_var("int32", init=0)
+            while True:
+                if A[k] > bx:
+                    break
+                k += 1
+            C[bx, 0] = k
+            rest = T.alloc_var("int32", init=A[bx])
+            turns = T.alloc_var("int32", init=0)
+            while is_left(rest):
+                rest -= 2
+                turns += 1
+            C[bx, 1] = turns
+            C[bx, 2] = 5 if bx > 3 and is_left(turns - 2) else 6
+
+    a = [1, 0, 3, 8, 2, 5, 7, 4]
+    found = torch.zeros(8, 3, dtype=torch.int32, device=device)
+    tilelang.compile(main)(torch.tensor(a, dtype=torch.int32, device=device), found)
+    turns = [(x + 1) // 2 for x in a]
+    last = [5 if b > 3 and t > 2 else 6 for b, t in enumerate(turns)]
+    assert found[:, 0].tolist() == [next(k for k in range(8) if a[k] > b) for b in range(8)]
+    assert found[:, 1:].tolist() == [[*pair] for pair in zip(turns, last, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("statement", "error", "message"),
     [
+        (
+            "k = 0\nwhile k < 3:\n    k = k + 1\n    if n: break",
+            RuntimeError,
+            "Infinite while loop",
+        ),
+        ("while True:\n    if False: break", RuntimeError, "Infinite while loop"),
         ("while True:\n    pass", RuntimeError, "Infinite while loop"),
         ("for i in A:\n    pass", TypeError, "cannot iterate over the buffer A"),
         ("for i, j in T.Parallel(4):\n    pass", ValueError, "wanted 2"),

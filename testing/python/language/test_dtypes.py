@@ -217,3 +217,16 @@ def test_a_name_that_is_none_is_told_what_was_meant(name, meant):
 
 def test_integers_of_four_bits_without_a_sign():
     assert (T.uint4, T.uint4.bits, T.uint4.as_torch()) == ("uint4", 4, torch.uint8)
+
+
+def test_a_dtype_equals_that_of_another_library():
+    """`if A.dtype == torch.float16:` took the other branch without a word."""
+    for same in (torch.float32, np.float32, np.dtype("float32"), float, "float", T.float):
+        assert T.float32 == same
+        assert not T.float32 != same  # noqa: SIM202
+        assert T.float16 != same
+        assert same == T.float32 or isinstance(same, str)
+    assert T.bfloat16 in (torch.float16, torch.bfloat16)
+    assert {T.float16: 1}["float16"] == 1
+    for other in (None, 32, "f32", object, torch.ones(1), []):
+        assert T.float32 != other

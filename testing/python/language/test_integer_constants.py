@@ -457,3 +457,29 @@ def test_bits_of_numbers_beyond_int32(dtype, device):
         [[int(v < w) for v in x] for w in BEYOND],
         [[max(v & 7, v & w) for v in x] for w in BEYOND],
     ]
+
+
+def test_a_cast_to_a_wider_type_is_of_the_sum_that_wrapped(device):
+    """TVM added the casts, so that the bits above the sum's type were those of the mathematical
+    one: 2^31 for -2^31."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3,), "int32"), out: T.Tensor((4, 3), "int64")):
+        with T.Kernel(1, threads=32):
+            for i in T.serial(3):
+                total = A[i] + 1
+                out[0, i] = T.cast(total, "int64")
+                out[1, i] = T.cast(A[i] - 1, "uint64")
+                out[2, i] = A[i] - A[2 - i]
+                out[3, i] = T.cast(A[i] + A[i], "int64") + 1
+
+    a = [2**31 - 1, -7, -(2**31)]
+    found = torch.zeros(4, 3, dtype=torch.int64, device=device)
+    tilelang.compile(main)(torch.tensor(a, dtype=torch.int32, device=device), found)
+    wanted = [
+        [x + 1 for x in a],
+        [x - 1 for x in a],
+        [x - y for x, y in zip(a, a[::-1], strict=True)],
+    ]
+    narrow = [[wrapped(x, "int32") for x in row] for row in wanted]
+    assert found.tolist() == [*narrow, [wrapped(2 * x, "int32") + 1 for x in a]]

@@ -97,3 +97,8 @@ def test_outside_of_a_trace_and_of_a_kernel(define):
     assert T.KernelLaunchFrame.Current() is None
     with pytest.raises(ValueError, match=r"T\.get_thread_binding is outside of a kernel"):
         launched(define, "if True", "T.get_thread_binding()")
+
+
+def test_a_name_for_the_kernel_itself_does_not_launch_it_again(define):
+    statement = "k = T.KernelLaunchFrame.Current(); (same,) = [k]; assert k.num_threads == 32"
+    launched(define, "with T.Kernel(2, threads=32)", f"{statement} and same is k")

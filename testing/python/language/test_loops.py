@@ -1,6 +1,10 @@
 """Loops and their annotations."""
 
 import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
 
 
 @pytest.mark.parametrize(
@@ -51,8 +55,24 @@ def test_steps(traced, bounds, trips, value):
 
 
 def test_a_runtime_step_warns(traced):
-    with pytest.warns(UserWarning, match="assumed to be positive"):
+    with pytest.warns(UserWarning, match="whose sign only the run knows"):
         assert "* n" in traced("for i in range(0, 8, n):\n    A[0, i] = 0")
+
+
+@pytest.mark.filterwarnings("ignore:the step of")
+@pytest.mark.parametrize("bounds", [(0, 20, 5), (20, 0, -5), (20, 1, -5), (3, 9, -1), (9, 3, 1)])
+def test_a_step_of_the_run_has_either_sign(bounds, device):
+    """A negative one was taken for positive: 20 to 0 in steps of -5 had 0, too."""
+
+    @T.prim_func
+    def main(start: T.int32, stop: T.int32, step: T.int32, C: T.Tensor((24,), "int32")):
+        with T.Kernel(1, threads=1):
+            for i in range(start, stop, step):
+                C[i] = 1
+
+    found = torch.zeros(24, dtype=torch.int32, device=device)
+    tilelang.compile(main)(*bounds, found)
+    assert found.nonzero().flatten().tolist() == sorted(range(*bounds))
 
 
 def test_nests(traced):

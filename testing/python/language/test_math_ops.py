@@ -157,6 +157,25 @@ def test_bits_and_division_as_in_c():
     assert tilelang.compile(main, out_idx=-1)(a).tolist() == wanted
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_bits_of_narrow_integers_are_those_of_their_type(dtype):
+    """int8 of -1 had 32 bits, copies of its sign."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), dtype), B: T.Tensor((2, 4), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                B[0, i] = T.popcount(A[i])
+                B[1, i] = T.clz(A[i])
+
+    bits = getattr(torch, dtype).itemsize * 8
+    numbers = [2**bits - 1, 0, 6, 2 ** (bits - 1)]
+    a = torch.tensor([n - 2**16 * (n >= 2**15) for n in numbers], dtype=torch.int16)
+    found = tilelang.compile(main, out_idx=-1)(a.to(getattr(torch, dtype)).to(DEVICE))
+    wanted = [[n.bit_count() for n in numbers], [bits - n.bit_length() for n in numbers]]
+    assert found.tolist() == wanted
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

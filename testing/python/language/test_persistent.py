@@ -62,6 +62,24 @@ def test_no_tiles(domain):
     assert int(a) == int(counter) == 0
 
 
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_call_without_tiles(counts):
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(counter: T.Tensor((1,), "int32"), A: T.Tensor((2, n), "int32")):
+        with T.Kernel(2, threads=1) as bx:
+            for i, j in T.Persistent((2, n), 2, bx, counter=counter if counts else None):
+                A[i, j] += i + 1
+
+    kernel = tilelang.compile(main, execution_backend="auto")
+    for size in (0, 3, 11):
+        counter, a = (torch.zeros(s, dtype=torch.int32, device=DEVICE) for s in ((1,), (2, size)))
+        kernel(counter, a)
+        assert a.tolist() == [[1] * size, [2] * size]
+        assert not counter.any()
+
+
 def test_dynamic_extents_and_a_break(traced):
     text = traced("""
         for i, j in T.Persistent([n, 8], 4, bx):

@@ -40,6 +40,16 @@ def equal_names(i, j):
     return 1.0 if i == j else 2.0
 
 
+@dataclasses.dataclass
+class Pair:
+    index: object
+    number: int
+
+
+def equal_objects(i, j):
+    return 1.0 if Pair(i, 1) == Pair(j, 1) else 2.0
+
+
 def as_a_bool(i, j):
     return float(bool(i == 0))
 
@@ -68,6 +78,7 @@ ASKING = [
     in_numbers,
     equal_pairs,
     equal_names,
+    equal_objects,
     as_a_bool,
     any_equal,
     all_unequal,
@@ -172,20 +183,14 @@ def test_a_value_is_not_looked_for_among_the_hashes_of_numbers(function):
     assert c.tolist() == [1.0, 1.0, 2.0, 2.0]
 
 
-@dataclasses.dataclass
-class Pair:
-    index: object
-    number: int
-
-
-MEMBERS = [True, False, 1, 2, False, True, 2, False, True, 4]
+MEMBERS = [True, False, 1, 2, False, True, 2, True, True, 4]
 
 
 def objects(i, j):
     names = {i: 1, j: 2}
     one, three = T.int64(1), T.int64(3)
     found = [i in [j, i], i in [j], [j, i].index(i), names[j], i is None]
-    found += [i not in (j,), [j, i, j].count(j), Pair(i, 1) == Pair(j, 1)]
+    found += [i not in (j,), [j, i, j].count(j), Pair(i, 1) == Pair(i, 1)]
     compared = [i == i, j == None, one == 1, one == three, one != three]  # noqa: E711
     memo = {0: "number", i: "value"}
     found += [i in memo and memo.get(i) == "value", names.get(i + 1, 4)]

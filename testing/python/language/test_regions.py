@@ -31,6 +31,8 @@ def test_stores_cast(traced):
         ("A[0, 0] = 'x'", TypeError, "found 'x' of type str"),
         ("A[0, 0] = B", TypeError, "found the buffer B"),
         ("A[0, 0] = B[0:2, 0]", TypeError, "found the region"),
+        ("A[0, T.Ramp(0, 1, 2)] = 1", ValueError, "vector index of A in a store.*T.vectorized"),
+        ("A[0, 0] = B[0, T.Ramp(0, 1, 2)]", TypeError, "a vector, the expression.*float32 was"),
     ],
 )
 def test_errors(trace, statement, error, message):

@@ -249,3 +249,31 @@ def test_rows_of_a_matrix_are_in_banks_of_their_own():
     kernel(a, c, 50)
     assert torch.equal(c[:50], (a @ a.T)[:50])
     assert not c[50:].any()
+
+
+@pytest.mark.parametrize(
+    ("columns", "swizzle", "box"),
+    [(64, 128, 64), (32, 64, 32), (96, 64, 32), (160, 64, 32), (112, 0, 112), (208, 0, 208)],
+)
+def test_rows_that_are_no_whole_lines_are_stored_in_one_box(columns, swizzle, box):
+    """But where four of eight would lie in the same banks."""
+
+    @T.prim_func
+    def func(A: T.Tensor((64, 16), "float16"), C: T.Tensor((64, 256), "float16")):
+        with T.Kernel(1, threads=128):
+            As, Bs = T.alloc_shared((64, 16), "float16"), T.alloc_shared((16, columns), "float16")
+            Cs = T.alloc_shared((64, columns), "float16")
+            F = T.alloc_fragment((64, columns), "float32")
+            T.copy(A, As)
+            T.fill(Bs, 1)
+            T.gemm(As, Bs, F, clear_accum=True)
+            T.copy(F, Cs)
+            T.copy(Cs, C[0:64, 0:columns])
+
+    kernel = emulated(func)
+    store = kernel.artifact.launch_plan.descriptors[-1]
+    assert (store.swizzle, max(store.box)) == (swizzle, max(box, 64))
+    a, c = integers(64, 16), integers(64, 256)
+    kernel(a, c)
+    wanted = a.double().sum(1, keepdim=True).expand(64, columns)
+    assert torch.equal(c[:, :columns].double(), wanted)

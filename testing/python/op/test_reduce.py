@@ -342,3 +342,33 @@ def test_parts_of_fragments(threads, device):
     largest = least.clone()
     largest[63] = a[5, :64].abs().max()
     assert torch.equal(b, torch.stack([a[:, 32:64].amax(1), total, least, largest]))
+
+
+@pytest.mark.parametrize("threads", [32, 64, 160])
+def test_a_loop_goes_on_by_a_result(threads, device):
+    """All threads have it, so that barriers may stand in a loop or a branch that asks for it."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), steps: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=threads):
+            S, F = T.alloc_shared((64,), "int32"), T.alloc_fragment((64,), "int32")
+            most, count = T.alloc_fragment((1,), "int32"), T.alloc_var("int32", 0)
+            T.copy(A, S)
+            most[0] = 1
+            while most[0] > 0:
+                for i in T.Parallel(64):
+                    F[i] = S[(i + 1) % 64]
+                T.reduce_max(F, most)
+                if most[0] > 2:
+                    for i in T.Parallel(64):
+                        S[i] = F[i] - 2
+                else:
+                    for i in T.Parallel(64):
+                        S[i] = F[i] - 1
+                count += 1
+            steps[0] = count
+
+    a = torch.arange(-10, 54, dtype=torch.int32, device=device)
+    steps = torch.zeros(1, dtype=torch.int32, device=device)
+    tilelang.compile(main)(a, steps)
+    assert steps.item() == 28  # 53, 51, .. 3, 1, 0

@@ -286,6 +286,20 @@ def test_sizes_scalars_and_attributes_reach_the_launches(library, log, several):
     assert [line.split()[1] for line in lines()[count:]] == []
 
 
+def test_a_persistent_kernel_has_a_block_for_each_multiprocessor(library, log, tmp_path):
+    params = (TensorParam("C", "float32", (M, 4)),)
+    tiles = KernelLaunch(
+        "tiles", (("*", M, 2), 1, 1), (64, 1, 1), 0, (("param", "C"),), persistent=True
+    )
+    plan = LaunchPlan("main", params, (tiles,))
+    write_kernel(tmp_path / "main.tlk", [Variant("sm_90a", plan, b"\x7fELF")], "1")
+    kernel, status, message = library.load(tmp_path / "main.tlk")
+    assert status == OK, message
+    for m, blocks in ((2, 4), (3, 5)):
+        assert library.launch(kernel, torch.zeros(m, 4)) == (OK, "")
+        assert log[0]()[-1].startswith(f"launch tiles grid {blocks} 1 1 block 64 1 1")
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [

@@ -60,6 +60,7 @@ def cuda_adapter(
         entry_points(),
         encode=encode,
         window_limit=module.window_limit,
+        multiprocessors=module.multiprocessors,
         otherwise=otherwise,
     )
 
@@ -169,6 +170,7 @@ def emulated_adapter(
     kernel's name, `explain` the reports of a launch that fails, `otherwise` the launchers of
     the plan's other variants.
     """
+    from tilelang.emulator.machine import MULTIPROCESSORS
     from tilelang.emulator.reports import Report
     from tilelang.runtime.adapter.cython._adapter import Launcher
     from tilelang.runtime.adapter.tensor_maps import encode_for_emulator, encoder
@@ -184,5 +186,6 @@ def emulated_adapter(
         lambda device: (0, functions),
         explain=explain or plain,
         encode=encode,
+        multiprocessors=lambda device: MULTIPROCESSORS,
         otherwise=otherwise,
     )

@@ -128,6 +128,14 @@ class CudaModule:
                 _, size = check((status, *values), f"cuKernelGetParamInfo({kernel_name})")
                 sizes.append(int(size))
 
+    def multiprocessors(self, device: int) -> int:
+        """How many multiprocessors `device` has."""
+        from cuda.bindings import driver
+
+        name = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        handle = check(driver.cuDeviceGet(device), "cuDeviceGet")
+        return int(check(driver.cuDeviceGetAttribute(name, handle), "cuDeviceGetAttribute"))
+
     def window_limit(self, device: int) -> int:
         """Bytes of the largest window of accesses that persist in the L2 cache of `device`, 0 where
         it has none. Where nobody has set a part of the cache aside for them, all that may be is

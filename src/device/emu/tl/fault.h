@@ -37,7 +37,7 @@ inline void on_fault(int signal, siginfo_t* info, void*) {
   const Location last_known = worker->current->where;
   Text& text = begin_error(last_known);
   if (signal == SIGFPE) {
-    text.add("integer division by zero");
+    text.add("integer division by zero, or in C's way of the least integer by -1");
   } else if (in_guard_page(worker->stacks, worker->threads(), info->si_addr)) {
     text.add("the thread's local variables need more than %zu KiB", kStackBytes / 1024);
   } else {

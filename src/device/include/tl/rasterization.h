@@ -47,32 +47,49 @@ TL_DEVICE Tile walk_panels(unsigned index, unsigned length, unsigned breadth, un
 
 }  // namespace detail
 
-/*! The tile of this block when panels of `panel` rows are walked along x: `const dim3 blockIdx =
- * ...`. */
-template <int panel, int chiplets = 1>
-TL_DEVICE dim3 rasterization2DRow() {
+/*! Tile number `index` of a grid of `columns` and `rows` when panels of `panel` rows are walked
+ * along x. */
+template <int panel>
+TL_DEVICE dim3 rasterization2DRow(unsigned index, unsigned columns, unsigned rows) {
   static_assert(panel >= 1, "a panel has at least one row");
-  const unsigned index = detail::number_in_walk<chiplets>();
-  const detail::Tile tile = detail::walk_panels(index, gridDim.x, gridDim.y, panel);
-  return dim3(tile.along, tile.across, blockIdx.z);
+  const detail::Tile tile = detail::walk_panels(index, columns, rows, panel);
+  return dim3(tile.along, tile.across);
 }
 
-/*! The tile of this block when panels of `panel` columns are walked along y. */
-template <int panel, int chiplets = 1>
-TL_DEVICE dim3 rasterization2DColumn() {
+/*! The same when panels of `panel` columns are walked along y. */
+template <int panel>
+TL_DEVICE dim3 rasterization2DColumn(unsigned index, unsigned columns, unsigned rows) {
   static_assert(panel >= 1, "a panel has at least one column");
-  const unsigned index = detail::number_in_walk<chiplets>();
-  const detail::Tile tile = detail::walk_panels(index, gridDim.y, gridDim.x, panel);
-  return dim3(tile.across, tile.along, blockIdx.z);
+  const detail::Tile tile = detail::walk_panels(index, rows, columns, panel);
+  return dim3(tile.across, tile.along);
 }
 
 /*! As rasterization2DRow, with each panel walked forwards. */
+template <int panel>
+TL_DEVICE dim3 rasterization2DMLX(unsigned index, unsigned columns, unsigned rows) {
+  static_assert(panel >= 1, "a panel has at least one row");
+  const detail::Tile tile = detail::walk_panels<false>(index, columns, rows, panel);
+  return dim3(tile.along, tile.across);
+}
+
+/*! The tile of this block in one of these orders: `const dim3 blockIdx = ...`. */
+template <int panel, int chiplets = 1>
+TL_DEVICE dim3 rasterization2DRow() {
+  const unsigned index = detail::number_in_walk<chiplets>();
+  const dim3 tile = rasterization2DRow<panel>(index, gridDim.x, gridDim.y);
+  return dim3(tile.x, tile.y, blockIdx.z);
+}
+template <int panel, int chiplets = 1>
+TL_DEVICE dim3 rasterization2DColumn() {
+  const unsigned index = detail::number_in_walk<chiplets>();
+  const dim3 tile = rasterization2DColumn<panel>(index, gridDim.x, gridDim.y);
+  return dim3(tile.x, tile.y, blockIdx.z);
+}
 template <int panel, int chiplets = 1>
 TL_DEVICE dim3 rasterization2DMLX() {
-  static_assert(panel >= 1, "a panel has at least one row");
   const unsigned index = detail::number_in_walk<chiplets>();
-  const detail::Tile tile = detail::walk_panels<false>(index, gridDim.x, gridDim.y, panel);
-  return dim3(tile.along, tile.across, blockIdx.z);
+  const dim3 tile = rasterization2DMLX<panel>(index, gridDim.x, gridDim.y);
+  return dim3(tile.x, tile.y, blockIdx.z);
 }
 
 }  // namespace tl

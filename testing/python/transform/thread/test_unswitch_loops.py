@@ -136,8 +136,10 @@ def test_a_loop_with_a_barrier_is_not_written_twice(unswitch):
     assert kept.startswith("for i in range(4):")
 
 
-def rows_of_a_fragment(threshold, target):
+def rows_of_a_fragment(threshold, target, value=None, loop=None):
     """Elements r of a fragment whose rows are r % 2."""
+    loop = loop or (lambda: T.unroll(16))
+    value = value or (lambda S, F, r: F[T.Ramp(r * 2, 1, 2)] * T.Broadcast(S[r % 2], 2))
 
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((2,), "float32")):
@@ -145,9 +147,9 @@ def rows_of_a_fragment(threshold, target):
         with T.sblock("tilelang_root"):
             F = T.sblock_alloc_buffer((32,), "float32", scope="local")
             S = T.sblock_alloc_buffer((2,), "float32", scope="local")
-            for r in T.unroll(16):
+            for r in loop():
                 if threshold(S, A, F, r):
-                    F[target(r) : target(r) + 2] = F[T.Ramp(r * 2, 1, 2)] * T.Broadcast(S[r % 2], 2)
+                    F[T.Ramp(target(r), 1, 2)] = value(S, F, r)
 
     return func
 
@@ -178,6 +180,28 @@ def test_a_row_is_asked_once(unswitch):
 )
 def test_what_is_not_rows_stays(unswitch, condition, target):
     assert unswitch(rows_of_a_fragment(condition, target)).startswith("for r in T.unroll(16):")
+
+
+def of_row(S, A, F, r):
+    return S[r % 2] < T.float32(1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "target", "value", "loop"),
+    [
+        # Rows of two kinds, a condition that calls, elements of two iterations, a call in front of
+        # others, loops that begin elsewhere or are no loops over registers.
+        (lambda S, A, F, r: S[r % 4 // 2] < S[r % 2], None, None, None),
+        (lambda S, A, F, r: T.exp(S[r % 2]) < T.float32(1), None, None, None),
+        (of_row, lambda r: r, lambda S, F, r: F[T.Ramp(r, 1, 2)], None),
+        (of_row, None, lambda S, F, r: T.Broadcast(T.call_extern("float32", "next"), 2), None),
+        (of_row, None, None, lambda: T.unroll(16, 32)),
+        (of_row, None, None, lambda: T.serial(16)),
+    ],
+)
+def test_what_is_not_a_fragment_by_rows_stays(unswitch, condition, target, value, loop):
+    func = rows_of_a_fragment(condition, target or (lambda r: r * 2), value, loop)
+    assert unswitch(func).startswith("for r in ")
 
 
 @pytest.mark.parametrize("other_name", [False, True])

@@ -22,9 +22,9 @@ def step(K, b, tiles, second=True):
         T.gemm(weights, v, out)
 
 
-def program(loop, count, dtype="int32", stages=2):
-    """`loop`, a macro, over a number of tiles that the call knows, of which `Chosen` has `count`
-    numbers that say which."""
+def program(loop, count, dtype="int32", stages=2, first=0):
+    """`loop`, a macro, over a number of tiles that the call knows from the `first` on, of which
+    `Chosen` has `count` numbers that say which."""
     tiles = T.dynamic("tiles")
 
     @T.prim_func
@@ -39,7 +39,8 @@ def program(loop, count, dtype="int32", stages=2):
             weights = T.alloc_fragment((ROWS, ROWS), "float16")
             T.copy(K[0, :, :], q)
             T.clear(out)
-            loop(K, Chosen, T.Pipelined(tiles, num_stages=stages), (q, k, v, scores, weights, out))
+            each = (q, k, v, scores, weights, out)
+            loop(K, Chosen, T.Pipelined(first, tiles, num_stages=stages), each)
             T.copy(out, Out)
 
     return main
@@ -84,18 +85,20 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_results(device, name):
+@pytest.mark.parametrize(("name", "first"), [*((name, 0) for name in LOOPS), ("numbers", 2)])
+def test_results(device, name, first):
     loop, dtype, chosen, wanted = LOOPS[name]
     kernel = tilelang.compile(
-        program(loop, len(chosen), dtype), execution_backend="auto", target="cuda -arch=sm_90a"
+        program(loop, len(chosen), dtype, first=first),
+        execution_backend="auto",
+        target="cuda -arch=sm_90a",
     )
     assert COUNTED in kernel.explain()
     assert "warpgroup_wait<1>" in kernel.get_kernel_source()
     k = torch.randint(-1, 2, (7, ROWS, ROWS)).half().to(device)
     out = torch.full((ROWS, ROWS), torch.nan, device=device)
     kernel(k, torch.tensor(chosen, dtype=getattr(torch, dtype), device=device), out)
-    terms = [k[0].float() @ k[b].float().T @ k[b].float() for b in wanted]
+    terms = [k[0].float() @ k[b].float().T @ k[b].float() for b in wanted if b >= first]
     assert torch.equal(out, sum(terms, torch.zeros_like(out)))
 
 
@@ -121,9 +124,28 @@ def without_memory(K, Chosen, iterations, tiles):
             step(K, b, tiles)
 
 
+@T.macro
+def with_more_in_front(K, Chosen, iterations, tiles):
+    for b in iterations:
+        T.clear(tiles[3])
+        if Chosen[b] != 0:
+            step(K, b, tiles)
+
+
+@T.macro
+def with_another_branch(K, Chosen, iterations, tiles):
+    for b in iterations:
+        if Chosen[b] != 0:
+            step(K, b, tiles)
+        else:
+            T.clear(tiles[5])
+
+
 @pytest.mark.parametrize(
     ("loop", "stages", "arch"),
     [
+        (with_more_in_front, 2, "sm_90a"),
+        (with_another_branch, 2, "sm_90a"),
         (of_one_product, 2, "sm_90a"),
         (with_more_than_a_branch, 2, "sm_90a"),
         (without_memory, 2, "sm_90a"),

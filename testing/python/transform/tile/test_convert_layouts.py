@@ -564,3 +564,24 @@ def test_a_fragment_that_is_a_tile_during_a_loop_is_told():
     assert len(resident) == 1
     assert any("F: copied to shared memory, 16384 bytes" in n for n in notes)
     assert any("F: copied back, 16384 bytes" in n for n in notes)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_stores_of_a_loop_inside_make_the_elements_of_before_unneeded(statements, leaves):
+    """Each thread of four has four columns in a row; the accumulator is written as a whole, unless
+    the loop may leave some of it as it was."""
+
+    @T.macro
+    def body(F, G, C):
+        for j in T.Parallel(16):
+            for i in T.serial(64):
+                for v in T.serial(4):
+                    if leaves and v == 3:
+                        T.loop_break()
+                    F[i, j * 4 + v] = i
+        for i, j in T.Parallel(64, 64):
+            C[i, j] = F[i, j] + G[i, j]
+
+    text = text_of(statements, with_accumulator(body))
+    assert text.count("F_shared") > 1
+    assert text.count(TO_SHARED.format("F")) == leaves

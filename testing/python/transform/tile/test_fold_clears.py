@@ -97,3 +97,84 @@ def test_products_of_negative_zeros_are_zero(factor):
     tilelang.compile(scaled("in front"), target="cuda -arch=sm_90a")(a, b, torch.ones(3), c)
     assert not c[1].signbit().any()
     assert not c[1].any()
+
+
+def one_step(form):
+    """A clear, a product, and in each form something that keeps them apart."""
+    order = {"order": [0, 1, 2, 3], "stage": [0, 0, 1, 1]} if "an ordered loop" in form else {}
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), C: T.Tensor((64, 64), "float32"), n: T.int32):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            same = T.view(c, (64, 64), "float32")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=2, **order):
+                T.copy(A[0, k * 64], a)
+                if form == "a negative zero":
+                    T.fill(c, -0.0)
+                if form == "in an ordered loop":
+                    T.clear(total)
+                    T.gemm(a, a, total, transpose_B=True)
+                elif form == "a part of the product":
+                    T.gemm(a, a[0:32, :], c[:, 0:32], transpose_B=True)
+                elif form == "cleared at times":
+                    T.gemm(a, a, c, transpose_B=True, clear_accum=k == 2)
+                else:
+                    T.gemm(a, a, c, transpose_B=True)
+                if form != "in an ordered loop":
+                    for i, j in T.Parallel(64, 64):
+                        total[i, j] += c[i, j]
+                if form != "a negative zero":
+                    T.clear(c)
+                if form == "used behind":
+                    for i, j in T.Parallel(64, 64):
+                        c[i, j] += 1
+            if form == "another name":
+                T.copy(same, C)
+            T.copy(total, C)
+
+            T.clear(c)
+            if form == "behind an ordered loop":
+                T.gemm(a, a, c, transpose_B=True)
+            for k in T.serial(n):
+                if form == "left in front":
+                    T.clear(c)
+                    if A[0, k] < 0:
+                        break
+                    T.gemm(a, a, c, transpose_B=True)
+                elif form == "another name in front":
+                    T.clear(c)
+                    for i, j in T.Parallel(64, 64):
+                        same[i, j] += 1
+                    T.gemm(a, a, c, transpose_B=True)
+            T.copy(c, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("form", "folded"),
+    [
+        ("plain", 1),
+        ("an ordered loop", 0),
+        ("in an ordered loop", 0),
+        ("behind an ordered loop", 1),
+        ("a negative zero", 0),
+        ("a part of the product", 0),
+        ("cleared at times", 0),
+        ("used behind", 0),
+        ("another name", 1),
+        ("left in front", 1),
+        ("another name in front", 1),
+    ],
+)
+def test_what_is_between(statements, form, folded):
+    """Of the loop's product, whose clear is behind it, and of one behind its clear."""
+    text = statements(one_step(form), "FoldClears", arch="sm_90a")
+    assert len(re.findall(r"T\.tl\.gemm\(.*, T\.bool\(True\)\)$", text, re.M)) == folded, text
+    # Somebody reads the accumulator behind the loop.
+    assert len(re.findall(r"T\.tl\.fill\(c\[", text)) >= 2

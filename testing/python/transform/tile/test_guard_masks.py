@@ -92,3 +92,79 @@ def test_results(device, statements, name, form, arch):
 def test_left_alone(statements, form, conditions):
     text = statements(masked_products(GUARDED["causal"], form), "GuardMasks")
     assert text.count("if ") == conditions, text
+
+
+def other_masks(form):
+    """Loops like causal masks in which something differs, in front of a product."""
+    ordered = {"order": [0, 1, 2, 3], "stage": [0, 1, 1, 1]} if form == "ordered" else {}
+
+    @T.prim_func
+    def main(
+        B: T.Tensor((TILES * TILE, ROWS), "float16"),
+        Out: T.Tensor((2 * ROWS, TILES * TILE), "float32"),
+    ):
+        with T.Kernel(2, threads=128) as x:
+            a = T.alloc_shared((ROWS, ROWS), "float16")
+            b = T.alloc_shared((TILE, ROWS), "float16")
+            s = T.alloc_fragment((ROWS, TILE), "float32")
+            other = T.alloc_fragment((ROWS, TILE), "float32")
+            same = T.view(s, (ROWS, TILE), "float32")
+            T.clear(a)
+            T.clear(s)
+            T.clear(other)
+            for k in T.Pipelined(TILES, num_stages=2, **ordered):
+                T.copy(B[k * TILE, 0], b)
+                for i, j in T.Parallel(ROWS, TILE // 2 if form == "a part" else TILE):
+                    seen = x * ROWS + i >= k * TILE + j
+                    if form == "from another place":
+                        s[i, j] = T.if_then_else(seen, s[i, TILE - 1 - j], -4096)
+                    elif form == "from another tile":
+                        s[i, j] = T.if_then_else(seen, other[i, j], -4096)
+                    elif form == "to another place":
+                        s[i, TILE - 1 - j] = T.if_then_else(seen, 0, -4096)
+                    elif form == "two numbers":
+                        s[i, j] = T.if_then_else(seen, 5, -4096)
+                    elif form == "two stores":
+                        other[i, j] = 1
+                        s[i, j] = T.if_then_else(seen, 0, -4096)
+                    elif form == "memory":
+                        s[i, j] = T.if_then_else(B[i, j] >= k * TILE + j, 0, -4096)
+                    elif form == "of a thread":
+                        mine = T.get_thread_binding() >= k * TILE + j
+                        s[i, j] = T.if_then_else(mine, 0, -4096)
+                    else:
+                        s[i, j] = T.if_then_else(seen, 0, -4096)
+                if form == "left" and B[k, 0] < 0:
+                    break
+                if form == "another name":
+                    T.copy(same, Out[x * ROWS, k * TILE])
+                if form == "cleared":
+                    T.gemm(a, b, s, transpose_B=True, clear_accum=k == 2)
+                else:
+                    T.gemm(a, b, s, transpose_B=True)
+                T.copy(s, Out[x * ROWS, k * TILE])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("form", "conditions"),
+    [
+        ("causal", 1),
+        ("ordered", 0),
+        ("a part", 0),
+        ("from another place", 0),
+        ("from another tile", 0),
+        ("to another place", 0),
+        ("two numbers", 0),
+        ("two stores", 0),
+        ("memory", 0),
+        ("of a thread", 0),
+        ("left", 1),
+        ("another name", 0),
+        ("cleared", 0),
+    ],
+)
+def test_what_is_no_mask(statements, form, conditions):
+    text = statements(other_masks(form), "GuardMasks", arch="sm_90a")
+    assert text.count("if ") == conditions, text

@@ -1,5 +1,7 @@
 """Results of MMAs that a program copies straight to a tensor go through what its loops leave."""
 
+import re
+
 import pytest
 import torch
 
@@ -29,26 +31,33 @@ def product(
     keywords=None,
     columns=None,
     again=False,
+    threads=128,
+    halves=False,
+    apart=False,
 ):
     """C of A and B^T, its accumulators copied to C: at the end, through a tile of its own,
-    in a loop or a branch."""
+    in a loop or a branch. A's tile is loaded in `halves`; elements of C may lie `apart`."""
     M, N, K = size
     rows, width = tile
     keywords = keywords or {}
+    across = N if columns is None else columns
+    of_c = T.StridedTensor((M, across), (8 * across, 8), result or dtype) if apart else None
 
     @T.prim_func
     def main(
         A: T.Tensor((M, K), dtype),
         B: T.Tensor((N, K), dtype),
-        C: T.Tensor((M, N if columns is None else columns), result or dtype),
+        C: of_c or T.Tensor((M, across), result or dtype),
     ):
-        with T.Kernel(T.ceildiv(N, width), T.ceildiv(M, rows), threads=128) as (bx, by):
+        with T.Kernel(T.ceildiv(N, width), T.ceildiv(M, rows), threads=threads) as (bx, by):
             A_shared = T.alloc_shared((rows, depth), dtype)
             B_shared = T.alloc_shared((width, depth), dtype)
             total = T.alloc_fragment((rows, width), "float32")
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K, depth), num_stages=stages):
-                T.copy(A[by * rows, k * depth], A_shared)
+                T.copy(A[by * rows, k * depth], A_shared[: rows // 2 if halves else rows, :])
+                if halves:
+                    T.copy(A[by * rows + rows // 2, k * depth], A_shared[rows // 2 :, :])
                 T.copy(B[bx * width, k * depth], B_shared)
                 T.gemm(A_shared, B_shared, total, transpose_B=True)
             for i, j in T.Parallel(rows, width):
@@ -66,6 +75,15 @@ def product(
                 first = A[0, 0]
                 if first != 0:
                     T.copy(total, C[by * rows, bx * width])
+            elif place == "part":
+                T.copy(total[: rows // 2, :], C[by * rows, bx * width])
+            elif place == "view":
+                of_all = T.reshape(C, (M, across))
+                T.copy(total, of_all[by * rows, bx * width])
+            elif place == "roles":
+                with T.ws(0):
+                    total[0, 0] = 1
+                T.copy(total, C[by * rows, bx * width])
             if again:
                 C[0, 0] = 1
 
@@ -93,13 +111,26 @@ def test_the_program_with_its_tile(tile_passes):
         pytest.param({"place": "branch"}, "sm_90a", id="in a branch"),
         pytest.param({"keywords": {"coalesced_width": 2}}, "sm_90a", id="keywords"),
         pytest.param({"again": True}, "sm_90a", id="another use of the tensor"),
+        pytest.param({"apart": True}, "sm_90a", id="elements that lie apart"),
+        pytest.param({"place": "part"}, "sm_90a", id="a part of the accumulators"),
+        pytest.param({"place": "view"}, "sm_90a", id="another name of the tensor"),
+        pytest.param({"place": "roles"}, "sm_90a", id="threads with roles"),
+        pytest.param({"threads": 100, "tile": (64, 16)}, "sm_90a", id="no whole warps"),
+        pytest.param({"tile": (64, 12)}, "sm_90a", id="rows of 24 bytes"),
         pytest.param({"depth": 32, "stages": 1}, "sm_90a", id="no room"),
+        pytest.param({"depth": 48, "stages": 1, "halves": True}, "sm_90a", id="no room, by halves"),
     ],
 )
 def test_what_stays(tile_passes, options, arch):
     text = tile_passes(product(**options), "StageResults", arch=arch)["main"].script()
-    assert "total[0:128, 0:128], C[" in text
+    assert ", C[" in text or ", of_all[" in text
     assert "total_result" not in text
+
+
+def test_all_versions_of_the_tiles_are_free_then(tile_passes):
+    function = product(depth=32, stages=2)
+    text = tile_passes(function, "StageResults", arch="sm_90a")["main"].script()
+    assert "T.tl.copy(total_result" in text
 
 
 def scaled_product(size=128, depth=64, turned=False):
@@ -244,3 +275,81 @@ def test_tile_behind_tile_has_memory_of_its_own(device, by_waves):
 def test_tile_behind_tile_without_room_stays(tile_passes, options):
     text = tile_passes(tiles((384, 384, 64), **options), "StageResults", arch="sm_90a")["main"]
     assert "total_result" not in text.script()
+
+
+def results(form="", *, stages=5, loaded=64, extra=8, over_tiles=True):
+    """Accumulators of 32 KiB that go to C for each of two tiles, for which a loop has loaded 512 *
+    `loaded` bytes a stage; in some forms to D, too, or with another loop, of 16 KiB a stage."""
+
+    @T.macro
+    def tile(A, C, D, tiles, y):
+        a, b, more, total = tiles
+        T.clear(total)
+        for k in T.Pipelined(512 // loaded, num_stages=stages):
+            T.copy(A[0, k * loaded], a)
+            T.copy(A[0, k * loaded], b)
+            T.gemm(a, b, total, transpose_B=True)
+        T.copy(total, C[y * 128, 0])
+        if form == "two":
+            for i, j in T.Parallel(128, 128):
+                total[i, j] += more[0]
+            T.copy(total, D[y * 128, 0])
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 512), "float16"),
+        C: T.Tensor((256, 128), "float16"),
+        D: T.Tensor((256, 128), "float16"),
+        Extra: T.Tensor((extra,), "float16"),
+    ):
+        with T.Kernel(1, threads=256):
+            a, b = (T.alloc_shared((128, loaded), "float16") for _ in range(2))
+            other = T.alloc_shared((128, 64), "float16")
+            more = T.alloc_shared((extra,), "float16")
+            total = T.alloc_fragment((128, 128), "float32")
+            T.copy(Extra, more)
+            if form == "a loop in front":
+                for k in T.Pipelined(8, num_stages=stages):
+                    T.copy(A[0, k * 64], other)
+                    T.gemm(other, other, total, transpose_B=True)
+            if over_tiles:
+                for y in T.serial(2):
+                    tile(A, C, D, (a, b, more, total), y)
+            else:
+                tile(A, C, D, (a, b, more, total), 0)
+            if form == "a loop behind":
+                for k in T.Pipelined(8, num_stages=stages):
+                    T.copy(A[0, k * 64], other)
+                    T.gemm(other, other, total, transpose_B=True)
+            if form in ("behind", "a loop behind"):
+                T.copy(total, D[0, 0])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("options", "tensors"),
+    [
+        pytest.param({}, "C", id="room for one"),
+        pytest.param({"form": "two"}, "C", id="no room for two"),
+        pytest.param({"form": "two", "stages": 4}, "CD", id="room for two"),
+        pytest.param({"form": "two", "stages": 1, "over_tiles": False}, "C", id="one tile"),
+        pytest.param({"stages": 7}, "", id="no room as it is"),
+        pytest.param({"extra": 5632}, "C", id="all but 8 KiB"),
+        pytest.param({"extra": 5633}, "", id="more than that"),
+        pytest.param({"extra": T.dynamic("n")}, "", id="the call says how much"),
+        pytest.param(
+            {"form": "a loop in front", "loaded": 16, "stages": 2, "extra": 60000},
+            "",
+            id="the loop of a tile loads less",
+        ),
+        pytest.param({"form": "behind"}, "C", id="no loop in front"),
+        pytest.param(
+            {"form": "a loop behind", "stages": 2, "extra": 30000}, "CD", id="own, and the loop's"
+        ),
+        pytest.param({"form": "a loop behind", "stages": 2, "extra": 80000}, "D", id="the loop's"),
+    ],
+)
+def test_results_that_have_memory(tile_passes, options, tensors):
+    text = tile_passes(results(**options), "StageResults", arch="sm_90a")["main"].script()
+    assert re.findall(r"_result\w*\[0:128, 0:128\], ([CD])\[", text) == list(tensors)

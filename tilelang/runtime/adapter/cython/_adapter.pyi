@@ -22,6 +22,7 @@ class Launcher:
         device: str | None = None,
         otherwise: Callable[[int], Launcher] | None = None,
         hip: HipRuntime | None = None,
+        multiprocessors: Callable[[int], int] | None = None,
     ) -> None: ...
     def __call__(self, *args: Any) -> Any: ...
 

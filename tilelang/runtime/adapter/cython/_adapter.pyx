@@ -43,7 +43,8 @@ cdef class Launcher(ArgumentReader):
     one is for a driver that stands in for CUDA's. `encode(descriptor, address, shape, byte_strides)` gives the 128
     bytes of a tensor map; it is called when a map is wanted for the first time.
     `window_limit(device)` gives how many bytes of a tensor may persist in the L2 cache; it is
-    called, once per device, where a kernel wants that. `otherwise(number)` gives the launcher of
+    called, once per device, where a kernel wants that, as `multiprocessors(device)` is where a
+    kernel is persistent. `otherwise(number)` gives the launcher of
     one of the plan's other variants; it is called when a call needs it.
 
     One output is returned as a tensor, several as a list, none as None.
@@ -53,7 +54,7 @@ cdef class Launcher(ArgumentReader):
     Nothing runs after an error.
     """
 
-    cdef object load, explain, encode, window_limit, empty_options
+    cdef object load, explain, encode, window_limit, multiprocessors, empty_options
     cdef object same_as  # a launcher that has read a call for this one
     cdef dict maps  # the bytes of every tensor map that was made, by descriptor and key
     cdef size_t scratch_bytes
@@ -66,7 +67,7 @@ cdef class Launcher(ArgumentReader):
 
     def __init__(
         self, plan, load, driver=None, explain=None, encode=None, window_limit=None, device=None,
-        otherwise=None, hip=None,
+        otherwise=None, hip=None, multiprocessors=None,
     ):
         if self.plan is not None:
             raise RuntimeError("a Launcher is initialised once")
@@ -75,6 +76,7 @@ cdef class Launcher(ArgumentReader):
         self.explain = explain
         self.encode = encode
         self.window_limit = window_limit
+        self.multiprocessors = multiprocessors
         self.otherwise = otherwise
         self.maps = {}
         # torch calls both vendors' devices cuda; DLPack does not.
@@ -177,7 +179,9 @@ cdef class Launcher(ArgumentReader):
         results = self._allocate(tensors, variables, device_id)
         for i in range(self.num_descriptors):
             self._make_map(i, tensors, variables, scalars, device_id, maps + i * MAP_BYTES)
-        self._prepare(tensors, variables, scalars, values, pointers, configs, sizes, maps)
+        self._prepare(
+            tensors, variables, scalars, values, pointers, configs, sizes, maps,
+            self.devices[device_id].multiprocessors)
         self._launch(device_id, tensors, pointers, configs)
         if self.num_outputs == 0:
             return None
@@ -253,6 +257,7 @@ cdef class Launcher(ArgumentReader):
     cdef int _prepare(
         self, DLTensor* tensors, int64_t* variables, int64_t* scalars, int64_t* values,
         void** pointers, LaunchConfig* configs, unsigned long* sizes, char* maps,
+        unsigned multiprocessors,
     ) except -1:
         """Computes what every kernel is launched with, so that a bad value stops all of them."""
         cdef int i, k
@@ -289,6 +294,8 @@ cdef class Launcher(ArgumentReader):
                 if not 0 <= value <= limit:
                     raise errors.bad_extent(self.plan, k, i, value, limit)
                 config.extents[i] = <unsigned>value
+            if self.kernels[k].persistent:
+                config.extents[0] = min(config.extents[0], multiprocessors)
             for i in range(3):
                 config.cluster[i] = self.kernels[k].cluster[i]
                 if config.extents[i] % config.cluster[i] != 0:
@@ -342,6 +349,9 @@ cdef class Launcher(ArgumentReader):
         limit = 0
         if self.window_limit is not None and any(k.l2_hit_ratio for k in self.plan.kernels):
             limit = self.window_limit(device_id)
+        multiprocessors = 0
+        if any(k.persistent for k in self.plan.kernels):
+            multiprocessors = self.multiprocessors(device_id)
         # A second thread may have come first while `load` ran.
         if not device.loaded:
             device.functions = <void**>allocate(self.num_kernels, sizeof(void*))
@@ -349,6 +359,7 @@ cdef class Launcher(ArgumentReader):
                 device.functions[<int>i] = <void*><uintptr_t>function
             device.context = <void*><uintptr_t>context
             device.window_limit = limit
+            device.multiprocessors = multiprocessors
             device.loaded = True
         return 0
 

@@ -161,6 +161,7 @@ cdef class EncodedPlan:
             if launch.shared_limit is not None:
                 kernel.shared_limit = launch.shared_limit
             kernel.cooperative = launch.cooperative
+            kernel.persistent = launch.persistent
             kernel.dependent = launch.dependent
             kernel.window_param = -1
             if launch.l2_hit_ratio is not None:

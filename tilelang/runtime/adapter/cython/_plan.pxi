@@ -194,6 +194,7 @@ ctypedef struct Kernel:
     int64_t shared_limit
     unsigned cluster[3]
     bint cooperative
+    bint persistent
     bint dependent
     int window_param  # the tensor that persists in L2, or -1
     float hit_ratio
@@ -203,6 +204,7 @@ ctypedef struct Kernel:
 ctypedef struct Device:
     bint loaded
     unsigned long window_limit  # bytes that may persist in L2
+    unsigned multiprocessors  # 0 where no kernel is persistent
     void* context
     void** functions
 

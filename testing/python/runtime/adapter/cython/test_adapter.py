@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from tilelang.emulator.machine import MULTIPROCESSORS
 from tilelang.engine.launch_plan import (
     Descriptor,
     KernelLaunch,
@@ -53,6 +54,19 @@ def test_no_kernel_runs_on_an_empty_grid(add, kernels):
     before = kernels.calls()
     assert add(torch.empty(0)).shape == (0,)
     assert kernels.calls() == before
+
+
+def test_a_persistent_kernel_has_a_block_for_each_multiprocessor(kernels):
+    m = ("var", "m")
+    params = (TensorParam("A", "float32", (m,)), TensorParam("out", "int64", (8,)))
+    args = (("param", "out"), ("value", m, "int64"))
+    for persistent in (False, True):
+        launch = KernelLaunch("record", (m, 1, 1), (1, 1, 1), 0, args, persistent=persistent)
+        call = emulated_adapter(LaunchPlan("main", params, (launch,)), kernels.address)
+        out = torch.zeros(8, dtype=torch.int64)
+        for size in (MULTIPROCESSORS - 1, MULTIPROCESSORS + 1):
+            call(torch.zeros(size), out)
+            assert out[0] == (min(size, MULTIPROCESSORS) if persistent else size)
 
 
 def test_a_kernel_that_returns_nothing_writes_its_argument(kernels):
