@@ -8,9 +8,9 @@
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "../tvm/registry.h"
+#include "../tvm/tile_numbers.h"
 #include "rank_intrinsics.h"
 #include "tensor_map_spec.h"
-#include "tile_numbers.h"
 
 namespace tl {
 namespace {

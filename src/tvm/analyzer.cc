@@ -6,6 +6,7 @@
 #include "functor.h"
 #include "hidden_operations.h"
 #include "shuffles.h"
+#include "tile_numbers.h"
 
 namespace tl {
 namespace {
@@ -113,8 +114,8 @@ Expr OperandOfSomeLane(const Expr& e) {
 
 /*! The end of a call's range, which begins at 0; undefined for another expression. */
 Expr EndOfIndex(const Expr& e) {
-  if (IsCallTo(e, "tl.tiles_of_block")) return e.as<CallNode>()->args[0] + 1;
-  for (const char* op : {"tl.tile_of_block", "tl.tile_index", "tl.ordered_index"}) {
+  if (IsCallTo(e, kTilesOfBlock)) return e.as<CallNode>()->args[0] + 1;
+  for (const char* op : {kTileOfBlock, kTileIndex, kOrderedIndex}) {
     if (IsCallTo(e, op)) return e.as<CallNode>()->args.back();
   }
   return Expr();

@@ -34,7 +34,6 @@
 #include "../../op/peers.h"
 #include "../../op/rank_intrinsics.h"
 #include "../../op/tensor_map_spec.h"
-#include "../../op/tile_numbers.h"
 #include "../../target/target.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
@@ -42,6 +41,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../../tvm/tile_numbers.h"
 
 namespace tl {
 namespace {

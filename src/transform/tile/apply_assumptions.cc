@@ -14,9 +14,9 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../analysis/extrema.h"
-#include "../../op/tile_numbers.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/registry.h"
+#include "../../tvm/tile_numbers.h"
 
 namespace tl {
 namespace {
