@@ -10,7 +10,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from tilelang.language.arithmetic import compare
-from tilelang.language.containers import contains
+from tilelang.language.containers import contains, key_of
 from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
@@ -36,6 +36,8 @@ def _contains(container: Any, value: Any) -> bool:
             f"{describe(unwrap(container))}; wanted a Python sequence, set or dict"
         )
     read_members(container)
+    if isinstance(container, dict | set | frozenset):
+        value = key_of(container, value)
     found = contains(container, value)
     if not found and isinstance(unwrap(value), ir.Expr) and is_scalar_expr(value):
         raise TypeError(

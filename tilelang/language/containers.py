@@ -17,7 +17,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from tilelang.language.scalars import is_buffer, is_of_program, is_scalar_expr, unwrap
+from tilelang.language.scalars import describe, is_buffer, is_of_program, is_scalar_expr, unwrap
 
 Compare = Callable[[str, Any, Any], Any]
 
@@ -39,6 +39,35 @@ def contains(container: Any, value: Any) -> bool:
 
 ASKED, SEARCHED, CONTAINS = asked.__code__, searched.__code__, contains.__code__
 """Whose questions are those of the program that is traced."""
+
+
+def key_of(container: Any, key: Any, is_new: bool = False) -> Any:
+    """Return a key of a dict or a set as Python takes it: hashes know objects, and a scalar of the
+    program has another one than the number that it will be.
+
+    Raises
+    ------
+    TypeError
+        If only the run knows whether the key is there, or, if it ``is_new``, becomes another one.
+    """
+    key = unwrap(key)
+    if key in container:
+        return key
+    if _is_of_program(key):
+        unknown, others = key, [k for k in container if isinstance(k, bool | int | float | tuple)]
+        is_name = isinstance(key, ir.Var)
+        if is_new and is_name and not others:
+            return key
+    else:
+        is_number = isinstance(key, bool | int | float | tuple)
+        unknown = next((k for k in container if is_number and _is_of_program(k)), None)
+        if unknown is None:
+            return key
+    raise TypeError(
+        f"a {type(container).__name__} is asked for a key while tracing, and found "
+        f"{describe(unknown)}, whose value only the run knows; write x == a or x == b, or keep the "
+        "values in a T.alloc_local array"
+    )
 
 
 def compare_members(name: str, left: Any, right: Any, compare: Compare) -> Any:
@@ -131,4 +160,13 @@ def _not(value: Any) -> Any:
     return tirx.Not(value) if isinstance(value, ir.Expr) else not value
 
 
-__all__ = ["ASKED", "CONTAINS", "SEARCHED", "asked", "compare_members", "contains", "searched"]
+__all__ = [
+    "ASKED",
+    "CONTAINS",
+    "SEARCHED",
+    "asked",
+    "compare_members",
+    "contains",
+    "key_of",
+    "searched",
+]

@@ -26,7 +26,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.bindings import store_region
-from tilelang.language.containers import searched
+from tilelang.language.containers import key_of, searched
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
 from tilelang.language.effects import has_effect
@@ -59,6 +59,7 @@ _READERS = {
     )
 }
 # Methods of Python's containers.
+_OF_KEYS = ("get", "pop", "setdefault", "add", "remove", "discard")
 _SEARCH = ("count", "index", "remove")
 _ADD_MEMBERS = ("append", "appendleft", "insert", "setdefault", "update")
 
@@ -97,6 +98,8 @@ class Hooks(ControlFlowHooks):
             raise TypeError(f"{describe(owner)} cannot be indexed again; index its buffer once")
         if isinstance(owner, list | tuple):
             index = _position(owner, index)
+        elif isinstance(owner, dict):
+            index = key_of(owner, index)
         self.tracer.members.read(owner, index, self.tracer.scopes)
         return unwrap(owner[index])
 
@@ -104,6 +107,8 @@ class Hooks(ControlFlowHooks):
         """Run ``owner[index] = value``."""
         if isinstance(owner, list):
             index = _position(owner, index)
+        elif isinstance(owner, dict):
+            index = key_of(owner, index, is_new=True)
         if is_buffer(owner):
             self.tracer.check_alive(owner)
             indices = index if isinstance(index, list | tuple) else (index,)
@@ -147,6 +152,9 @@ class Hooks(ControlFlowHooks):
         members, scopes = self.tracer.members, self.tracer.scopes
 
         def checked(*arguments: Any, **named: Any) -> Any:
+            if name in _OF_KEYS and isinstance(owner, dict | set) and arguments:
+                is_new = name in ("add", "setdefault")
+                arguments = (key_of(owner, arguments[0], is_new), *arguments[1:])
             members.method(owner, name, arguments, scopes)
             if name in ("get", "setdefault"):
                 members.read(owner, arguments[0], scopes)

@@ -109,3 +109,23 @@ def test_lists_are_indexed_by_what_python_takes_for_a_number(traced, trace):
 def test_numbers_of_other_libraries_are_not_unequal(trace, other):
     with pytest.raises(TypeError, match=r"`==` found .*, wanted a"):
         trace("A[0, 0] = n == other", other=other)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        *("{0: 5, 1: 6}.get(tx, 9)", "{0: 5, 1: 6}[tx]", "{tx: 5}.pop(3, 9)", "3 in {tx, n}"),
+        *("{(0, 1): 5}.get((tx, 1), 9)", "{3}.add(tx)", "{0: 5}.setdefault(n, 9)"),
+    ],
+)
+def test_a_key_that_only_the_run_knows_is_refused(trace, asks):
+    """It had another hash than the number that it was: `get` gave the default."""
+    with pytest.raises(TypeError, match="asked for a key while tracing, and found"):
+        trace(f"A[0, 0] = {asks}")
+
+
+def test_objects_are_keys(traced):
+    text = traced(
+        "d = {A: 1, tx: 2, 'x': 3}\nd[n] = 4\nA[0, 0] = d[A] + d[tx] + d[n] + d.get(B, 9)"
+    )
+    assert text == "A[0, 0] = T.float32(16.0)\n"

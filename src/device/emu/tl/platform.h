@@ -94,3 +94,5 @@ TL_DEVICE To truncate(From x) {
 
 }  // namespace detail
 }  // namespace tl
+
+#include <tl/cuda_math.h>

@@ -1,5 +1,8 @@
 """Masks are skipped in iterations in which they mask nothing."""
 
+import itertools
+import re
+
 import pytest
 import torch
 
@@ -11,6 +14,7 @@ ROWS, TILE, TILES = 64, 32, 5
 # Conditions of position, row, and the tile that a block has, and when they always hold.
 GUARDED = {
     "causal": lambda i, j, x, k: x * ROWS + i >= k * TILE + j,
+    "by an offset": lambda i, j, x, k: x * ROWS + i + TILE - 2 >= k * TILE + j,
     "strict": lambda i, j, x, k: k * TILE + j < x * ROWS + i,
     "a window": lambda i, j, x, k: T.And(i + 3 * ROWS >= k * TILE + j, i <= k * TILE + j),
     "no key": lambda i, j, x, k: T.Not(T.Or(i + x * ROWS < k * TILE + j, j < 0)),
@@ -88,6 +92,20 @@ def test_results(device, statements, name, form, arch):
     assert torch.equal(out, torch.where(seen, product, masked))
 
 
+@pytest.mark.parametrize("name", GUARDED)
+def test_a_mask_runs_where_it_masks_something(statements, name):
+    """In these iterations, and in no others; its product clears in the others."""
+    condition = GUARDED[name]
+    for form in ("begun", "behind"):
+        text = statements(masked_products(condition, form), "GuardMasks", arch="sm_90a")
+        (guard,) = re.findall(r"if not (.*):", text)
+        assert (f", {guard})" in text) == (form == "begun"), text
+        for x, k in itertools.product(range(2), range(TILES)):
+            places = itertools.product(range(ROWS), range(TILE))
+            masks = not all(condition(i, j, x, k) for i, j in places)
+            assert masks != eval(guard, {"bx": x, "k": k})
+
+
 @pytest.mark.parametrize(("form", "conditions"), [("touched", 0), ("in a branch", 1)])
 def test_left_alone(statements, form, conditions):
     text = statements(masked_products(GUARDED["causal"], form), "GuardMasks")
@@ -122,6 +140,10 @@ def other_masks(form):
                         s[i, j] = T.if_then_else(seen, other[i, j], -4096)
                     elif form == "to another place":
                         s[i, TILE - 1 - j] = T.if_then_else(seen, 0, -4096)
+                    elif form == "to and fro":
+                        s[i, j] = T.if_then_else(j % 2 + k > 2, 0, -4096)
+                    elif form == "one of two":
+                        s[i, j] = T.if_then_else(T.And(seen, i + k != j), 0, -4096)
                     elif form == "two numbers":
                         s[i, j] = T.if_then_else(seen, 5, -4096)
                     elif form == "two stores":
@@ -156,6 +178,8 @@ def other_masks(form):
         ("from another place", 0),
         ("from another tile", 0),
         ("to another place", 0),
+        ("to and fro", 0),
+        ("one of two", 0),
         ("two numbers", 0),
         ("two stores", 0),
         ("memory", 0),
