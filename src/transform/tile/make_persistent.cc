@@ -23,7 +23,8 @@
  *        multiprocessor that is free first: loops whose number of iterations depends on the block
  *        or on memory, pipelined loops in branches or in other loops;
  *      - clusters, orders of chiplets, kernels that wait for others or tell other blocks more than
- *        a sum, and what the program decides itself: how many blocks, which roles.
+ *        a sum, those that call functions of the user's text, which may ask for the number of the
+ *        block, and what the program decides itself: how many blocks, which roles.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -128,6 +129,10 @@ class Independence : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     const Expr call = GetRef<Expr>(op);
     for (const char* name : {kThreadReturn, kPdlSync, kPdlTrigger, kSyncGrid}) {
+      is_refused |= IsCallTo(call, name);
+    }
+    // The user's text may ask for the number of the block.
+    for (const char* name : {"tirx.call_extern", "tirx.call_pure_extern"}) {
       is_refused |= IsCallTo(call, name);
     }
     is_refused |= IsOfOtherBlocks(op);

@@ -44,7 +44,19 @@ def leave(order, by):
         T.thread_return()
 
 
-ORDERED = {"barrier": barrier, "waits": waits, "old value": old_value, "return": leave}
+@T.macro
+def call(order, by):
+    T.import_source("__device__ int block() { return blockIdx.x; }")
+    order[1] = T.call_extern("int32", "block")
+
+
+ORDERED = {
+    "barrier": barrier,
+    "waits": waits,
+    "old value": old_value,
+    "return": leave,
+    "call": call,
+}
 
 
 def product(
@@ -150,7 +162,7 @@ def test_the_loop(statements, tile_passes):
 @pytest.mark.parametrize(
     "place",
     [
-        *("chiplets", "pdl", "blocks", "barrier", "waits", "old value", "return"),
+        *("chiplets", "pdl", "blocks", "barrier", "waits", "old value", "return", "call"),
         *("causal", "table", "loop", "branch", "no products"),
     ],
 )
