@@ -80,7 +80,7 @@ IntImm AllLanes(int64_t warp_threads) {
 }
 
 Expr FromFirstLane(const Expr& value, int64_t warp_threads) {
-  return CallOp(kShuffle, {AllLanes(warp_threads), value, MakeInt(0), MakeInt(warp_threads)},
+  return CallOp(kShuffleSync, {AllLanes(warp_threads), value, MakeInt(0), MakeInt(warp_threads)},
                 value->ty);
 }
 

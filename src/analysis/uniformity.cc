@@ -81,7 +81,7 @@ bool IsAgreed(const CallNode* op, bool in_warp, int64_t warp_threads) {
   const IntrinsicEffects* e = EffectsOf(op);
   if (!e || !in_warp) return false;
   if (IsCallTo(GetRef<Expr>(op), kAllReduce)) return IsConst(op->args[1], warp_threads);
-  const bool from_one = IsCallTo(GetRef<Expr>(op), kShuffle) && AsInt(op->args[2]) &&
+  const bool from_one = IsCallTo(GetRef<Expr>(op), kShuffleSync) && AsInt(op->args[2]) &&
                         IsConst(op->args[3], warp_threads);
   return from_one || e->agrees_in_warp;
 }

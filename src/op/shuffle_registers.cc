@@ -157,7 +157,7 @@ class Emitter {
     Each(plan_.words - kept, [&](const Expr& n) {
       const Expr k = n + kept;
       const Expr from = XorOf(lane, ValueOf(of_word, k));
-      const Expr got = CallOp(kShuffle, {mask, word(k), from, MakeInt(lanes)}, PrimTy(type));
+      const Expr got = CallOp(kShuffleSync, {mask, word(k), from, MakeInt(lanes)}, PrimTy(type));
       return MakeStore(words, got, {k}, span_);
     });
     return words;

@@ -12,10 +12,10 @@ std::vector<Intrinsic> ThreadIntrinsics() {
                    kReadWrite = Access::kReadWrite;
   return {
       // shfl_sync(mask, value, lane or distance, width)
-      {kShuffle, "tl::shfl_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
-      {kShuffleUp, "tl::shfl_up_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
-      {kShuffleDown, "tl::shfl_down_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
-      {kShuffleXor, "tl::shfl_xor_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
+      {kShuffleSync, "tl::shfl_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
+      {kShuffleUpSync, "tl::shfl_up_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
+      {kShuffleDownSync, "tl::shfl_down_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
+      {kShuffleXorSync, "tl::shfl_xor_sync", "tl/warp.h", 0, {}, kPure.LaneMask()},
       // any_sync(mask, predicate)
       {kAnySync, "tl::any_sync", "tl/warp.h", 0, {}, kPure.LaneMask().AgreesInWarp()},
       {kAllSync, "tl::all_sync", "tl/warp.h", 0, {}, kPure.LaneMask().AgreesInWarp()},

@@ -32,7 +32,7 @@ namespace tl {
 namespace {
 
 /*! The value that a shuffle gives to the warp, for another expression itself. */
-Expr OfLane(const Expr& e) { return IsCallTo(e, kShuffle) ? e.as<CallNode>()->args[1] : e; }
+Expr OfLane(const Expr& e) { return IsCallTo(e, kShuffleSync) ? e.as<CallNode>()->args[1] : e; }
 
 /*! The body for all groups: loop variable, threads' numbers, barriers. */
 class BodySpreader : public Substituter {
