@@ -35,7 +35,7 @@ def test_products_and_sums_of_pairs(arch):
     kernel = compiled(row_sums(2.0), arch)
     source = kernel.get_kernel_source()
     assert "tl::exp2(tl::load<float, 2>(x" in source
-    assert "tl::load<float, 2>(y_part_pair" in source or "tl::load<float, 2>(y_pair" in source
+    assert "tl::load<float, 2>(y_own_pair" in source
     assert "v_pk_fma_f32" in kernel.sass
     assert "v_pk_add_f32" in kernel.sass
 
