@@ -22,7 +22,7 @@ import numpy as np
 from tvm import ir, tirx
 
 from tilelang.language import floats, math_ops
-from tilelang.language.containers import asked, compare_members
+from tilelang.language.containers import asked, compare_members, negated
 from tilelang.language.promotion import counted, is_float, kind_of, matched, with_dtype
 from tilelang.language.scalars import (
     as_dtype,
@@ -197,17 +197,14 @@ def _with_an_object(name: str, left: Any, right: Any) -> Any:
     found = unwrap(own(other, left if other is right else right))
     if found is NotImplemented:
         return name == "ne"
-    if not by_default:
-        return found
-    return tirx.Not(found) if isinstance(found, ir.Expr) else not found
+    return negated(found) if by_default else found
 
 
 def _of_objects(name: str, left: Any, right: Any) -> Any:
     """Compare what is no scalar of the program, but may have some that its class compares."""
     if name == "ne" and type(left).__ne__ is type(right).__ne__ is object.__ne__:
         # Python asks for the truth of `==`, which a class may say by an expression.
-        equal = unwrap(asked(operator.eq, left, right))
-        return tirx.Not(equal) if isinstance(equal, ir.Expr) else not equal
+        return negated(unwrap(asked(operator.eq, left, right)))
     return asked(_COMPARE[name][1], left, right)
 
 

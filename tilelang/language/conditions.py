@@ -10,7 +10,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from tilelang.language.arithmetic import compare
-from tilelang.language.containers import contains, key_of
+from tilelang.language.containers import contains, key_of, negated
 from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
@@ -98,7 +98,7 @@ class ConditionHooks(OrderHooks):
     def negation(self, value: Any) -> Any:
         """Return ``not value``."""
         condition = self.condition(value)
-        return tirx.Not(condition) if isinstance(condition, ir.Expr) else not condition
+        return negated(condition)
 
     def all_of(self, first: Any, *others: Callable[[], Any]) -> Any:
         """Return the truth of ``first and others[0]() and ...``."""

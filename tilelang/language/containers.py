@@ -81,7 +81,7 @@ def compare_members(name: str, left: Any, right: Any, compare: Compare) -> Any:
         return NotImplemented
     if name in ("eq", "ne"):
         equal = _equal(ours, theirs, compare)
-        return equal if name == "eq" else _not(equal)
+        return equal if name == "eq" else negated(equal)
     if dataclasses.is_dataclass(left):
         return NotImplemented
     result: Any = compare(name, len(ours), len(theirs))
@@ -156,7 +156,8 @@ def _any(a: Any, b: Any) -> Any:
     return True if a else b
 
 
-def _not(value: Any) -> Any:
+def negated(value: Any) -> Any:
+    """Return the opposite of a condition, which Python knows or the run."""
     return tirx.Not(value) if isinstance(value, ir.Expr) else not value
 
 
@@ -168,5 +169,6 @@ __all__ = [
     "compare_members",
     "contains",
     "key_of",
+    "negated",
     "searched",
 ]
