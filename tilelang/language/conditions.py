@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,11 +19,23 @@ from tilelang.language.tracer import Scope, Tracer, read_members
 _CONSTANT_CONDITIONS = (bool, int, float, str, type(None))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     **{name: partial(compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "is_": operator.is_,
-    "is_not": operator.is_not,
+    "is_": lambda a, b: _is(a, b),
+    "is_not": lambda a, b: not _is(a, b),
     "in_": lambda a, b: _contains(b, a),
     "not_in": lambda a, b: not _contains(b, a),
 }
+
+
+def _is(left: Any, right: Any) -> bool:
+    """Return ``left is right``, unless Python would answer for a value that only the program
+    knows: ``(x > 0) is True`` would be False whatever ``x`` is."""
+    for value, other in ((left, right), (right, left)):
+        if isinstance(other, bool | int | float) and is_scalar_expr(unwrap(value)):
+            raise TypeError(
+                f"`is` asks which object it is while tracing, and found {describe(unwrap(value))} "
+                f"beside {other!r}; write == or !="
+            )
+    return left is right
 
 
 def _contains(container: Any, value: Any) -> bool:
@@ -163,6 +174,10 @@ class ConditionHooks(OrderHooks):
             else:
                 return value
         return value
+
+    def identity(self, name: str, left: Any, right: Any) -> bool:
+        """Return ``left is right`` or ``left is not right``."""
+        return bool(_COMPARISONS[name](left, right))
 
     def chain(self, left: Any, names: Sequence[str], *others: Callable[[], Any]) -> Any:
         """Return ``left op others[0]() op ...``, each operand evaluated once."""

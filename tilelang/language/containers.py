@@ -11,7 +11,7 @@ for among values of the program is an error, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -68,6 +68,20 @@ def key_of(container: Any, key: Any, is_new: bool = False) -> Any:
         f"{describe(unknown)}, whose value only the run knows; write x == a or x == b, or keep the "
         "values in a T.alloc_local array"
     )
+
+
+def members_of_set(members: Iterable[Any]) -> set[Any]:
+    """Return the set of members.
+
+    Raises
+    ------
+    TypeError
+        If only the run knows whether two of them are equal.
+    """
+    found: set[Any] = set()
+    for member in members:
+        found.add(key_of(found, member, is_new=True))
+    return found
 
 
 def compare_members(name: str, left: Any, right: Any, compare: Compare) -> Any:
@@ -169,6 +183,7 @@ __all__ = [
     "compare_members",
     "contains",
     "key_of",
+    "members_of_set",
     "negated",
     "searched",
 ]
