@@ -12,7 +12,8 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tilelang.language.arithmetic import binary, compare, unary
+from tilelang.language.arithmetic import binary, unary
+from tilelang.language.comparisons import compare
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import has_effect, reads_memory
 from tilelang.language.python_functions import PythonFunction
