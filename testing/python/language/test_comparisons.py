@@ -117,5 +117,7 @@ def test_order_beside_an_object_is_the_objects(traced, order):
 
 
 def test_a_tile_has_no_order(trace):
-    with pytest.raises(TypeError, match=r"`<` found the buffer A of shape .*, wanted a scalar; ind"):
+    with pytest.raises(
+        TypeError, match=r"`<` found the buffer A of shape .*, wanted a scalar; ind"
+    ):
         trace("A[0, 0] = A < 3")
