@@ -9,6 +9,7 @@ import tvm_ffi
 
 from tilelang._paths import library
 from tilelang._snippet import snippet
+from tilelang.engine import errors as _  # classes that the library raises by their names
 
 TVM_VERSION = "0.27.0.post1"
 """The TVM release whose classes src/tvm mirrors."""
