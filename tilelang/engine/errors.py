@@ -1,11 +1,8 @@
-"""Classes of errors that passes raise, and that this package asks for."""
+"""Errors of passes that have a class of their own; _ffi.py tells it to the library."""
 
 from __future__ import annotations
 
-import tvm_ffi
 
-
-@tvm_ffi.register_error
 class SharedMemoryError(ValueError):
     """A block of a kernel needs more shared memory than its target has.
 
