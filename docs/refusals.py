@@ -17,7 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PYTHON = ("tilelang/language", "tilelang/layout")
 CPP = ("src/transform", "src/op", "src/layout", "src/analysis", "src/codegen", "src/target")
-CLASSES = ("ValueError", "TypeError", "IndexError", "NotImplementedError", "RuntimeError")
+CLASSES = (
+    "ValueError",
+    "TypeError",
+    "IndexError",
+    "NotImplementedError",
+    "RuntimeError",
+    "SharedMemoryError",
+)
 HOLE = "…"
 
 _LITERAL = r'"(?:[^"\\]|\\.)*"'

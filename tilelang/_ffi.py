@@ -9,6 +9,7 @@ import tvm_ffi
 
 from tilelang._paths import library
 from tilelang._snippet import snippet
+from tilelang.engine.errors import SharedMemoryError
 
 TVM_VERSION = "0.27.0.post1"
 """The TVM release whose classes src/tvm mirrors."""
@@ -38,6 +39,7 @@ def _log(level: int, message: str) -> None:
 
 
 tvm_ffi.register_global_func("tl.snippet", snippet, override=True)
+tvm_ffi.register_error("SharedMemoryError", SharedMemoryError)
 _load()
 
 

@@ -10,6 +10,7 @@ from tvm.target import Target
 
 from tilelang.engine.callback import postprocess
 from tilelang.engine.device_codegen import SplitHostDevice, emit_cuda, launch_plan_of, split_modules
+from tilelang.engine.errors import SharedMemoryError
 from tilelang.engine.launch_plan import LaunchPlan
 from tilelang.engine.observers import Observers
 from tilelang.engine.param import CompiledArtifact, KernelParam, arguments
@@ -40,7 +41,8 @@ def lower(
     `runtime_only` and `enable_host_codegen` change nothing; scripts pass them. Configuration comes
     from the current `tilelang.transform.PassContext`.
 
-    Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run,
+    Raises `ValueError`, with the kernel's file and line, for programs that the target cannot run
+    (`tilelang.engine.errors.SharedMemoryError` for blocks that need too much shared memory),
     `RuntimeError` for source that the compiler refuses.
 
     Example: ``print(tilelang.lower(main, target="cuda -arch=sm_80").kernel_source)``
@@ -85,12 +87,8 @@ _SPARE_SHARED = "tl.second_choice.spare_shared"
 def _run_passes(mod: tvm.IRModule, name: str, target: Target, observers: Observers) -> tvm.IRModule:
     observers.write("trace", mod)
     legal = LowerAndLegalize(mod, target, observers)
-    try:
-        optimized = OptimizeForTarget(legal, observers)
-    except ValueError:
-        # Only the last passes know what a block takes; others estimate it.
-        if _TAKES_SHARED not in legal[name].attrs:
-            raise
+    optimized = _optimized(legal, name, observers)
+    if optimized is None:
         config = {**tvm.transform.PassContext.current().config, _SPARE_SHARED: True}
         with PassContext(config=config):
             return _run_passes(mod, name, target, observers)
@@ -100,6 +98,17 @@ def _run_passes(mod: tvm.IRModule, name: str, target: Target, observers: Observe
     split = SplitHostDevice()(optimized)
     observers.write("SplitHostDevice", split)
     return split
+
+
+def _optimized(legal: tvm.IRModule, name: str, observers: Observers) -> tvm.IRModule | None:
+    """None where a pass has given a block more shared memory than there is: only the last passes
+    know what a block takes; others estimate it."""
+    try:
+        return OptimizeForTarget(legal, observers)
+    except SharedMemoryError:
+        if _TAKES_SHARED not in legal[name].attrs:
+            raise
+        return None
 
 
 def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin | CodeObject:

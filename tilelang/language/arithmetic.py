@@ -1,8 +1,8 @@
 """Python's operators on scalars of the program.
 
-Rewritten code calls ``binary``, ``unary`` and ``compare`` (see rewrite.py), so that what an
-operator means, and what is said about operands that do not have it, does not depend on TVM's
-overloads. Where these mean something else than Python or torch:
+Rewritten code calls ``binary`` and ``unary`` (see rewrite.py; comparisons.py has the comparisons),
+so that what an operator means, and what is said about operands that do not have it, does not depend
+on TVM's overloads. Where these mean something else than Python or torch:
 
 * ``/`` is true division: integers are divided as float32;
 * ``x ** n`` is ``T.pow(x, n)``;
@@ -22,7 +22,6 @@ import numpy as np
 from tvm import ir, tirx
 
 from tilelang.language import floats, math_ops
-from tilelang.language.containers import asked, compare_members, negated
 from tilelang.language.promotion import counted, is_float, kind_of, matched, with_dtype
 from tilelang.language.scalars import (
     as_dtype,
@@ -32,7 +31,6 @@ from tilelang.language.scalars import (
     is_number,
     is_of_program,
     is_scalar_expr,
-    unwrap,
 )
 from tilelang.language.tracer import read_members
 
@@ -57,16 +55,10 @@ _UNARY: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "UAdd": ("+", operator.pos),
     "Invert": ("~", operator.invert),
 }
-_COMPARE: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "eq": ("==", operator.eq),
-    "ne": ("!=", operator.ne),
-    "lt": ("<", operator.lt),
-    "le": ("<=", operator.le),
-    "gt": (">", operator.gt),
-    "ge": (">=", operator.ge),
-}
 _OF_BITS = ("BitAnd", "BitOr", "BitXor")
 _SHIFTS = ("LShift", "RShift")
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+"""What Python asks the right operand for a comparison that the left one does not know."""
 _MODULO = ("Add", "Sub", "Mult", "LShift")
 
 
@@ -85,9 +77,9 @@ def binary(name: str, left: Any, right: Any) -> Any:
     if not (is_of_program(left) or is_of_program(right)):
         read_members(left, right)
         return function(left, right)
-    if not (_is_scalar(left) and _is_scalar(right)):
-        return _of_python(symbol, function, left, right)
-    left, right = _operand(symbol, left), _operand(symbol, right)
+    if not (is_scalar(left) and is_scalar(right)):
+        return of_python(symbol, function, left, right)
+    left, right = as_operand(symbol, left), as_operand(symbol, right)
     if name == "Pow":
         return math_ops.pow(left, right)
     if name == "MatMult":
@@ -143,7 +135,7 @@ def unary(name: str, operand: Any) -> Any:
     symbol, function = _UNARY[name]
     if not is_of_program(operand):
         return function(operand)
-    operand = _operand(symbol, operand)
+    operand = as_operand(symbol, operand)
     if name == "Invert":
         _check_bits(symbol, operand)
         return tirx.Not(operand) if kind_of(operand) == "bool" else function(operand)
@@ -156,63 +148,13 @@ def unary(name: str, operand: Any) -> Any:
     return binary("Sub", 0, operand) if kind_of(operand) == "uint" else function(operand)
 
 
-def compare(name: str, left: Any, right: Any) -> Any:
-    """Return ``left op right`` for a comparison of Python's.
-
-    Raises
-    ------
-    TypeError
-        If one operand is a scalar of the program and the other one is a buffer or a region, or has
-        no order.
-    ValueError
-        If a number does not fit the other operand's dtype.
-    """
-    symbol, function = _COMPARE[name]
-    if not (is_of_program(left) or is_of_program(right)):
-        read_members(left, right)
-        by_members = compare_members(name, left, right, compare)
-        return _of_objects(name, left, right) if by_members is NotImplemented else by_members
-    if not (_is_scalar(left) and _is_scalar(right)):
-        if name in ("eq", "ne") and not (_is_scalar(left) or _is_scalar(right)):
-            return function(left, right)  # whether two buffers are one
-        if name in ("eq", "ne") and not (is_of_program(left) and is_of_program(right)):
-            return _with_an_object(name, left, right)
-        return _of_python(symbol, function, left, right)
-    left, right = _operand(symbol, left), _operand(symbol, right)
-    left, right = matched(f"`{symbol}`", left, right)
-    if floats.have_float(left, right):
-        left, right = floats.in_one_type(left, right)
-    return function(left, right)
-
-
-def _with_an_object(name: str, left: Any, right: Any) -> Any:
-    """Compare something of the program with an object that is none of its numbers: None, a text."""
-    other = right if is_of_program(left) else left
-    if hasattr(other, "__array__") or (hasattr(other, "__float__") and not isinstance(other, type)):
-        raise _no_scalar(_COMPARE[name][0], other)  # a number or numbers of another library
-    own = getattr(type(other), f"__{name}__")
-    by_default = name == "ne" and own is object.__ne__
-    if by_default:
-        own = type(other).__eq__
-    found = unwrap(own(other, left if other is right else right))
-    if found is NotImplemented:
-        return name == "ne"
-    return negated(found) if by_default else found
-
-
-def _of_objects(name: str, left: Any, right: Any) -> Any:
-    """Compare what is no scalar of the program, but may have some that its class compares."""
-    if name == "ne" and type(left).__ne__ is type(right).__ne__ is object.__ne__:
-        # Python asks for the truth of `==`, which a class may say by an expression.
-        return negated(unwrap(asked(operator.eq, left, right)))
-    return asked(_COMPARE[name][1], left, right)
-
-
-def _is_scalar(value: Any) -> bool:
+def is_scalar(value: Any) -> bool:
+    """Whether ``value`` is an operand of Python's operators: a number, numpy's too, or an
+    expression."""
     return isinstance(value, np.generic) or is_number(value) or is_scalar_expr(value)
 
 
-def _operand(symbol: str, value: Any) -> Any:
+def as_operand(symbol: str, value: Any) -> Any:
     """Return a scalar as a Python number or an expression."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -220,26 +162,28 @@ def _operand(symbol: str, value: Any) -> Any:
         raise TypeError(f"`{symbol}` found {describe(value)}, wanted an int, a float or a bool")
     value = as_expr(value)
     if not is_number(value) and (not is_scalar_expr(value) or value.ty.dtype == "handle"):
-        raise _no_scalar(symbol, value)
+        raise no_scalar(symbol, value)
     return value
 
 
-def _no_scalar(symbol: str, value: Any) -> TypeError:
+def no_scalar(symbol: str, value: Any) -> TypeError:
+    """Return the error for an operand that is no scalar."""
     is_tile = is_buffer(value) or isinstance(value, ir.TensorRegion)
     repair = "; index an element, in a T.Parallel loop for all of them" if is_tile else ""
     return TypeError(f"`{symbol}` found {describe(value)}, wanted a scalar{repair}")
 
 
-def _of_python(symbol: str, function: Callable[..., Any], left: Any, right: Any) -> Any:
+def of_python(symbol: str, function: Callable[..., Any], left: Any, right: Any) -> Any:
     """Return what an object of Python's makes of an operator whose other operand is the
     program's."""
     name = function.__name__.rstrip("_")
+    swapped = _SWAPPED.get(name, f"r{name}")
     result = NotImplemented
-    for owner, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
+    for owner, other, method in ((left, right, name), (right, left, swapped)):
         if result is NotImplemented and not is_of_program(owner) and not is_number(owner):
-            result = getattr(owner, method, lambda other: NotImplemented)(other)
+            result = getattr(owner, f"__{method}__", lambda other: NotImplemented)(other)
     if result is NotImplemented:
-        raise _no_scalar(symbol, right if _is_scalar(left) else left)
+        raise no_scalar(symbol, right if is_scalar(left) else left)
     return result
 
 
@@ -259,4 +203,4 @@ def _check_bits(symbol: str, *operands: Any) -> None:
             )
 
 
-__all__ = ["binary", "compare", "unary"]
+__all__ = ["as_operand", "binary", "is_scalar", "no_scalar", "of_python", "unary"]

@@ -8,54 +8,21 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from tilelang.language.arithmetic import compare
-from tilelang.language.containers import contains, key_of, negated
+from tilelang.language.comparisons import compare, identity, negated
+from tilelang.language.containers import contains
 from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import choose
 from tilelang.language.order import OrderHooks
-from tilelang.language.scalars import as_expr, describe, is_buffer, is_scalar_expr, unwrap
+from tilelang.language.scalars import describe, is_buffer, is_scalar_expr, unwrap
 from tilelang.language.tracer import Scope, Tracer, read_members
 
 _CONSTANT_CONDITIONS = (bool, int, float, str, type(None))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     **{name: partial(compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "is_": lambda a, b: _is(a, b),
-    "is_not": lambda a, b: not _is(a, b),
-    "in_": lambda a, b: _contains(b, a),
-    "not_in": lambda a, b: not _contains(b, a),
+    **{name: partial(identity, name) for name in ("is_", "is_not")},
+    "in_": lambda a, b: contains(b, a),
+    "not_in": lambda a, b: not contains(b, a),
 }
-
-
-def _is(left: Any, right: Any) -> bool:
-    """Return ``left is right``, unless Python would answer for a value that only the program
-    knows: ``(x > 0) is True`` would be False whatever ``x`` is."""
-    for value, other in ((left, right), (right, left)):
-        if isinstance(other, bool | int | float) and is_scalar_expr(unwrap(value)):
-            raise TypeError(
-                f"`is` asks which object it is while tracing, and found {describe(unwrap(value))} "
-                f"beside {other!r}; write == or !="
-            )
-    return left is right
-
-
-def _contains(container: Any, value: Any) -> bool:
-    """Return ``value in container``, unless Python would answer for a value that only the program
-    knows. A buffer has no end for Python, which would ask for one element after the other."""
-    if isinstance(unwrap(container), ir.Expr | ir.TensorRegion):
-        raise TypeError(
-            f"`in` looks through a container while tracing, and found "
-            f"{describe(unwrap(container))}; wanted a Python sequence, set or dict"
-        )
-    read_members(container)
-    if isinstance(container, dict | set | frozenset):
-        value = key_of(container, value)
-    found = contains(container, value)
-    if not found and isinstance(unwrap(value), ir.Expr) and is_scalar_expr(value):
-        raise TypeError(
-            f"`in` compares while tracing, and found {describe(as_expr(value))}; write x == a or "
-            "x == b"
-        )
-    return found
 
 
 def _is_bool(value: Any) -> bool:
@@ -174,10 +141,6 @@ class ConditionHooks(OrderHooks):
             else:
                 return value
         return value
-
-    def identity(self, name: str, left: Any, right: Any) -> bool:
-        """Return ``left is right`` or ``left is not right``."""
-        return bool(_COMPARISONS[name](left, right))
 
     def chain(self, left: Any, names: Sequence[str], *others: Callable[[], Any]) -> Any:
         """Return ``left op others[0]() op ...``, each operand evaluated once."""

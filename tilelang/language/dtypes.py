@@ -77,6 +77,9 @@ class dtype(tvm_ffi.dtype):
     """A data type; it equals its name and C's (``T.float16 == "float16"``, ``"half"``), and the
     same type of torch, numpy and Python (``A.dtype == torch.float16``).
 
+    Its hash is that of its name, which torch's and numpy's types and C's names do not share: a dict
+    with keys of these does not find it, and ``{"float16": x}[A.dtype]`` does.
+
     Made from a name, a TVM or numpy or torch dtype, or Python's ``int`` (int32), ``float``
     (float32), ``bool``; ``T.ptr`` is an address, int64. Names may be C's: ``half``, ``float``,
     ``double``, ``char`` (int8), ``short``, ``int``, ``long`` (int64), ``byte`` (uint8), ``uchar``,

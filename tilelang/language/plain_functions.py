@@ -35,7 +35,8 @@ from tvm.ir.expr import ExprWithOp
 
 from tilelang.language.advice import ASKS, DIVIDES, passes_on, untraced
 from tilelang.language.arithmetic import binary, unary
-from tilelang.language.containers import ASKED, CONTAINS, SEARCHED
+from tilelang.language.comparisons import ASKED
+from tilelang.language.containers import CONTAINS, SEARCHED
 from tilelang.language.floats import have_float
 from tilelang.language.python_functions import in_program
 from tilelang.language.scalars import describe, is_number, is_scalar_expr

@@ -9,7 +9,8 @@
  * Establishes: buffers whose lives overlap have no byte in common; an mbarrier shares bytes with
  *      nothing. Offsets are multiples of 128 bytes, or of a larger alignment of the buffer or of
  * its swizzle; those of mbarriers are multiples of 8. ThreadSync orders what shares bytes. Refuses:
- * more shared memory than a block of the target may have (ValueError with a table of the buffers).
+ * more shared memory than a block of the target may have (SharedMemoryError, with a table of the
+ * buffers).
  *
  * Tiles whose extents the launch decides come last, in the order of their allocation. They share
  * bytes with nothing, and the offset of a second one is an expression. The launch checks the sum.
@@ -413,7 +414,7 @@ class Plan {
 [[noreturn]] void Refuse(const Plan& plan, const Span& span, const std::string& arch,
                          const std::string& what, int64_t found, int64_t limit,
                          const std::string& repair) {
-  ThrowAt(span, "ValueError",
+  ThrowAt(span, "SharedMemoryError",  // of tilelang/engine/errors.py
           "found " + std::to_string(found) + " bytes of " + what +
               " in one block, wanted at most " + std::to_string(limit) + " (" + arch + "). " +
               repair + "." + plan.Table());

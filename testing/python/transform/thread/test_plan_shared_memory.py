@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from tilelang._ffi import get_function
+from tilelang.engine.errors import SharedMemoryError
 from tilelang.transform import PassContext
 
 
@@ -313,7 +314,7 @@ def test_too_much_static_memory():
         A[0] = T.float32(0)
 
     with pytest.raises(
-        ValueError, match=r"found 49156 bytes of static .* at most 49152 .*shared\.dyn"
+        SharedMemoryError, match=r"found 49156 bytes of static .* at most 49152 .*shared\.dyn"
     ):
         plan(func)
 

@@ -1,12 +1,14 @@
 """A product runs beside what is made of the one before it: two iterations are one."""
 
 import re
+from importlib import import_module
 
 import pytest
 import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.engine.errors import SharedMemoryError
 
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 STEP = 64
@@ -286,3 +288,19 @@ def test_what_exceeds_shared_memory_in_the_end_stays():
     assert tilelang.lower(function, target=HOPPER).kernel_source.count("tl::wgmma_ss<") == 1
     less = scaled(stages=3, extra=4000, form="turned")
     assert tilelang.lower(less, target=HOPPER).kernel_source.count("tl::wgmma_ss<") == 2
+
+
+@pytest.mark.parametrize(("error", "runs"), [(SharedMemoryError, 2), (ValueError, 1)])
+def test_another_refusal_is_no_reason_to_lower_again(monkeypatch, error, runs):
+    """The second error had the first one behind it, as one that happened while it was handled."""
+    refusals = []
+
+    def refuse(*arguments):
+        refusals.append(error("no"))
+        raise refusals[-1]
+
+    monkeypatch.setattr(import_module("tilelang.engine.lower"), "OptimizeForTarget", refuse)
+    with pytest.raises(error) as raised:
+        tilelang.lower(scaled(stages=3), target=HOPPER)
+    assert (len(refusals), raised.value) == (runs, refusals[-1])
+    assert raised.value.__context__ is None
