@@ -73,6 +73,13 @@ class JITImpl(Dispatcher):
         local: Mapping[str, Any],
         checks: Checks | None,
     ):
+        if isinstance(func, tvm.tirx.PrimFunc):
+            name = func.attrs["global_symbol"]
+            raise TypeError(
+                f"tilelang.jit found the program {name}, wanted a function that returns one, or "
+                "whose body is the kernel; leave out @T.prim_func, or call "
+                f"tilelang.compile({name})"
+            )
         self.func = func
         self.signature = inspect.signature(func)
         unwrapped = inspect.unwrap(func)

@@ -131,6 +131,12 @@ def test_arguments_that_do_not_fit_are_a_type_error(jitted):
         jitted(64, m=3)
 
 
+def test_a_program_is_no_function_of_jit(jitted):
+    """It was asked for its `__name__`."""
+    with pytest.raises(TypeError, match=r"found the program \w+, .* call tilelang\.compile"):
+        tilelang.jit(jitted(64).prim_func)
+
+
 def test_tracing_alone_compiles_nothing(jitted, monkeypatch):
     monkeypatch.setattr(impl, "compile", None)
     assert isinstance(jitted.get_tir(64), tvm.tirx.PrimFunc)
