@@ -157,10 +157,10 @@ def relative_error(kernel, queries, length, chosen, heads, latent, rotated, devi
     )
 
 
-def check(kernel, queries, length, chosen, *shape):
+def check(kernel, queries, length, chosen, *shape, error_of=relative_error, limit=8e-3):
     """Print the error of a kernel, which has to be that of bfloat16."""
-    error = relative_error(kernel, queries, length, chosen, *shape)
-    assert error < 8e-3, f"relative error {error:.1e}, wanted under 8e-3"
+    error = error_of(kernel, queries, length, chosen, *shape)
+    assert error < limit, f"relative error {error:.1e}, wanted under {limit:.0e}"
     print(f"{queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
 
 

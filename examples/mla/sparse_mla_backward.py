@@ -10,7 +10,7 @@ import math
 
 import torch
 from mla_decode import COLUMNS
-from sparse_mla import LOG2_E, gather, inputs, reference, sparse_mla
+from sparse_mla import LOG2_E, check, gather, inputs, reference, sparse_mla
 
 import tilelang
 import tilelang.language as T
@@ -220,11 +220,8 @@ def relative_error(kernel, queries, length, chosen, heads, latent, rotated, devi
     )
 
 
-def check(kernel, queries, length, chosen, *shape, device):
-    """Print the error of a kernel, which has to be that of bfloat16."""
-    error = relative_error(kernel, queries, length, chosen, *shape, device)
-    assert error < 2e-2, f"relative error {error:.1e}, wanted under 2e-2"
-    print(f"{queries} queries, {chosen} of {length} rows: relative error {error:.1e}")
+IS_RIGHT = {"error_of": relative_error, "limit": 2e-2}
+"""For `check`."""
 
 
 if __name__ == "__main__":
@@ -237,4 +234,4 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     kernel = tilelang.compile(sparse_mla_backward(arguments.heads, *arguments.dim))
     shape = arguments.queries, *arguments.rows, arguments.heads, *arguments.dim
-    check(kernel, *shape, device="cuda" if gpu else "cpu")
+    check(kernel, *shape, "cuda" if gpu else "cpu", **IS_RIGHT)

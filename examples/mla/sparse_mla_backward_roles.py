@@ -12,8 +12,16 @@ import argparse
 from typing import Any, NamedTuple
 
 import torch
-from sparse_mla import gather_rows
-from sparse_mla_backward import add_rows, check, lines, row_products, rows_of, slopes, weights
+from sparse_mla import check, gather_rows
+from sparse_mla_backward import (
+    IS_RIGHT,
+    add_rows,
+    lines,
+    row_products,
+    rows_of,
+    slopes,
+    weights,
+)
 
 import tilelang
 import tilelang.language as T
@@ -250,4 +258,4 @@ if __name__ == "__main__":
         sparse_mla_backward(arguments.heads), target={"kind": "cuda", "arch": "sm_90a"}
     )
     shape = arguments.queries, *arguments.rows, arguments.heads, 512, 64
-    check(kernel, *shape, device="cuda" if gpu else "cpu")
+    check(kernel, *shape, "cuda" if gpu else "cpu", **IS_RIGHT)

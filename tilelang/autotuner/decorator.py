@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import tvm
 
+from tilelang._signatures import bind, place_of
 from tilelang.autotuner.inputs import ProfileArgs
 from tilelang.autotuner.key import structure
 from tilelang.autotuner.result import AutotuneResult
@@ -171,7 +172,7 @@ class AutoTuneImpl:
         """The arguments of a call by name; keywords that are no parameters are constants."""
         signature = self.jit_impl.signature
         own = {k: v for k, v in kwargs.items() if k in signature.parameters}
-        found = signature.bind_partial(*args, **own)
+        found = bind(signature, place_of(self.jit_impl.func), args, own, partial=True)
         if defaults:
             found.apply_defaults()
         return {**found.arguments, **{k: v for k, v in kwargs.items() if k not in own}}

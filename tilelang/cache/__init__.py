@@ -15,30 +15,45 @@ from tilelang.env import env
 
 
 def store() -> Store:
-    """The store in `TILELANG_CACHE_DIR`, limited to `TILELANG_CACHE_MAX_SIZE`."""
+    """The store in `TILELANG_CACHE_DIR`, limited to `TILELANG_CACHE_MAX_SIZE`.
+
+    Example: ``sum(entry.size for entry in tilelang.cache.store().entries())``
+    """
     return Store(env.TILELANG_CACHE_DIR, env.TILELANG_CACHE_MAX_SIZE)
 
 
 def enable_cache() -> None:
     """Kernels that were compiled before are not compiled again; this is the default, unless
-    `TILELANG_DISABLE_CACHE` is set."""
+    `TILELANG_DISABLE_CACHE` is set.
+
+    Example: ``tilelang.enable_cache()``
+    """
     env.TILELANG_DISABLE_CACHE = False
 
 
 def disable_cache() -> None:
     """Every kernel is lowered, and compiled by NVRTC, from now on. The emulator's builds are still
-    kept: they depend on the source alone."""
+    kept: they depend on the source alone.
+
+    Example: ``tilelang.disable_cache(); kernel = tilelang.compile(main)``
+    """
     env.TILELANG_DISABLE_CACHE = True
 
 
 def is_cache_enabled() -> bool:
-    """Whether kernels are kept, on disk and in this process."""
+    """Whether kernels are kept, on disk and in this process.
+
+    Example: ``assert tilelang.is_cache_enabled()``
+    """
     return not env.TILELANG_DISABLE_CACHE
 
 
 def clear_cache() -> None:
     """Forgets everything that is kept, in this process and on disk, the emulator's builds included.
-    Kernels that there are stay usable."""
+    Kernels that there are stay usable.
+
+    Example: ``tilelang.clear_cache()``
+    """
     memory.forget()
     store().clear()
 

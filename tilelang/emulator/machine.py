@@ -97,6 +97,8 @@ def current_schedule() -> Schedule:
 
     Raises:
         ValueError: an environment variable has a value that it does not know.
+
+    Example: ``current_schedule().seed``
     """
     chosen = _chosen.get()
     if chosen is not None:

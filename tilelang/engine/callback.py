@@ -43,12 +43,18 @@ def register_cuda_postproc(func: PostProcess | None, override: bool = True) -> A
 
 
 def register_hip_postproc(func: PostProcess | None, override: bool = True) -> Any:
-    """As `register_cuda_postproc`, for targets of the kind hip."""
+    """As `register_cuda_postproc`, for targets of the kind hip.
+
+    Example: ``register_hip_postproc(lambda code, target: "// mine\\n" + code)``
+    """
     return _register("hip", func, override)
 
 
 def register_c_postproc(func: PostProcess | None, override: bool = True) -> Any:
-    """As `register_cuda_postproc`, for targets of the kind c."""
+    """As `register_cuda_postproc`, for targets of the kind c.
+
+    Example: ``register_c_postproc(None)``
+    """
     return _register("c", func, override)
 
 

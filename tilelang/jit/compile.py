@@ -156,6 +156,8 @@ def par_compile(
 
     Returns the kernels in order. The first failure is raised; with `ignore_error` the exceptions
     take the place of the kernels that failed.
+
+    Example: ``kernels = tilelang.par_compile([matmul(n, n, n) for n in (512, 1024)], out_idx=-1)``
     """
 
     # Other threads have no target scope.

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import tvm
 
+from tilelang._signatures import advice, bind
 from tilelang.jit.cache_key import copied, hashable, is_comparable, is_constant
 from tilelang.jit.kernel import JITKernel
 from tilelang.jit.reads import Reads, Versions
@@ -84,6 +85,7 @@ class _Variant(Version):
         key: Hashable,
         kernels: _Kernels,
         versions: Versions[_Variant],
+        where: str,
     ):
         inputs = [order.index(name) for name in declarations.kinds]
         names = [name for name in declarations.places if name not in overrides]
@@ -96,6 +98,7 @@ class _Variant(Version):
         self.inputs = _select(inputs)
         """Takes the arguments of the run out of a call's."""
         self._declarations = declarations
+        self._where = where
         self._order = order
         self._names = names
 
@@ -114,8 +117,8 @@ class _Variant(Version):
             add_location(error, self._declarations.spans[name])
             raise error
         raise TypeError(
-            f"missing the argument {places[0][0]!r}, whose {places[0][1]} is constant at compile "
-            f"time; pass it, T.Tensor(shape, dtype) in its place, or {name}=..."
+            f"{self._where}: missing the argument {places[0][0]!r}, whose {places[0][1]} is "
+            f"constant at compile time; pass it, T.Tensor(shape, dtype) in its place, or {name}=..."
         )
 
     def _at(self, place: Place, argument: Any) -> Any:
@@ -124,14 +127,16 @@ class _Variant(Version):
         assert isinstance(kind, Tensor)
         if not isinstance(argument, torch.Tensor | Tensor):
             raise TypeError(
-                f"parameter {parameter!r}: expected a torch.Tensor, got {type(argument).__name__}"
+                f"{self._where}: parameter `{parameter}`: expected a torch.Tensor, got "
+                f"{type(argument).__name__}"
             )
         if what == "dtype":
             return _dtype_of(argument.dtype)
         if len(argument.shape) != len(kind.shape):
             raise ValueError(
-                f"parameter {parameter!r}: rank mismatch: expected {len(kind.shape)} dimensions, "
-                f"got {len(argument.shape)} {tuple(argument.shape)}"
+                f"{self._where}: parameter `{parameter}`: rank mismatch: expected "
+                f"{len(kind.shape)} dimensions, got {len(argument.shape)} {tuple(argument.shape)}. "
+                "Pass a tensor of that rank."
             )
         is_torch = isinstance(argument, torch.Tensor)
         strides = argument.stride() if isinstance(argument, torch.Tensor) else argument.strides
@@ -140,8 +145,8 @@ class _Variant(Version):
             value = int(value)  # torch's tracer has a graph for each value from now on
         if not isinstance(value, int):
             raise TypeError(
-                f"parameter {parameter!r}: its {what} at index {dim} is {value}, wanted an int: it "
-                "is constant at compile time"
+                f"{self._where}: parameter `{parameter}`: its {what} at index {dim} is {value}, "
+                "wanted an int: it is constant at compile time"
             )
         # Elements of 4 and 6 bits share those of torch.
         is_last = dim == len(kind.shape) - 1
@@ -312,7 +317,8 @@ class EagerCalls:
         """How a call with as many arguments and these keywords is read."""
         signature = self.function.signature
         own = {name: value for name, value in kwargs.items() if name in signature.parameters}
-        given = signature.bind_partial(*args, **own).arguments
+        where = self.function.where()
+        given = bind(signature, where, args, own, partial=True).arguments
         names = [name for name, p in signature.parameters.items() if p.kind is not p.KEYWORD_ONLY]
         positions: list[int] = []
         for i, name in enumerate(self._order):
@@ -321,9 +327,8 @@ class EagerCalls:
             elif name in given:
                 positions.append(names.index(name))
             elif self._defaults[i] is ABSENT and (complete or i in self._constants):
-                raise TypeError(
-                    f"{self.function.function.__name__}() is missing a required argument: {name!r}"
-                )
+                missing = f"missing a required argument: {name!r}"
+                raise TypeError(f"{where}: {missing}; {advice(missing, signature)}")
             else:
                 positions.append(-1)
         first_default = len(args) + len(kwargs)
@@ -373,9 +378,9 @@ class EagerCalls:
         for name, value in values.items():
             if isinstance(value, torch.Tensor | Tensor):
                 raise TypeError(
-                    f"{self.function.function.__name__}: parameter {name!r} is passed a tensor and "
-                    f"is not declared as one; put {name}: T.Tensor[shape, dtype] into the "
-                    "signature or before the kernel"
+                    f"{self.function.where()}: parameter `{name}` is passed a tensor and is not "
+                    f"declared as one; put {name}: T.Tensor[shape, dtype] into the signature or "
+                    "before the kernel"
                 )
         declarations = self.function.declarations(values)
         # A number that turned out to be an argument of the run selects no kernel.
@@ -385,7 +390,10 @@ class EagerCalls:
         )
         kernels = self._kernels.setdefault((key, reads), {})
         key = (key, reads)
-        return _Variant(declarations, values, overrides, self._order, key, kernels, versions)
+        return _Variant(
+            *(declarations, values, overrides, self._order, key, kernels, versions),
+            self.function.where(),
+        )
 
     # From a variant to a kernel.
 

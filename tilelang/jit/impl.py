@@ -18,6 +18,7 @@ import tvm
 from tvm.target import Target
 
 import tilelang
+from tilelang._signatures import bind, place_of
 from tilelang.emulator.checks import Checks
 from tilelang.jit.cache_key import copied, hashable, is_comparable, is_constant
 from tilelang.jit.compile import compile, current_target, map_parallel
@@ -72,6 +73,13 @@ class JITImpl(Dispatcher):
         local: Mapping[str, Any],
         checks: Checks | None,
     ):
+        if isinstance(func, tvm.tirx.PrimFunc):
+            name = func.attrs["global_symbol"]
+            raise TypeError(
+                f"tilelang.jit found the program {name}, wanted a function that returns one, or "
+                "whose body is the kernel; leave out @T.prim_func, or call "
+                f"tilelang.compile({name})"
+            )
         self.func = func
         self.signature = inspect.signature(func)
         unwrapped = inspect.unwrap(func)
@@ -251,7 +259,7 @@ class JITImpl(Dispatcher):
         return deferred_kernel(self._kernels, key, trace, self._compiler, self._lock, origin)
 
     def _lazy_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        bound = self.signature.bind(*args, **kwargs)
+        bound = bind(self.signature, self._where(), args, kwargs)
         bound.apply_defaults()
         return bound.arguments
 
@@ -365,8 +373,7 @@ class JITImpl(Dispatcher):
         return "lazy"
 
     def _where(self) -> str:
-        code = inspect.unwrap(self.func).__code__
-        return f"Function `{self.__name__}` ({code.co_filename}:{code.co_firstlineno})"
+        return place_of(self.func)
 
 
 class BoundJIT:

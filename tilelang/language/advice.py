@@ -1,16 +1,20 @@
-"""What to write instead: names that the language has under another name, and TVM's own errors."""
+"""What to write instead: names that the language has under another name, arguments that a function
+does not take, and TVM's own errors."""
 
 from __future__ import annotations
 
 import builtins
 import difflib
+import inspect
 import os
+import re
 import types
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
+from tilelang._signatures import advice
 from tilelang.language.rewrite import HOOKS
 from tilelang.language.scalars import is_of_program
 
@@ -77,9 +81,11 @@ _OPERATORS = str(Path(__file__).with_name("plain_functions.py"))
 
 
 def add_suggestion(error: Exception, traceback: types.TracebackType | None) -> None:
-    """Append what was meant to the message about a name that there is not."""
+    """Append what was meant to the message about a name that there is not, or an argument."""
     if getattr(error, "tilelang_location", None) is not None:
         return
+    if isinstance(error, TypeError) and error.args and isinstance(error.args[0], str):
+        error.args = (error.args[0] + _of_call(error.args[0]), *error.args[1:])
     if not isinstance(error, NameError | AttributeError) or not error.name or traceback is None:
         return
     name = error.name
@@ -103,6 +109,21 @@ def add_suggestion(error: Exception, traceback: types.TracebackType | None) -> N
     else:
         meant = f"the language has {meant}"
     error.args = (f"{error.args[0]}; {meant}",)
+
+
+# Python's words on arguments that do not fit, behind the function's name.
+_MISFIT = re.compile(
+    r"(?:\w+\.)*?(\w+)(?:\.__\w+__)?\(\) (?:got an unexpected|got multiple|missing \d|takes )"
+)
+
+
+def _of_call(message: str) -> str:
+    """Return what a function of the language takes, for a message on arguments that do not fit."""
+    import tilelang.language as T
+
+    misfit = _MISFIT.match(message)
+    function = getattr(T, misfit[1], None) if misfit else None
+    return f"; {advice(message, inspect.signature(function))}" if callable(function) else ""
 
 
 def _method(name: str) -> str | None:

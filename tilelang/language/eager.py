@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from tvm import ir, tirx
 from tvm.tirx.script.builder import ir as tir_builder
 
+from tilelang._signatures import place_of
 from tilelang.language.constants import Constants
 from tilelang.language.dtypes import dtype
 from tilelang.language.function import as_kind, trace_body
@@ -116,6 +117,10 @@ class EagerFunction:
             elif annotation is dtype:
                 self.dtypes.append(name)
 
+    def where(self) -> str:
+        """Return which function it is, for an error message."""
+        return place_of(self.function)
+
     def declarations(self, values: Mapping[str, Any]) -> Declarations:
         """Find the arguments of the run and the constants, given the compile-time arguments.
 
@@ -157,8 +162,8 @@ class EagerFunction:
             program = trace_body(tracer, self.function, self._values(tracer, values), hooks_of)
         if (unknown := table.unknown()) is not None:
             raise TypeError(
-                f"{self.function.__name__}() got an unexpected keyword argument {unknown!r}: it is "
-                "no parameter and no T.const, wanted one of these; leave it out"
+                f"{self.where()}: got an unexpected keyword argument {unknown!r}: it is no "
+                "parameter and no T.const, wanted one of these; leave it out"
             )
         return program
 

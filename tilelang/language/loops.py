@@ -12,6 +12,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang._ffi import get_function
+from tilelang.language.advice import passes_on
 from tilelang.language.regions import simplify
 from tilelang.language.rewrite import HOOKS
 from tilelang.language.scalars import (
@@ -36,10 +37,10 @@ class Loop(Frame):
         """Refuse a loop that is not the rewritten ``for`` of a traced function, which enters the
         frame."""
         code = sys._getframe(1).f_code
-        if HOOKS in code.co_freevars:
+        if HOOKS in code.co_freevars or passes_on(code):
             raise TypeError(
                 f"the {self.description} is not iterable by Python's own functions and "
-                "comprehensions; write a `for` statement"
+                "comprehensions; write a `for` statement over the loop itself"
             )
         raise TypeError(
             f"the {self.description} is iterated over by Python in {code.co_name} at "

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tvm import ir, tirx
 
+from tilelang._signatures import bind
 from tilelang.language.effects import has_effect
 from tilelang.language.hooks import call_traced
 from tilelang.language.scalars import as_expr, describe, is_scalar_expr
@@ -72,8 +73,9 @@ class Macro:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tracer = current_tracer(f"the macro {self._function.__qualname__}")
-        arguments = self._signature.bind(*args, **kwargs)
+        where = f"the macro {self._function.__qualname__}"
+        tracer = current_tracer(where)
+        arguments = bind(self._signature, where, args, kwargs)
         arguments.apply_defaults()
         with _expansion(tracer, self._function):
             for name, value in arguments.arguments.items():
@@ -188,7 +190,7 @@ def inline(function: Callable[..., Any]) -> Callable[..., Any]:
         tracer = innermost_tracer()
         if tracer is None:
             return function(*args, **kwargs)
-        arguments = signature.bind(*args, **kwargs)
+        arguments = bind(signature, function.__qualname__, args, kwargs)
         arguments.apply_defaults()
         with _expansion(tracer, function):  # type: ignore[arg-type]
             return call_traced(tracer, function, arguments)

@@ -61,10 +61,12 @@ def _integer(buffer: ir.Var, dim: int, index: Any) -> Any:
         return constant
     if is_scalar_expr(index) and index.ty.dtype.startswith(("int", "uint")):
         return index
-    raise TypeError(
-        f"index {dim} of {buffer.name} is {describe(index)}; wanted an integer"
-        + ("; T.cast(x, 'int32') makes one" if is_scalar_expr(index) else "")
-    )
+    repair = ""
+    if is_scalar_expr(index):
+        repair = "; T.cast(x, 'int32') makes one"
+    elif isinstance(index, list | tuple):
+        repair = "; name each of its values, as in `for i, j in T.Parallel(m, n)`"
+    raise TypeError(f"index {dim} of {buffer.name} is {describe(index)}; wanted an integer{repair}")
 
 
 def _element_index(buffer: ir.Var, dim: int, index: Any) -> Any:

@@ -77,7 +77,11 @@ def as_dtype(value: Any, dtype: str) -> ir.Expr:
     if is_number(value):
         return tirx.const(_discrete(value, dtype), dtype)
     if not is_scalar_expr(value):
-        raise TypeError(f"found {describe(value)} where a scalar of type {dtype} was wanted")
+        is_tile = is_buffer(value) or isinstance(value, ir.TensorRegion)
+        repair = "; index an element, or copy the tile with T.copy" if is_tile else ""
+        raise TypeError(
+            f"found {describe(value)} where a scalar of type {dtype} was wanted{repair}"
+        )
     if value.ty.dtype == dtype:
         return value
     lanes = DataType(dtype).lanes
@@ -178,7 +182,8 @@ def describe(value: Any) -> str:
         return f"the region {value}"
     if isinstance(value, ir.Expr):
         return f"the expression {value}"
-    if hasattr(value, "shape") and hasattr(value, "dtype"):  # an array, whose elements are too many
+    is_class = isinstance(value, type)
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not is_class:  # too many elements
         return f"a {type(value).__name__} of shape {tuple(value.shape)}"
     text = repr(value)
     if len(text) > _LONGEST:

@@ -50,8 +50,7 @@ def traced_code(function: Any) -> TracedCode:
     NotImplementedError
         If it contains a statement that has no meaning in a kernel.
     """
-    if not isinstance(function, types.FunctionType):
-        raise TypeError(f"found {function!r}, wanted a function written in Python with `def`")
+    _check_function(function)
     code = function.__code__
     return _TRACED.get(code) or _TRACED.set(code, _traced_code(function))
 
@@ -104,6 +103,14 @@ def _annotations_flag() -> int:
     return __future__.annotations.compiler_flag
 
 
+def _check_function(function: Any) -> None:
+    if not isinstance(function, types.FunctionType):
+        raise TypeError(
+            f"found {function!r}, wanted a function written in Python with `def`; put the "
+            "decorator right above that"
+        )
+
+
 def definition_text(function: Any) -> str:
     """Return the text of the definition of ``function``, as it was when Python loaded it.
 
@@ -114,8 +121,7 @@ def definition_text(function: Any) -> str:
     OSError
         If its text cannot be read.
     """
-    if not isinstance(function, types.FunctionType):
-        raise TypeError(f"found {function!r}, wanted a function written in Python with `def`")
+    _check_function(function)
     code = function.__code__
     # Not inspect.getsource: for code without a file it may find the text of another function.
     lines = file_lines(function)[code.co_firstlineno - 1 :]

@@ -323,6 +323,9 @@ class Buffer(Tensor):
         super().__init__(shape, dtype, scope=scope)
 
 
+_TAKES_SIZES = "; a function that returns its program takes sizes, and its kernel takes tensors"
+
+
 def _dimension(value: Any) -> Any:
     if value is int or value is dyn:
         return value
@@ -336,6 +339,7 @@ def _dimension(value: Any) -> Any:
         return value
     raise TypeError(
         f"a dimension of T.Tensor is {describe(value)}, wanted an int or a T.dynamic variable"
+        + _TAKES_SIZES * hasattr(value, "shape")
     )
 
 

@@ -485,11 +485,12 @@ class Reference:
 def ended_scope_error(name: str, scope: Scope, is_tile: bool = False) -> RuntimeError:
     """Return the error for a use of ``name`` after the scope that it was bound in."""
     found = f"{name} is used after the {scope.description}, in which it was bound, has ended; "
-    repair = (
-        "allocate it, or declare the view, in front of that"
-        if is_tile
-        else f"declare it before as a mutable variable, {name} = T.alloc_var(dtype, init)"
-    )
+    if scope.kind == "kernel":
+        repair = "move what uses it into that kernel"
+    elif is_tile:
+        repair = "allocate it, or declare the view, in front of that"
+    else:
+        repair = f"declare it before as a mutable variable, {name} = T.alloc_var(dtype, init)"
     return RuntimeError(found + repair)
 
 

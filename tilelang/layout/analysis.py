@@ -198,6 +198,10 @@ def memory_accesses(func: tirx.PrimFunc) -> list[Access]:
         an instruction accesses memory in a way that is not known here.
     TypeError
         If ``func`` is no PrimFunc.
+
+    Example
+    -------
+    ``[access.count().conflicts for access in memory_accesses(func)]``
     """
     of_class(func, tirx.PrimFunc, "func of memory_accesses", "pass one that passes have lowered")
     return _Collector(func).accesses

@@ -13,12 +13,22 @@ from tilelang.layout.layout import static_shape
 
 
 def make_gemm_fragment_8x8() -> Fragment:
-    """The 8x8 tile that one register pair of a warp holds: thread 4 i + j / 2, register j % 2."""
+    """The 8x8 tile that one register pair of a warp holds: thread 4 i + j / 2, register j % 2.
+
+    Example
+    -------
+    ``make_gemm_fragment_8x8().repeat([2, 1])``
+    """
     return get_function("MakeGemmFragment8x8")()
 
 
 def make_gemm_fragment_8x8_transposed() -> Fragment:
-    """The transposed 8x8 tile: thread 4 j + i / 2, register i % 2."""
+    """The transposed 8x8 tile: thread 4 j + i / 2, register i % 2.
+
+    Example
+    -------
+    ``make_gemm_fragment_8x8_transposed().repeat([1, 2])``
+    """
     return get_function("MakeGemmFragment8x8Transposed")()
 
 
@@ -73,7 +83,12 @@ def make_gemm_fragment(
 
 
 def make_fully_replicated_layout_fragment(buffer: tvm.ir.Var, threads: int) -> Fragment:
-    """Each of ``threads`` threads holds every element, in row-major order of registers."""
+    """Each of ``threads`` threads holds every element, in row-major order of registers.
+
+    Example
+    -------
+    ``T.annotate_layout({scale: make_fully_replicated_layout_fragment(scale, 128)})``
+    """
     tile = as_buffer(buffer, "make_fully_replicated_layout_fragment")
     count = positive(threads, "threads of make_fully_replicated_layout_fragment")
     return get_function("MakeReplicatedFragment")(static_shape(tile.shape), count)

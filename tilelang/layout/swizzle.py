@@ -25,27 +25,47 @@ def _tile(buffer: Any, maker: str) -> tuple[list[int], int]:
 
 def make_full_bank_swizzled_layout(buffer: tvm.ir.Var) -> Layout:
     """Rows swizzled in spans of 128 bytes; wants columns % 8W == 0 and rows % 8 == 0 (or 4 rows),
-    else ValueError."""
+    else ValueError.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_full_bank_swizzled_layout(A_shared)})``
+    """
     shape, bits = _tile(buffer, "make_full_bank_swizzled_layout")
     return get_function("MakeBankSwizzle")(shape, bits, 8)
 
 
 def make_half_bank_swizzled_layout(buffer: tvm.ir.Var) -> Layout:
     """Rows swizzled in spans of 64 bytes; wants columns % 4W == 0 and rows % 8 == 0 (or 4 rows),
-    else ValueError."""
+    else ValueError.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_half_bank_swizzled_layout(A_shared)})``
+    """
     shape, bits = _tile(buffer, "make_half_bank_swizzled_layout")
     return get_function("MakeBankSwizzle")(shape, bits, 4)
 
 
 def make_quarter_bank_swizzled_layout(buffer: tvm.ir.Var) -> Layout:
     """Rows swizzled in spans of 32 bytes; wants columns % 2W == 0 and rows % 8 == 0 (or 4 rows),
-    else ValueError."""
+    else ValueError.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_quarter_bank_swizzled_layout(A_shared)})``
+    """
     shape, bits = _tile(buffer, "make_quarter_bank_swizzled_layout")
     return get_function("MakeBankSwizzle")(shape, bits, 2)
 
 
 def make_padded_layout(buffer: tvm.ir.Var) -> Layout:
-    """Row-major, the row stride raised by W elements when it is a multiple of 32 bytes."""
+    """Row-major, the row stride raised by W elements when it is a multiple of 32 bytes.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_padded_layout(A_shared)})``
+    """
     return get_function("MakePaddedLayout")(*_tile(buffer, "make_padded_layout"))
 
 
@@ -99,6 +119,10 @@ def make_wgmma_swizzled_layout(
     ValueError
         If rows are not a multiple of 8, ``continuity`` not one of W, or the operand not K-major
         though it must be.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_wgmma_swizzled_layout(A_shared)})``
     """
     buffer = as_buffer(buffer, "make_wgmma_swizzled_layout")
     if not k_major and tvm.DataType(buffer.dtype).bits != 16:
@@ -113,7 +137,12 @@ def make_tcgen05mma_swizzled_layout(
     buffer: tvm.ir.Var, continuity: int | None = None, k_major: bool = True
 ) -> Layout:
     """Layout of a tcgen05.mma operand; as :func:`make_wgmma_swizzled_layout`, but every dtype may
-    be of either major order: ``k_major`` changes nothing."""
+    be of either major order: ``k_major`` changes nothing.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_tcgen05mma_swizzled_layout(A_shared)})``
+    """
     shape, bits = _tile(buffer, "make_tcgen05mma_swizzled_layout")
     span = shape[-1] if continuity is None else positive(continuity, "continuity")
     return get_function("MakeUnpaddedSwizzle")(shape, bits, span)
@@ -131,6 +160,10 @@ def make_volta_swizzled_layout(
     ValueError
         If elements are not of 16 bits; for ``k_inner`` if rows % 32 or columns % 4, else if
         rows % 4 or columns % 64.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_volta_swizzled_layout(A_shared)})``
     """
     shape, bits = _tile(buffer, "make_volta_swizzled_layout")
     if bits != 16:
@@ -139,7 +172,12 @@ def make_volta_swizzled_layout(
 
 
 def make_linear_layout(buffer: tvm.ir.Var) -> Layout:
-    """Row-major, as one number."""
+    """Row-major, as one number.
+
+    Example
+    -------
+    ``T.annotate_layout({A_shared: make_linear_layout(A_shared)})``
+    """
     return get_function("MakeRowMajorLayout")(_tile(buffer, "make_linear_layout")[0])
 
 
@@ -160,6 +198,10 @@ def detect_swizzle_mode(layout: Layout, buffer: tvm.ir.Var) -> SwizzleMode | Non
     ------
     ValueError, TypeError
         If the layout has another shape than the buffer; if ``layout`` is none.
+
+    Example
+    -------
+    ``detect_swizzle_mode(make_full_bank_swizzled_layout(A_shared), A_shared)``
     """
     of_class(
         layout, Layout, "layout of detect_swizzle_mode", "pass what make_swizzled_layout gives"

@@ -42,6 +42,8 @@ class Profiler:
 
     `result_idx` are the parameters that the kernel returns. Inputs come as `supply_type` says;
     symbolic dimensions and scalar parameters need `input_tensors`, else `ValueError`.
+
+    Example: ``kernel.get_profiler().do_bench()``
     """
 
     params: list[KernelParam]

@@ -37,6 +37,8 @@ def get_tensor_supply(
 
     `sizes` gives symbolic dimensions by name; one without a size, or a scalar parameter, is a
     `ValueError`.
+
+    Example: ``inputs = [get_tensor_supply(device="cpu")(param) for param in kernel.params]``
     """
 
     def supply(param: KernelParam, sizes: Mapping[str, int] | None = None) -> torch.Tensor:

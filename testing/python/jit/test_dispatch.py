@@ -273,9 +273,9 @@ def test_eager_errors_behind_a_call_that_was_found(by_python):
         add(a, a)
     assert len(by_python) <= 1
     for _ in range(2):
-        with pytest.raises(ValueError, match="'A': rank mismatch: expected 1 dimensions, got 2"):
+        with pytest.raises(ValueError, match="`A`: rank mismatch: expected 1 dimensions, got 2"):
             add(torch.zeros(64, 1), a)
-        with pytest.raises(TypeError, match=r"'A': expected a torch.Tensor, got list"):
+        with pytest.raises(TypeError, match=r"`A`: expected a torch.Tensor, got list"):
             add([1.0] * 64, a)
         with pytest.raises(ValueError, match="parameter `A`: dtype mismatch: expected float32"):
             add(a.int(), a)

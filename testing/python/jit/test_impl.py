@@ -123,10 +123,18 @@ def test_a_hook_on_the_source_counts_for_the_next_call(jitted):
 
 
 def test_arguments_that_do_not_fit_are_a_type_error(jitted):
-    with pytest.raises(TypeError, match="missing a required argument: 'n'"):
+    with pytest.raises(
+        TypeError, match=r"test_impl\.py:\d+\): missing a required argument: 'n'; it"
+    ):
         jitted()
-    with pytest.raises(TypeError, match="unexpected keyword argument 'm'"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'm'; it takes \(n"):
         jitted(64, m=3)
+
+
+def test_a_program_is_no_function_of_jit(jitted):
+    """It was asked for its `__name__`."""
+    with pytest.raises(TypeError, match=r"found the program \w+, .* call tilelang\.compile"):
+        tilelang.jit(jitted(64).prim_func)
 
 
 def test_tracing_alone_compiles_nothing(jitted, monkeypatch):

@@ -74,7 +74,7 @@ def test_a_value_is_not_used_after_its_scope(trace, statements):
 
 
 def test_a_thread_index_is_not_used_after_its_kernel(define):
-    with pytest.raises(RuntimeError, match="t is used after the kernel at line 4"):
+    with pytest.raises(RuntimeError, match=r"t is used after the kernel .*; move what uses"):
         define("""
             @T.prim_func
             def main(A: T.Tensor((8,), "float32")):
@@ -86,7 +86,7 @@ def test_a_thread_index_is_not_used_after_its_kernel(define):
 
 
 def test_a_buffer_is_not_used_after_its_kernel(define):
-    with pytest.raises(RuntimeError, match="S is used after the kernel at line 4"):
+    with pytest.raises(RuntimeError, match=r"S is used after the kernel .*; move what uses"):
         define("""
             @T.prim_func
             def main(A: T.Tensor((8,), "float32")):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -22,6 +23,10 @@ def test_quickstart_prints_its_error_and_its_source():
     output = run("examples/quickstart.py", "--source")
     assert "relative error" in output
     assert "__global__" in output
+    if not torch.cuda.is_available():
+        readme = (ROOT / "README.md").read_text()
+        shown = readme[readme.index("#include <tl/") : readme.index("... (--source")]
+        assert shown in output, "the README shows another source"
 
 
 @pytest.mark.parametrize("example", ["reduction/softmax", "norm/rms_norm", "gemm/eager"])

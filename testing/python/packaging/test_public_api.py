@@ -1,6 +1,7 @@
 """What is public does not change unnoticed."""
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 _spec = importlib.util.spec_from_file_location(
@@ -36,3 +37,15 @@ def test_objects_that_are_returned_are_listed_by_their_members():
     text = public_api.FILE.read_text()
     assert "tilelang.JITKernel.explain(" in text
     assert "tilelang.JITKernel(" not in text
+
+
+def test_functions_have_an_example():
+    """Those of the language: testing/python/language/test_docstrings.py."""
+    without = []
+    for name in {*public_api.MODULES} - {"tilelang.language"}:
+        module = importlib.import_module(name)
+        for member in public_api.MODULES[name] or public_api.names(module):
+            found = getattr(module, member)
+            if inspect.isfunction(found) and "Example" not in (inspect.getdoc(found) or ""):
+                without.append(f"{name}.{member}")
+    assert without == []
