@@ -121,6 +121,11 @@ def _compiled(source: str, plan: LaunchPlan, target: Target) -> Cubin | CodeObje
 def _single_function(func_or_mod: tvm.tirx.PrimFunc | tvm.IRModule) -> tvm.tirx.PrimFunc:
     if isinstance(func_or_mod, tvm.tirx.PrimFunc):
         return func_or_mod
+    if not isinstance(func_or_mod, tvm.IRModule):
+        raise TypeError(
+            f"tilelang.lower: found {type(func_or_mod).__name__}, wanted a PrimFunc or an "
+            "IRModule; pass a function under @T.prim_func"
+        )
     functions = list(func_or_mod.functions.values())
     if len(functions) != 1:
         raise ValueError(

@@ -110,7 +110,8 @@ def _say_emulated(why: str) -> None:
 def normalize_out_idx(out_idx: int | Sequence[int] | None, num_params: int) -> list[int]:
     """`out_idx` as a list of indices from 0; None is the empty list.
 
-    Raises `ValueError` for an index out of range or given twice.
+    Raises `ValueError` for an index out of range or given twice, `TypeError` for one that is no
+    int.
 
     Example: ``normalize_out_idx(-1, 3) == [2]``
     """
@@ -118,6 +119,11 @@ def normalize_out_idx(out_idx: int | Sequence[int] | None, num_params: int) -> l
         return []
     indices = [out_idx] if isinstance(out_idx, int) else list(out_idx)
     for index in indices:
+        if not isinstance(index, int):
+            raise TypeError(
+                f"out_idx is {out_idx!r}, expected an int or several: numbers of parameters, such "
+                "as -1 for the last one"
+            )
         if not -num_params <= index < num_params:
             raise ValueError(
                 f"out_idx {index} is out of range: the kernel has {num_params} parameters, "

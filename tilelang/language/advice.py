@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import builtins
 import difflib
+import dis
+import functools
 import inspect
 import os
 import re
@@ -16,7 +18,7 @@ import tvm_ffi
 
 from tilelang._signatures import advice
 from tilelang.language.rewrite import HOOKS
-from tilelang.language.scalars import is_of_program
+from tilelang.language.scalars import describe, is_of_program
 
 # Names of torch, numpy, Triton and CUDA, of functions and of methods.
 _ELSEWHERE = {
@@ -80,13 +82,84 @@ _OF_TILELANG = f"{Path(__file__).parents[1]}{os.sep}"
 _OPERATORS = str(Path(__file__).with_name("plain_functions.py"))
 
 
-def add_suggestion(error: Exception, traceback: types.TracebackType | None) -> None:
+def told(error: Exception, traceback: types.TracebackType | None) -> Exception:
+    """Return what a program's author is told of an error: the error, with a suggestion where it has
+    one, or another one in words of the language."""
+    if getattr(error, "tilelang_location", None) is not None or traceback is None:
+        return error
+    wrong = _of_wrong_argument(error, traceback)
+    if wrong is not None:
+        return wrong
+    _add_suggestion(error, traceback)
+    return _explained(error, traceback)
+
+
+def _of_wrong_argument(error: Exception, traceback: types.TracebackType) -> TypeError | None:
+    """Return the error for a call of the language, where Python or TVM found in its body that an
+    argument has no such attribute, or is of another type; None for others."""
+    if type(error) not in (AttributeError, TypeError, tvm.error.InternalError):
+        return None
+    places = [traceback]
+    while places[-1].tb_next is not None:
+        places.append(places[-1].tb_next)
+    words, file = str(error), places[-1].tb_frame.f_code.co_filename
+    if _is_native(file) and not words.startswith(("Mismatched type on argument", "Check failed")):
+        return None  # in the library's own words
+    if file.startswith(_OF_TILELANG) and _raises(places[-1]):
+        return None  # in the function's own words
+    while places and _is_inside(places[-1].tb_frame.f_code.co_filename):
+        places.pop()
+    if not places or not places[-1].tb_frame.f_code.co_filename.startswith(_OF_TILELANG):
+        return None
+    for place in places:
+        name = _functions().get(place.tb_frame.f_code)
+        if name is not None:
+            return _wrong_argument(name, place.tb_frame, words.splitlines()[0])
+    return None
+
+
+def _raises(place: types.TracebackType) -> bool:
+    """Whether it is a statement `raise` that has raised there."""
+    return dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]].startswith("RAISE")
+
+
+def _is_native(file: str) -> bool:
+    """Whether a frame is one of C++ or Cython, as TVM adds them to tracebacks."""
+    return file.startswith(("<", "python/", "src/")) or file.endswith((".h", ".cc", ".pxi"))
+
+
+def _is_inside(file: str) -> bool:
+    """Whether a frame is none that has called TVM's operators, but one of these."""
+    return _is_native(file) or file.startswith(_OF_TVM) or file == _OPERATORS
+
+
+def _wrong_argument(name: str, frame: types.FrameType, words: str) -> TypeError:
+    code = frame.f_code
+    given = [
+        f"{parameter} = {describe(frame.f_locals[parameter])}"
+        for parameter in code.co_varnames[: code.co_argcount]
+        if parameter in frame.f_locals
+    ]
+    return TypeError(
+        f"T.{name} found {', '.join(given)}, wanted other arguments; its docstring has an example "
+        f"({words})"
+    )
+
+
+@functools.cache
+def _functions() -> dict[types.CodeType, str]:
+    """The functions of the language by their code."""
+    import tilelang.language as T
+
+    found = {name: inspect.unwrap(value) for name, value in vars(T).items() if callable(value)}
+    return {f.__code__: name for name, f in found.items() if isinstance(f, types.FunctionType)}
+
+
+def _add_suggestion(error: Exception, traceback: types.TracebackType) -> None:
     """Append what was meant to the message about a name that there is not, or an argument."""
-    if getattr(error, "tilelang_location", None) is not None:
-        return
     if isinstance(error, TypeError) and error.args and isinstance(error.args[0], str):
         error.args = (error.args[0] + _of_call(error.args[0]), *error.args[1:])
-    if not isinstance(error, NameError | AttributeError) or not error.name or traceback is None:
+    if not isinstance(error, NameError | AttributeError) or not error.name:
         return
     name = error.name
     if isinstance(error, AttributeError):
@@ -138,19 +211,16 @@ def _method(name: str) -> str | None:
     return None
 
 
-def explained(error: Exception, traceback: types.TracebackType | None) -> Exception:
+def _explained(error: Exception, traceback: types.TracebackType) -> Exception:
     """Return an error in words of the language for one that TVM raised about a scalar that Python
     code used; other errors as they are."""
-    if getattr(error, "tilelang_location", None) is not None or traceback is None:
-        return error
     frames = [traceback.tb_frame]
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
         frames.append(traceback.tb_frame)
     if frames[-1].f_code.co_filename == _OPERATORS:
         return error  # of `untraced`
-    inside = ("<", *_OF_TVM, _OPERATORS, "python/", "src/")
-    while frames and frames[-1].f_code.co_filename.startswith(inside):
+    while frames and _is_inside(frames[-1].f_code.co_filename):
         frames.pop()
     if traceback.tb_frame is (frames[-1] if frames else None):
         return error  # it is not TVM that raised
@@ -192,4 +262,4 @@ def _reason(words: str) -> str:
     return words
 
 
-__all__ = ["add_suggestion", "explained", "passes_on", "untraced"]
+__all__ = ["ASKS", "DIVIDES", "passes_on", "told", "untraced"]

@@ -289,11 +289,21 @@ def thread_binding(
 def launch_thread(thread: str, extent: Any) -> Frame:
     """Open the statements that the blocks or threads of a launch run; the value is the index.
 
+    Raises
+    ------
+    TypeError
+        If ``thread`` is no name, or ``extent`` no integer.
+
     Example
     -------
     ``with T.launch_thread("blockIdx.x", 4) as bx:``
     """
     current_tracer("T.launch_thread")
+    if not isinstance(thread, str) or (as_int(extent) is None and not is_scalar_expr(extent)):
+        raise TypeError(
+            f"T.launch_thread found {describe(thread)} and {describe(extent)}, wanted the name of "
+            "an index, such as 'threadIdx.x', and its extent"
+        )
     return BuilderFrame(tir_builder.launch_thread(thread, extent), "kernel part")
 
 

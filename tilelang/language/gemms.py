@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, NoReturn
 
 import tvm
 from tvm import ir
@@ -30,6 +30,11 @@ class GemmWarpPolicy(IntEnum):
     """Each warp has whole rows: all warps along M."""
     FullCol = 2
     """Each warp has whole columns: all warps along N."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        names = ", ".join(f"T.GemmWarpPolicy.{policy.name}" for policy in cls)
+        raise ValueError(f"policy is {describe(value)}, wanted {names}")
 
 
 def gemm(

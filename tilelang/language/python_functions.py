@@ -126,6 +126,12 @@ def _float(value: Any) -> Any:
     return value if value.ty.dtype == "float64" else as_dtype(value, "float32")
 
 
+def _len(value: Any) -> Any:
+    if not is_buffer(value):
+        raise TypeError(f"len found {describe(value)}, wanted a tensor or a tile: its first extent")
+    return unwrap(value.shape[0])
+
+
 def _round(value: Any, digits: Any = None) -> Any:
     if digits is not None:
         raise TypeError(
@@ -195,6 +201,7 @@ _PROGRAM: dict[Any, Callable[..., Any]] = {
     builtins.divmod: _divmod,
     builtins.float: _float,
     builtins.int: _int,
+    builtins.len: _len,
     builtins.max: _extremum("max", math_ops.max),
     builtins.min: _extremum("min", math_ops.min),
     builtins.pow: _pow,

@@ -27,7 +27,7 @@ from tvm.tirx.script.builder.frame import DeclBufferFrame
 
 from tilelang._snippet import snippet
 from tilelang.env import env
-from tilelang.language.advice import add_suggestion, explained
+from tilelang.language.advice import told
 from tilelang.language.effects import has_call, reads_memory
 from tilelang.language.members import CONTAINERS, Members
 from tilelang.language.scalars import as_expr, is_buffer, is_number, is_scalar_expr
@@ -227,8 +227,7 @@ class Tracer:
         self.builder.__exit__(exc_type, exc, traceback)
         _active.stack.pop()
         if isinstance(exc, Exception):
-            add_suggestion(exc, traceback)
-            error = explained(exc, traceback)
+            error = told(exc, traceback)
             if self.records_spans:
                 add_location(error, _innermost_span(traceback, self.span))
             if error is not exc:

@@ -65,7 +65,13 @@ def set_log_level(level: int | str) -> None:
 
     Raises `ValueError` for an unknown name. Example: ``tilelang.set_log_level("DEBUG")``
     """
-    logger.setLevel(level.upper() if isinstance(level, str) else level)
+    number = logging.getLevelName(level.upper()) if isinstance(level, str) else level
+    if not isinstance(number, int):
+        raise ValueError(
+            f"set_log_level: found {level!r}, wanted a number, or DEBUG, INFO, WARNING, ERROR or "
+            "CRITICAL"
+        )
+    logger.setLevel(number)
 
 
 def setup_logging() -> None:

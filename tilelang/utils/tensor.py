@@ -36,10 +36,15 @@ def get_tensor_supply(
     """A function ``supply(param, sizes=None)`` that makes a tensor for a `KernelParam`.
 
     `sizes` gives symbolic dimensions by name; one without a size, or a scalar parameter, is a
-    `ValueError`.
+    `ValueError`. Raises `TypeError` where `supply_type` is no `TensorSupplyType`.
 
     Example: ``inputs = [get_tensor_supply(device="cpu")(param) for param in kernel.params]``
     """
+    if not isinstance(supply_type, TensorSupplyType):
+        raise TypeError(
+            f"found {supply_type!r} as what inputs hold, wanted one of "
+            f"{', '.join(map(str, TensorSupplyType))}"
+        )
 
     def supply(param: KernelParam, sizes: Mapping[str, int] | None = None) -> torch.Tensor:
         if param.is_scalar():

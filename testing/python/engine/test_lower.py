@@ -81,6 +81,8 @@ def test_several_functions_are_refused():
     module = tvm.IRModule({"a": fill, "b": fill})
     with pytest.raises(ValueError, match="a module of 2 functions, wanted one"):
         lower(module)
+    with pytest.raises(TypeError, match="found int, wanted a PrimFunc"):
+        lower(3)
 
 
 def test_kinds_of_parameters():

@@ -50,3 +50,5 @@ def test_out_idx_is_normalized(out_idx, expected):
 def test_a_bad_out_idx_is_refused(out_idx, text):
     with pytest.raises(ValueError, match=text):
         backend.normalize_out_idx(out_idx, 3)
+    with pytest.raises(TypeError, match="out_idx is 'C', expected an int"):
+        backend.normalize_out_idx("C", 3)

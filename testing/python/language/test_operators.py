@@ -297,3 +297,8 @@ def test_bits_of_numbers_that_a_narrow_type_does_not_hold(dtype, device):
         found.tolist(), [operator.and_, operator.or_, operator.xor], strict=True
     ):
         assert bits == [[operation(v, number) for v in x.tolist()] for number in numbers]
+
+
+def test_the_length_of_a_tensor_is_its_first_extent(traced):
+    text = traced("S = T.alloc_shared((4, 2), 'float32')\nA[0, 0] = len(A) + len(S)")
+    assert "A[0, 0] = T.float32(12.0)" in text

@@ -28,5 +28,5 @@ def test_levels_are_names_or_numbers():
     assert logger.level == logging.WARNING
     set_log_level(logging.DEBUG)
     assert logger.level == logging.DEBUG
-    with pytest.raises(ValueError, match="LOUD"):
+    with pytest.raises(ValueError, match="found 'loud', wanted a number, or DEBUG"):
         set_log_level("loud")

@@ -45,6 +45,12 @@ def test_the_mean_of_each_supply(supply_type, mean):
     )
 
 
+def test_a_text_is_no_supply():
+    """Each of them gave normal numbers, "zero" too."""
+    with pytest.raises(TypeError, match=r"found 'zero' .* TensorSupplyType\.Zero"):
+        get_tensor_supply("zero")
+
+
 def test_int8_fractions_are_ones():
     assert generate("int8", TensorSupplyType.Uniform).unique().tolist() == [1]
 
