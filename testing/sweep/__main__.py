@@ -48,6 +48,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.device == "cuda":
         require_gpu()
+    # A worker has a core of its own, and threads of NumPy wait for each other by spinning.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
         file = arguments.forms or os.path.join(folder, "forms")
         failures = _sweep(arguments, file)
