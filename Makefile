@@ -26,6 +26,11 @@ export MYPY_CACHE_DIR := /dev/null
 export PYTEST_ADDOPTS += -p no:cacheprovider
 endif
 
+# Of the language's tests those that know warps and matrix instructions, for AMD, too: less than a
+# minute. All of them run in `make sweep`.
+AMD_TESTS := $(addprefix testing/python/language/test_,warps.py atomics.py gemms.py copies.py \
+  reductions.py synchronisation.py)
+
 .PHONY: quickstart test quick sweep docs lint format dev wheel test-ffi-range benchmark clean
 
 quickstart: $(VENV)/installed
@@ -33,6 +38,7 @@ quickstart: $(VENV)/installed
 
 test: $(VENV)/installed lint
 	$(VENV)/bin/pytest -n 2 --durations 30
+	$(VENV)/bin/pytest -n 2 --target "hip -mcpu=gfx942" $(AMD_TESTS)
 
 # Some tests of each layer, on the source tree: less than a minute after the build.
 quick: dev

@@ -93,6 +93,7 @@ Call WithOperands(const CallNode* call, const GemmOp& op) {
   };
   gemm->args.Set(at.a, op.a.ToExpr());
   gemm->args.Set(at.b, op.b.ToExpr());
+  gemm->args.Set(at.c, op.c.ToExpr());
   set(at.trans_a, op.trans_a);
   set(at.trans_b, op.trans_b);
   set(at.policy, static_cast<int64_t>(op.policy));

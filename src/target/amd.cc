@@ -162,7 +162,10 @@ std::optional<Target> AmdTarget(const std::string& arch, const Span& span) {
     }
     return target;
   }
-  return std::nullopt;
+  ThrowAt(span, "ValueError",
+          "found target arch " + arch + ", wanted one of " + AmdArchitectures() +
+              ". A code object runs on its own architecture alone, so that this GPU has none; run "
+              "programs for one of these with execution_backend=\"emulate\"");
 }
 
 /*! V_PK_FMA_F32 and its like came with CDNA 2, as this MFMA did ("AMD Instinct MI200 Instruction

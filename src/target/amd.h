@@ -4,8 +4,8 @@
 
 namespace tl {
 
-/*! The target of an architecture such as "gfx942"; nullopt for one without a row. ValueError at
- * `span` where it is not the name of one. */
+/*! The target of an architecture such as "gfx942". ValueError at `span` for one without a row, and
+ * where it is not the name of one. */
 std::optional<Target> AmdTarget(const std::string& arch, const Span& span);
 
 /*! Architectures that have a row: "gfx90a, gfx942, ...". */

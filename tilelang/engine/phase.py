@@ -57,6 +57,7 @@ def LowerAndLegalize(
         transform.VerifyBufferInit,
         transform.ReadNibbles,
         transform.UnrollCopies,
+        transform.WidenAccumulators,
         transform.FoldClears,
         transform.GuardMasks,
         transform.RegisterOperands,

@@ -62,6 +62,11 @@ def MakePersistent() -> Pass:
     return get_function("transform.MakePersistent")()
 
 
+def WidenAccumulators() -> Pass:
+    """Sums of 16-bit floats that no matrix instruction forms are formed in float32."""
+    return get_function("transform.WidenAccumulators")()
+
+
 def FoldClears() -> Pass:
     """Products of cleared accumulators clear them themselves."""
     return get_function("transform.FoldClears")()
@@ -437,6 +442,7 @@ __all__ = [
     "VerifyReducer",
     "VerifyThreadProgram",
     "VerifyTileProgram",
+    "WidenAccumulators",
     "WidenBlocks",
     "current_config",
     "normalize_pass_configs",

@@ -97,8 +97,15 @@ def test_hip_without_a_gpu_is_the_fallback():
 
 
 def test_an_architecture_of_amd_without_a_row_is_refused():
-    with pytest.raises(ValueError, match="found target arch gfx906, wanted one of gfx90a"):
+    message = "found target arch gfx906, wanted one of gfx90a.*its own architecture alone.*emulate"
+    with pytest.raises(ValueError, match=message):
         determine_target("hip -mcpu=gfx906")
+
+
+@pytest.mark.parametrize("target", ["hip -arch=gfx942", {"kind": "hip", "arch": "gfx942"}])
+def test_an_architecture_of_amd_under_cudas_name_is_refused(target):
+    with pytest.raises(ValueError, match=r"found arch 'gfx942' .* wanted it as mcpu.*hip -mcpu="):
+        determine_target(target)
 
 
 @pytest.mark.parametrize(
