@@ -7,9 +7,10 @@ loop is decided before anybody knows registers, which only ptxas counts. Where i
 (`tilelang.engine.performance`), the program is compiled with one of these decided otherwise, and
 kept that way if neither matters then.
 
-Addresses are tried wherever a loop spills at all, and kept if it spills less then. Fences between
-proxies wait for what is spilled, and beside large tiles little L1 is left for it, so few spilled
-addresses may take much more than their share of the instructions.
+Addresses are tried where fewer instructions in loops move spilled registers, `FEW_SPILLS`, and kept
+if there are less then. Fences between proxies wait for what is spilled, and beside large tiles
+little L1 is left for it, so few spilled addresses may take much more than their share of the
+instructions.
 
 A decision that the user has made, or that the program does not depend on, gives the same source
 text, which is not compiled. The cache keeps reports and programs, so a program that is found there
@@ -28,6 +29,10 @@ from tilelang.engine.performance import is_serialised, is_troubled
 from tilelang.engine.resource_usage import ResourceUsage
 
 ADDRESSES = "tl.second_choice.addresses_anew"
+FEW_SPILLS = 1 / 400
+"""The share of the instructions in loops that move spilled registers, from which on new addresses,
+which are more instructions, are worth it: with 1 in 84 they took 13 % from a kernel's time, with 1
+in 300 3 %, with 1 in 570 they added 3 %."""
 CHOICES = {
     "tl.second_choice.one_tile": "a block for each tile",
     "tl.second_choice.fewer_blocks": "more registers and fewer blocks on a multiprocessor",
@@ -73,7 +78,8 @@ def choose(
     """
     tried = [Tried("", first, usage(first))]
     found = tried[0].usage
-    keys = list(CHOICES) if is_troubled(found) else [ADDRESSES] if _spills(found) else []
+    spills = any(map(_spill_some, found.values()))
+    keys = list(CHOICES) if is_troubled(found) else [ADDRESSES] if spills else []
     for key in keys:
         other = lower(key)
         if any(source(other) == source(one.lowered) for one in tried):
@@ -82,6 +88,10 @@ def choose(
         if _is_better(key, tried[-1].usage, found):
             return len(tried) - 1, tried
     return 0, tried
+
+
+def _spill_some(usage: ResourceUsage) -> bool:
+    return usage.spills_in_loops > FEW_SPILLS * usage.instructions_in_loops
 
 
 def _spills(usage: Mapping[str, ResourceUsage]) -> int:

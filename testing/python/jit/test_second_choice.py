@@ -62,6 +62,7 @@ def attention(rows, keys, threads=128, registers=None, fixed=False):
 GOOD = ResourceUsage(168, 0, 0, 0, 0)
 # 72 bytes, all of them of a warp that only loads.
 BESIDE = ResourceUsage(168, 72, 72, 72, 0, (), 0, 774)
+HARDLY = ResourceUsage(128, 20, 20, 20, 0, (), 5, 2868)
 FEW = ResourceUsage(168, 36, 36, 36, 0, (), 9, 741)
 MANY = ResourceUsage(168, 3460, 3500, 3460, 0, (), 414, 2917)
 LESS = ResourceUsage(168, 1600, 1600, 1600, 0, (), 200, 2950)
@@ -76,6 +77,7 @@ SERIALISED = ResourceUsage(168, 0, 0, 0, 0, (Advisory("C7512", "wgmmas are seria
         # computed anew.
         ([GOOD, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD], 0, 1),
         ([BESIDE, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD], 0, 1),
+        ([HARDLY, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD], 0, 1),
         ([MANY, GOOD, GOOD, GOOD, GOOD, GOOD, GOOD], 1, 2),
         ([MANY, MANY, GOOD, GOOD, GOOD, GOOD, GOOD], 2, 3),
         ([MANY, MANY, MANY, FEW, GOOD, GOOD, GOOD], 3, 4),
