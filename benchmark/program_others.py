@@ -207,18 +207,18 @@ def delta_rule_backward(channels: bool) -> Program:
         one, rows = example("kda_backward"), example("kda_roles")
         sources += [
             *(own.Slots.__init__, own.Chain.__init__, own.store_factor, rows.Rows.__init__),
-            *(forward.schedule, behind.store),
+            *(forward.schedule, forward.barriers_of, behind.store),
             *(rows.load_rows, rows.decay_rows, rows.decay_half),
             *(one.decay_keys_and_queries, one.find_updates, one.find_slopes, one.of_queries),
             *(one.of_keys, one.store_slopes, one.enter_chunk, one.multiply_halves, one.end_states),
             *(one.accumulators, one.begin),
-            *(own.reverse_barriers, own.Loaded.__init__, own.Given.__init__, own.load_tile),
+            *(own.Loaded.__init__, own.Given.__init__, own.load_tile),
             *(own.load_tiles, own.sum_gates, own.move, own.wait_for, own.reverse),
         ]
     else:
         sources += [
             *(own.Tiles.__init__, own.System.__init__, own.load_keys, own.load_gates),
-            *(own.find_gates, forward.multiply, own.reverse_schedule, own.barriers),
+            *(own.find_gates, forward.multiply, forward.schedule, forward.barriers_of),
             *(own.Inputs.__init__, own.Passed.__init__, own.load_tile, own.load_chunk),
             *(own.weigh, own.find_dv, own.sum_states, own.reverse, own.of_queries),
             *(own.sum_rows, own.of_state_behind, own.find_slopes, own.of_dv, own.of_keys),

@@ -8,12 +8,22 @@ Check them against float64 autograd of the recurrence.
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
-import itertools
+from functools import partial
 
 import torch
 from delta_rule import FAST_MATH, LEAST_GATE, LOG2_E, chunk_tensors, invert_by_warps, off_zero
 from delta_rule_backward import check, gate_sums
-from delta_rule_roles import CHUNK, COLUMNS, REGISTERS, ROWS, WARPS, arrive, multiply
+from delta_rule_roles import (
+    CHUNK,
+    COLUMNS,
+    REGISTERS,
+    ROWS,
+    WARPS,
+    arrive,
+    barriers_of,
+    multiply,
+    schedule,
+)
 
 import tilelang
 import tilelang.language as T
@@ -80,7 +90,7 @@ def load_gates(tensors, ahead, g, h, n):
 
 @T.macro
 def load_values(V, tiles, h, n):
-    """Ask for the values of chunk n, when the chain has left the slot."""
+    """Ask for the values of chunk n, when what was in the slot has left it."""
     slot, rows = n % 2, slice(n * CHUNK, (n + 1) * CHUNK)
     T.mbarrier_wait_parity(tiles.values_free[slot], n // 2 % 2 ^ 1)
     T.tma_copy(V[rows, h, :], tiles.v[slot, :, :], barrier=tiles.values_full[slot])
@@ -269,25 +279,7 @@ def states(heads, d_key=128, d_value=COLUMNS):
 # The reverse order. Warps of each role, and registers of a thread.
 REVERSE_WARPS = {"keys": 4, "queries": 4, "chain": 8}
 REVERSE_REGISTERS = {"keys": 112, "queries": 104, "chain": 144}
-
-
-def reverse_schedule():
-    ends = list(itertools.accumulate(REVERSE_WARPS.values()))
-    return T.WSSchedule(
-        num_warps=ends[-1],
-        roles={
-            name: T.WSRole(
-                warps_lo=end - REVERSE_WARPS[name], warps_hi=end, max_nreg=REVERSE_REGISTERS[name]
-            )
-            for name, end in zip(REVERSE_WARPS, ends, strict=True)
-        },
-        pipelines={},
-    )
-
-
-def barriers(*roles, slots=1):
-    """At a mbarrier arrives each warp of the roles."""
-    return T.alloc_barrier([sum(REVERSE_WARPS[role] for role in roles)] * slots)
+barriers = partial(barriers_of, REVERSE_WARPS)
 
 
 class Inputs:
@@ -645,7 +637,7 @@ def gradients(heads, d_key=128, d_value=COLUMNS):
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=32 * sum(REVERSE_WARPS.values())) as h:
-            T.annotate_ws_schedule(reverse_schedule())
+            T.annotate_ws_schedule(schedule(REVERSE_WARPS, REVERSE_REGISTERS))
             tiles, passed = Inputs(d_key), Passed(d_key)
             with T.ws_role("keys"):
                 tensors, results = (Q, K, Rows, Updates, State), (dK, dV, dRows, dBeta)

@@ -42,6 +42,11 @@ def schedule(warps=WARPS, registers=REGISTERS):
     )
 
 
+def barriers_of(warps, *roles, slots=1):
+    """At each mbarrier arrive all warps of the roles, whose numbers `warps` has."""
+    return T.alloc_barrier([sum(warps[role] for role in roles)] * slots)
+
+
 class Tiles:
     """What TMA fills. At the mbarriers arrive all warps of the group that has asked for a tile, and
     all warps of the chain when they do not need it any more. Values are free with W."""

@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from delta_rule import FAST_MATH, chunk_tensors, invert_by_warps, off_zero
 from delta_rule_backward import check, store
-from delta_rule_backward_roles import check_sizes, load_tile, store_turned
-from delta_rule_roles import CHUNK, COLUMNS, ROWS, WARPS, arrive, schedule
+from delta_rule_backward_roles import check_sizes, load_tile, load_values, store_turned
+from delta_rule_roles import CHUNK, COLUMNS, ROWS, WARPS, arrive, barriers_of, schedule
 from kda import narrow
 from kda_backward import (
     accumulators,
@@ -60,7 +60,9 @@ class Chain:
     def __init__(self, d_key):
         self.v = T.alloc_shared((2, CHUNK, COLUMNS), "bfloat16")
         self.state = T.alloc_shared((d_key, COLUMNS), "bfloat16")
-        self.full, self.free = [T.alloc_barrier([WARPS["chain"]] * 2) for _ in range(2)]
+        self.values_full, self.values_free = [
+            T.alloc_barrier([WARPS["chain"]] * 2) for _ in range(2)
+        ]
 
 
 @T.macro
@@ -138,15 +140,6 @@ def prepare(s, count, chunks, h, tensors, results, raw, slots):
 
 
 @T.macro
-def load_values(V, tiles, h, n):
-    """Ask for the values of chunk n, when what was in their place has left it."""
-    slot, rows = n % 2, slice(n * CHUNK, (n + 1) * CHUNK)
-    T.mbarrier_wait_parity(tiles.free[slot], n // 2 % 2 ^ 1)
-    T.tma_copy(V[rows, h, :], tiles.v[slot, :, :], barrier=tiles.full[slot])
-    arrive(tiles.full, slot)
-
-
-@T.macro
 def update(before, v, slots, s, product, updates):
     """inverse diag(beta) V - W S of a chunk, transposed."""
     T.wgmma_gemm(
@@ -183,10 +176,10 @@ def chain(chunks, h, V, results, tiles, slots):
         # All but the state: the updates of the chunk before have left the place of the next values.
         T.tma_store_wait(1)
         if n > 0:
-            arrive(tiles.free, (n - 1) % 2)
+            arrive(tiles.values_free, (n - 1) % 2)
         if n + 1 < chunks:
             load_values(V, tiles, h, n + 1)
-        T.mbarrier_wait_parity(tiles.full[s], n // 2 % 2)
+        T.mbarrier_wait_parity(tiles.values_full[s], n // 2 % 2)
         update(before, tiles.v, slots, s, product, updates)
         T.wgmma_gemm(updates, slots.k_column[s, :, :], state, policy=ROWS)
         store_turned(updates, tiles.v[s, :, :], Updates[n, h, :, :])
@@ -234,11 +227,7 @@ def states(heads, d_key=128, d_value=COLUMNS):
 # The reverse order. Warps of each role, and registers of a thread.
 REVERSE_WARPS = {"memory": 4, "chain": 8}
 REVERSE_REGISTERS = {"memory": 24, "chain": 240}
-
-
-def reverse_barriers(*roles, slots=1):
-    """At a mbarrier arrives each warp of the roles."""
-    return T.alloc_barrier([sum(REVERSE_WARPS[role] for role in roles)] * slots)
+reverse_barriers = partial(barriers_of, REVERSE_WARPS)
 
 
 class Loaded:

@@ -2,13 +2,14 @@
  * RenewThreadNumber: lets a role with few registers compute its addresses anew in each iteration.
  *
  * In:  a flat thread program.
- * Out: the same, with changes in roles that give registers back (`tl.warpgroup_reg_dealloc`). Their
- *      outermost loops with MMAs of warp groups begin with a new name of the thread's number, which
- *      compilers cannot tell to be the old one: `t = tl.thread_again(tx)`.
+ * Out: the same, with changes in roles that give registers back (`tl.warpgroup_reg_dealloc`), and
+ *      in all roles where ptxas has spilled what was made without (tilelang/jit/second_choice.py).
+ *      Their outermost loops with MMAs of warp groups begin with a new name of the thread's number,
+ *      which compilers cannot tell to be the old one: `t = tl.thread_again(tx)`.
  * Establishes: NVVM moves nothing that depends on the thread out of such an outermost loop.
  * Addresses of swizzled tiles are many, and each is one or two instructions of the thread's number.
  * In front of the loop they would live through all of it, and ptxas spills them where a role has
- * not the registers: 1004 bytes of KDA's roles, now 84. Other roles have registers for them.
+ * not the registers: 1004 bytes of KDA's roles, now 84. Most other roles have registers for them.
  * Refuses nothing.
  */
 #include "../../op/intrinsics.h"
@@ -30,7 +31,8 @@ bool GivesBack(const Stmt& s) {
 /*! Renews the number of the thread in the loops of a kernel's roles. */
 class Renewer : public StmtExprMutator {
  public:
-  Renewer(const Var& thread, int64_t threads) : thread_(thread), threads_(threads) {}
+  Renewer(const Var& thread, int64_t threads, bool all)
+      : thread_(thread), threads_(threads), in_role_(all) {}
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -60,17 +62,19 @@ class Renewer : public StmtExprMutator {
  private:
   const Var thread_;
   const int64_t threads_;
-  bool in_role_ = false;
+  bool in_role_;
 };
 
 PrimFunc RenewThreadNumber(PrimFunc f) {
-  return ForEachKernel(f, [](const AttrStmtNode* op) {
+  // Set by tilelang/jit/second_choice.py.
+  const bool all = PassConfigFlag("tl.second_choice.addresses_anew", false);
+  return ForEachKernel(f, [all](const AttrStmtNode* op) {
     Stmt kernel = GetRef<Stmt>(op);
     for (const AttrStmtNode* axis = op; axis && axis->attr_key == kThreadExtent;
          axis = axis->body.as<AttrStmtNode>()) {
       const IterVar of = axis->node.cast<IterVar>();
       if (std::string(of->thread_tag) == "threadIdx.x") {
-        kernel = Renewer(of->var, ToInt(axis->value)).Mutate(kernel);
+        kernel = Renewer(of->var, ToInt(axis->value), all).Mutate(kernel);
       }
     }
     return kernel;

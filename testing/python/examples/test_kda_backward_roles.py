@@ -54,9 +54,9 @@ def test_other_chunks_are_refused(example):
         example.kernels_of(1, 32)
 
 
-@pytest.mark.parametrize(("program", "spilled"), [("states", 0), ("gradients", 128)])
+@pytest.mark.parametrize(("program", "spilled"), [("states", 0), ("gradients", 0)])
 def test_registers(example, monkeypatch, program, spilled):
-    """Of the benchmark's sizes: no product serialised, few addresses spilled."""
+    """Of the benchmark's sizes: no product serialised, no address spilled."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     made = getattr(example, program)(256)
     (usage,) = tilelang.compile(made, execution_backend="emulate").resource_usage.values()

@@ -10,9 +10,13 @@ HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 pytestmark = pytest.mark.usefixtures("on_sm_90a")
 
 
-@pytest.mark.parametrize(("registers", "more"), [(88, False), (168, True)])
+@pytest.mark.parametrize(
+    ("registers", "more", "spilled"), [(88, False, False), (168, True, False), (168, True, True)]
+)
 @pytest.mark.parametrize("multiplies", [False, True])
-def test_roles_that_give_registers_back(registers, more, multiplies):
+def test_roles_that_give_registers_back(registers, more, spilled, multiplies):
+    """All roles where ptxas has spilled (tilelang/jit/second_choice.py)."""
+
     @T.prim_func
     def main(A: T.Tensor((3, 64, 64), T.float16), C: T.Tensor((3, 64, 64), T.float32)):
         with T.Kernel(1, threads=512):
@@ -31,9 +35,10 @@ def test_roles_that_give_registers_back(registers, more, multiplies):
                         T.copy(a, c)
                     T.copy(c, C[n, :, :])
 
-    kernel = tilelang.compile(main, target=HOPPER)
+    configs = {"tl.second_choice.addresses_anew": spilled}
+    kernel = tilelang.compile(main, target=HOPPER, pass_configs=configs)
     source = kernel.get_kernel_source()
-    assert ("tl::thread_again(tx, 512)" in source) is (multiplies and not more)
+    assert ("tl::thread_again(tx, 512)" in source) is (multiplies and (spilled or not more))
     a, c = torch.randn(3, 64, 64).half(), torch.zeros(3, 64, 64)
     kernel(a, c)
     wanted = a.float() @ a.float() if multiplies else a.float()
