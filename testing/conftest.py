@@ -60,6 +60,7 @@ QUICK = [
         "test_behaviours.py",
     )
 ]
+_QUICK = frozenset(QUICK)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -141,7 +142,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
 
 @functools.cache
 def is_quick(path: pathlib.Path) -> bool:
-    return any(path.is_relative_to(quick) for quick in QUICK)
+    return not _QUICK.isdisjoint((path, *path.parents))
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
