@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import tokenize
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,16 +122,69 @@ def definition_text(function: Any) -> str:
     OSError
         If its text cannot be read.
     """
+    return _definition(function)[0]
+
+
+def _definition(function: Any) -> tuple[str, ast.stmt | None]:
+    """Return the text of a definition, and what it is as a statement in the lines of its file, or
+    None where that is not known yet."""
     _check_function(function)
     code = function.__code__
     # Not inspect.getsource: for code without a file it may find the text of another function.
     lines = file_lines(function)[code.co_firstlineno - 1 :]
     if not lines:
         raise _unreadable(code)
+    found = _first_definition(lines, code.co_firstlineno)
+    if found is not None:
+        return found
     try:
-        return "".join(inspect.getblock(list(lines)))
+        return "".join(inspect.getblock(list(lines))), None
     except (SyntaxError, tokenize.TokenError) as error:  # a lambda in the middle of an expression
         raise _unreadable(code) from error
+
+
+_DEFINES = re.compile(r"\s*(@|def\b|async\s+def\b)")
+
+
+def _first_definition(lines: Sequence[str], first: int) -> tuple[str, ast.stmt] | None:
+    """Return the definition that lines begin with, of which the first is the file's line `first`,
+    or None if they begin with something else.
+
+    It ends in front of the first statement that is indented no deeper. What ends at such a line in
+    the middle of a statement does not parse. `inspect.getblock`, which looks at each token, takes
+    as long as the parser and Python's compiler together.
+    """
+    if not _DEFINES.match(lines[0]):
+        return None
+    indent = _indent(lines[0])
+    end = 0  # behind the last line that has more than a comment
+    for number, line in enumerate((*lines, "end")):
+        rest = line.strip()
+        if not rest or rest[0] == "#":
+            continue
+        if number and (number == len(lines) or _indent(line) <= indent):
+            text = "".join(lines[:end])
+            try:
+                return text, _statement(text, first)
+            except SyntaxError:
+                pass  # in the middle of decorators, of a bracket, or of a text of several lines
+        end = number + 1
+    return None
+
+
+def _statement(text: str, first: int) -> ast.stmt:
+    """Return the statement that a text is, which begins in the file's line `first`."""
+    # Under an `if`, indented source parses as it stands: dedenting would change multi-line strings.
+    offset = 1 if text[:1].isspace() else 0
+    # Empty lines in front give each node its line; that is faster than moving all of them.
+    lines = "\n" * (first - 1 - offset)
+    statement = parse(lines + ("if 1:\n" if offset else "") + text).body[0]
+    return statement.body[0] if offset and isinstance(statement, ast.If) else statement
+
+
+def _indent(line: str) -> int:
+    line = line.expandtabs()
+    return len(line) - len(line.lstrip())
 
 
 def _unreadable(code: types.CodeType) -> OSError:
@@ -152,16 +206,11 @@ def definition_tree(function: types.FunctionType) -> ast.FunctionDef:
         If its source cannot be read.
     """
     code = function.__code__
-    text = definition_text(function)
-    # Under an `if`, indented source parses as it stands: dedenting would change multi-line strings.
-    offset = 1 if text[:1].isspace() else 0
-    # Empty lines in front give each node its line; that is faster than moving all of them.
-    lines = "\n" * (code.co_firstlineno - 1 - offset)
+    text, definition = _definition(function)
     try:
-        statement = parse(lines + ("if 1:\n" if offset else "") + text).body[0]
+        definition = definition or _statement(text, code.co_firstlineno)
     except SyntaxError as error:
         raise _unreadable(code) from error
-    definition = statement.body[0] if isinstance(statement, ast.If) else statement
     if not isinstance(definition, ast.FunctionDef) or definition.name != code.co_name:
         if isinstance(definition, ast.AsyncFunctionDef):
             raise TypeError(f"{code.co_name} is an async function, wanted a plain `def`")

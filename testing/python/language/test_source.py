@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilelang.language as T
+from tilelang.language.source import definition_text
 
 
 def test_text_annotations_see_names_that_the_body_does_not_use():
@@ -135,3 +136,31 @@ def test_functions_of_one_bytecode_are_told_apart(define):
         True,
         True,
     ]
+
+
+def test_definitions_end_where_their_statement_does(define):
+    """In front of what is indented no deeper, but not of a bracket, a text or a comment there."""
+    names = define(
+        '''
+    @keep(
+        "main",
+    )
+    def main(
+        A: T.Tensor((4,), "int32"),
+    ):
+        with T.Kernel(1, threads=32):
+            words = """
+    two # lines
+    """
+    # a comment in front of the last statement
+            A[0] = (
+    len(words)
+            )
+    # and one behind it
+    after = 1
+    ''',
+        keep=lambda name: lambda function: function,
+    )
+    lines = definition_text(names["main"]).splitlines()
+    assert (lines[0], lines[-1].strip()) == ("@keep(", ")")
+    assert "A[0] = 13" in T.prim_func(names["main"]).script()
