@@ -143,7 +143,7 @@ def test_narrow_scalars(kernels, dtype, value, bits):
             "int32",
             2**31,
             ValueError,
-            "expected a int32 from -2147483648 to 2147483647, got 2147483648",
+            "expected int32 from -2147483648 to 2147483647, got 2147483648",
         ),
         ("uint8", -1, ValueError, "expected a uint8 from 0 to 255, got -1"),
         ("int32", 1.5, TypeError, "expected a Python number for int32, got float"),
