@@ -257,7 +257,10 @@ Fragment CondenseRegisters(const Fragment& f) {
   const std::vector<int64_t>& used = f->Table();
   const int64_t first = *std::min_element(used.begin(), used.end());
   int64_t step = 0;
-  for (int64_t r : used) step = std::gcd(step, r - first);
+  for (int64_t r : used) {
+    step = std::gcd(step, r - first);
+    if (step == 1) break;  // of nearly all fragments at the second register
+  }
   if (first == 0 && step <= 1) return f;
   const Expr index = FloorDivOf(f->index[0] - MakeInt(first), std::max<int64_t>(step, 1));
   return MakeFragment(f->vars, f->Shape(), index, f->thread, f->replica, f->replicate);

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <sstream>
+#include <unordered_map>
 
 #include "layout.h"
 
@@ -35,9 +36,7 @@ std::string Grid(const std::vector<int64_t>& shape, const std::vector<std::strin
   return out;
 }
 
-}  // namespace
-
-std::string LayoutLine(const Layout& layout) {
+std::string NewLine(const Layout& layout) {
   std::ostringstream os;
   const auto* f = layout.as<FragmentNode>();
   os << (f ? "Fragment(" : "Layout(");
@@ -56,6 +55,20 @@ std::string LayoutLine(const Layout& layout) {
   os << ")";
   if (layout->swizzle_bytes > 0) os << ", a swizzle of " << layout->swizzle_bytes << " bytes";
   return os.str();
+}
+
+}  // namespace
+
+std::string LayoutLine(const Layout& layout) {
+  // A layout is written beside each loop and buffer that has it; printing takes most of a loop's
+  // annotation.
+  static constexpr size_t kMost = 64;
+  thread_local std::unordered_map<Layout, std::string, ffi::ObjectPtrHash, ffi::ObjectPtrEqual>
+      recent;
+  const auto found = recent.find(layout);
+  if (found != recent.end()) return found->second;
+  if (recent.size() == kMost) recent.clear();
+  return recent[layout] = NewLine(layout);
 }
 
 std::string LayoutText(const Layout& layout) {

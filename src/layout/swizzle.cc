@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include "../tvm/registry.h"
 
@@ -66,9 +68,7 @@ Layout MakeDoubleSwizzle(const std::vector<int64_t>& shape) {
   return MakeLayout(t.vars, shape, index);
 }
 
-}  // namespace
-
-Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) {
+Layout NewBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) {
   const auto [rows, cols] = MatrixOf(shape);
   const int64_t lanes = 128 / bits;
   Require(cols % (chunks * lanes) == 0, "columns", cols, chunks * lanes, kUseAny);
@@ -85,6 +85,36 @@ Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) 
   // Four rows of 32 bytes exchange nothing.
   const bool is_linear = rows == 4 && chunks == 2 && cols == chunks * lanes;
   return Tagged(MakeLayout(t.vars, shape, index), is_linear ? 0 : chunks * 16, bits);
+}
+
+/*! Those that were made last, with their tables. */
+class RecentSwizzles {
+ public:
+  using Key = std::tuple<std::vector<int64_t>, int, int>;
+  Layout Get(const Key& key) {
+    const auto found = made_.find(key);
+    if (found != made_.end()) return found->second;
+    const Layout made = std::apply(NewBankSwizzle, key);
+    elements_ += Product(std::get<0>(key));
+    if (elements_ > kMostElements) {
+      made_.clear();
+      elements_ = Product(std::get<0>(key));
+    }
+    return made_[key] = made;
+  }
+
+ private:
+  static constexpr int64_t kMostElements = 1 << 19;  // of three coordinates: 12 MiB
+  std::map<Key, Layout> made_;
+  int64_t elements_ = 0;
+};
+
+}  // namespace
+
+Layout MakeBankSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) {
+  // Each product and copy of a tile asks for its swizzles, and for their tables.
+  thread_local RecentSwizzles recent;
+  return recent.Get({shape, bits, chunks});
 }
 
 Layout MakeWideSwizzle(const std::vector<int64_t>& shape, int bits, int chunks) {

@@ -95,6 +95,24 @@ std::optional<int64_t> ResourceBytes(const Var& tensor) {
   return elements * bits / 8;
 }
 
+std::optional<int64_t> ReachOf(const TileRegion& region) {
+  const BufferTypeNode* type = BufferOf(region.buffer);
+  const int64_t bits = type->dtype->dtype.bits;
+  int64_t last = 0;
+  std::optional<int64_t> compact = 1;
+  for (size_t d = region.ranges.size(); d-- > 0;) {
+    const auto stride = type->strides.empty() ? compact : AsInt(type->strides[d]);
+    const auto extent = AsInt(region.ranges[d]->extent), size = AsInt(type->shape[d]);
+    if (!extent || (*extent > 1 && !stride)) return std::nullopt;
+    if (*extent > 1) last += (*extent - 1) * *stride;
+    compact = compact && size ? std::optional(*compact * *size) : std::nullopt;
+    if (last > kMostResourceBytes * 8 || (compact && *compact > kMostResourceBytes * 8)) {
+      compact = std::nullopt;
+    }
+  }
+  return (last + 1) * bits / 8;
+}
+
 std::string PlanLdsCopy(const TileRegion& dst, const Layout& layout,
                         const std::vector<int64_t>& widths, int64_t aligned, int64_t threads,
                         LdsPlan* plan) {

@@ -24,6 +24,13 @@ inline constexpr int64_t kMostResourceBytes = int64_t(1) << 31;
  * that the call decides, and for parts of a byte. */
 std::optional<int64_t> ResourceBytes(const Var& tensor);
 
+/*!
+ * The bytes from the first element of a region of a tensor to its last one; nullopt where the call
+ * decides it. Below `kMostResourceBytes`, a resource that begins at the region reaches all of it,
+ * whatever the tensor's size is.
+ */
+std::optional<int64_t> ReachOf(const TileRegion& region);
+
 /*! How a tile's places are dealt to lanes. */
 struct LdsPlan {
   /*! What a lane copies by one instruction, in bytes and in elements. */

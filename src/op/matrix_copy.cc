@@ -235,16 +235,15 @@ bool IsMadeOf(const Fragment& f, const LaneMatrix& m, int64_t num_threads, int64
   const std::vector<int64_t>&lane = m.places->ThreadTable(), &reg = m.places->Table();
   for (int64_t warp = 0; warp < num_threads / lanes; ++warp) {
     for (int64_t matrix = 0; matrix < registers / of_matrix; ++matrix) {
-      int64_t first = 0;
-      for (int64_t e = 0; e < m.Rows() * length; ++e) {
-        const int64_t element =
-            held[(warp * lanes + lane[e]) * registers + matrix * of_matrix + reg[e]];
-        if (e % length == 0) {
-          first = element;
-          const int64_t column = first % columns;
-          if (first < 0 || column % length || column + length > columns) return false;
+      const auto element = [&](int64_t e) {
+        return held[(warp * lanes + lane[e]) * registers + matrix * of_matrix + reg[e]];
+      };
+      for (int64_t row = 0; row < m.Rows() * length; row += length) {
+        const int64_t first = element(row), column = first % columns;
+        if (first < 0 || column % length || column + length > columns) return false;
+        for (int64_t e = 1; e < length; ++e) {
+          if (element(row + e) != first + e) return false;
         }
-        if (element != first + e % length) return false;
       }
     }
   }

@@ -89,9 +89,12 @@ class BoxTable {
   bool IsDense(int64_t first, const std::vector<int64_t>& box) const {
     const int64_t base = ByteOf(first);
     if (base % unit_) return false;
-    const int64_t size = Product(box);
-    for (int64_t k = 0; k < size; ++k) {
-      if (ByteOf(first + ElementIn(box, shape_, k)) != base + k * bytes_) return false;
+    const int64_t size = Product(box), row = box.back();
+    for (int64_t k = 0; k < size; k += row) {
+      const int64_t element = first + ElementIn(box, shape_, k);
+      for (int64_t column = 0; column < row; ++column) {
+        if (ByteOf(element + column) != base + (k + column) * bytes_) return false;
+      }
     }
     return true;
   }

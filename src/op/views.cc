@@ -160,6 +160,7 @@ BufferUse Views::UseOf(const Stmt& s) const {
 
 std::optional<Layout> CarryLayout(const Layout& layout, const Var& from, const Var& to) {
   const int64_t wide = BitsOf(to), narrow = BitsOf(from);
+  if (from.same_as(to)) return WithSwizzle(layout, static_cast<int>(wide));
   if (wide > narrow && !GroupsStayTogether(layout, wide / narrow)) return std::nullopt;
   Analyzer analyzer;
   const std::vector<int64_t> shape = ConstShape(to);

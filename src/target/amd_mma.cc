@@ -108,7 +108,8 @@ MatrixInstruction Wmma(DLDataType operand, DLDataType accumulator, const char* o
 /*!
  * In order of preference: the most elements along K, then the larger tile, which reads an operand
  * half as often. Where a lane has 16 bytes of an operand, it reads them from shared memory at once;
- * before gfx950 that is two instructions (`tl/mfma.h`). A sum does not lie as such operands do.
+ * where an architecture has no such instruction, several take them (`tl/mfma.h`). A sum of another
+ * type than float32 does not lie as such operands do.
  */
 std::vector<MatrixInstruction> Rows() {
   std::vector<MatrixInstruction> rows;
@@ -119,6 +120,12 @@ std::vector<MatrixInstruction> Rows() {
                           operand_name, accumulator_name));
     }
   };
+  // Of the same shape and types as those of float32, which does not round.
+  const auto name_xf32 = [&] {
+    for (size_t i = rows.size() - 2; i < rows.size(); ++i) {
+      rows[i].name = "mfma_xf32" + rows[i].name.substr(rows[i].name.find('.'));
+    }
+  };
   const auto mark = [&](bool MatrixInstruction::* flag) {
     for (size_t i = rows.size() - 2; i < rows.size(); ++i) rows[i].*flag = true;
   };
@@ -126,7 +133,7 @@ std::vector<MatrixInstruction> Rows() {
   mark(&MatrixInstruction::shared_only);
   add(16, kBF16, kF32, Feature::kMfma, "bfloat16_t", "float");
   mark(&MatrixInstruction::shared_only);
-  add(32, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
+  add(32, kS8, kS32, Feature::kMfma, "int8_t", "int");
   mark(&MatrixInstruction::shared_only);
   for (int m : {32, 16}) {
     rows.push_back(MfmaOfSums(m, 512 / m, kF16, "half_t"));
@@ -141,11 +148,22 @@ std::vector<MatrixInstruction> Rows() {
   add(64, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
   add(16, kE4M3, kF32, Feature::kMfmaOcp, "fp8_e4_t", "float");
   add(16, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
+  add(32, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
+  mark(&MatrixInstruction::shared_only);
+  add(32, kE5M2Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e5_fnuz_t", "float");
+  mark(&MatrixInstruction::shared_only);
   add(16, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
   add(16, kE5M2Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e5_fnuz_t", "float");
-  add(4, kF32, kF32, Feature::kMfmaXf32, "tfloat32_t", "float");
-  mark(&MatrixInstruction::opt_in);
+  for (int k : {8, 4}) {
+    add(k, kF32, kF32, Feature::kMfmaXf32, "tfloat32_t", "float");
+    mark(&MatrixInstruction::opt_in);
+    name_xf32();
+  }
+  // Sums of float32 lie as the operands of four instructions.
+  add(8, kF32, kF32, Feature::kMfma, "float", "float");
   add(2, kF32, kF32, Feature::kMfma, "float", "float");
+  rows.push_back(Mfma(16, 8, kF64, kF64, Feature::kMfma, "double", "double"));
+  rows.back().shared_only = true;
   rows.push_back(Mfma(16, 4, kF64, kF64, Feature::kMfma, "double", "double"));
   rows.push_back(Wmma(kF16, kF32, "half_t", "float"));
   rows.push_back(Wmma(kBF16, kF32, "bfloat16_t", "float"));

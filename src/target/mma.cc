@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "../tvm/registry.h"
 
@@ -36,6 +37,7 @@ Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
                                    {"accumulator", String(DTypeName(i.accumulator))},
                                    {"exchanges_operands", i.exchanges_operands},
                                    {"scale_k", i.scale_k},
+                                   {"opt_in", i.opt_in},
                                    {"A", ElementsOf(i.a)},
                                    {"B", ElementsOf(i.b)},
                                    {"C", ElementsOf(i.c)}});
@@ -170,6 +172,12 @@ std::string MatrixInstruction::Text(int64_t columns) const {
 }
 
 void AddMatrixInstructions(const std::string& kind, std::vector<MatrixInstruction> rows) {
+  // A plan has an instruction by its text (`MmaNamed`).
+  std::set<std::string> texts;
+  for (const MatrixInstruction& row : rows) {
+    TVM_FFI_ICHECK(row.IsOfGroup() || texts.insert(row.Text(0)).second)
+        << kind << " has two rows " << row.Text(0);
+  }
   Tables()[kind] = std::move(rows);
 }
 

@@ -61,14 +61,13 @@ def test_drawn_programs_equal_their_references(drawn):
 
 
 def test_what_fails_becomes_small(drawn):
-    """A copy onto itself by another name, whose elements NumPy and threads take in other orders."""
+    """A tile is read that nothing wrote, which the emulator reports."""
     classes, module = drawn
     lines = (
         "S = T.alloc_shared((8, 8), 'int32')",
-        "V = T.reshape(S, (8, 8))",
+        "U = T.alloc_shared((8, 8), 'int32')",
         "T.copy(A[0:8, 0:8], S)",
-        "T.copy(V[0:5, 0:5], S[1:6, 1:6])",
-        "T.copy(S, B[0:8, 0:8])",
+        "T.copy(U, B[0:8, 0:8])",
     )
     program = classes.named("parts 0/0")
     tensors = module.Tensor("A", (8, 8), "int32", 0, 99), module.Tensor("B", (8, 8), "int32")
@@ -81,5 +80,5 @@ def test_what_fails_becomes_small(drawn):
     (outcome,) = module.check([wrong], "emulator", module.TARGET)
     assert outcome.status == "failed"
     small = module.made_small(wrong, outcome.reason, 60.0)
-    assert {lines[0], lines[1], lines[3]} <= {step.text for step in small.steps} <= set(lines)
+    assert [step.text for step in small.steps] == [lines[1], lines[3]]
     assert small.threads < 256

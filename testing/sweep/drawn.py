@@ -51,12 +51,12 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The kernel of `steps` over the tensors, for `grid` blocks."""
+    """The kernel of `steps` over the tensors, for `grid` blocks, or so many along each axis."""
 
     name: str
     tensors: tuple[Tensor, ...]
     steps: tuple[Step, ...]
-    grid: int = 1
+    grid: int | tuple[int, ...] = 1
     threads: int = 128
     sizes: tuple[tuple[str, int], ...] = ()
 
@@ -69,7 +69,10 @@ class Program:
             for t in self.tensors
         )
         lines += ["@T.prim_func", "def main(", *parameters, "):"]
-        lines.append(f"    with T.Kernel({self.grid}, threads={self.threads}) as bx:")
+        grid = self.grid if isinstance(self.grid, tuple) else (self.grid,)
+        blocks = ", ".join(("bx", "by", "bz")[: len(grid)])
+        extents = ", ".join(map(str, grid))
+        lines.append(f"    with T.Kernel({extents}, threads={self.threads}) as ({blocks}):")
         return "\n".join([*lines, *_lines(self.steps, " " * 8), ""])
 
     def arguments(self) -> list[torch.Tensor]:

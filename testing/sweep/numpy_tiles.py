@@ -127,7 +127,7 @@ class NumpyTiles:
 
     index = np.s_
 
-    def __init__(self, block: int, sizes: dict[str, int]):
+    def __init__(self, block: int | tuple[int, ...], sizes: dict[str, int]):
         self._block, self._sizes = block, sizes
 
     @staticmethod
@@ -144,7 +144,7 @@ class NumpyTiles:
         return self._sizes[name]
 
     @contextlib.contextmanager
-    def Kernel(self, *_: object, **__: object) -> Iterator[int]:
+    def Kernel(self, *_: object, **__: object) -> Iterator[int | tuple[int, ...]]:
         yield self._block
 
     @staticmethod
@@ -160,6 +160,10 @@ class NumpyTiles:
     @staticmethod
     def get_thread_binding() -> None:
         return None
+
+    @staticmethod
+    def use_swizzle(*_: int, **__: str) -> None:
+        """In which order blocks run."""
 
     @staticmethod
     def alloc_barrier(arrivals: list[int]) -> list[int]:
@@ -319,7 +323,12 @@ def _atomic(operation: str, place: _Place | Array, value: Any) -> None:
         place[...] = function(place, value)
 
 
-def run(text: str, grid: int, sizes: dict[str, int], tensors: Sequence[torch.Tensor]) -> list[Any]:
+def run(
+    text: str,
+    grid: int | tuple[int, ...],
+    sizes: dict[str, int],
+    tensors: Sequence[torch.Tensor],
+) -> list[Any]:
     """The tensors after the program's text has run; copies of those given."""
     arrays = [_array(tensor) for tensor in tensors]
     tree = _AsNumpy().visit(ast.parse(text))
@@ -327,7 +336,8 @@ def run(text: str, grid: int, sizes: dict[str, int], tensors: Sequence[torch.Ten
     code = compile(ast.fix_missing_locations(tree), "<numpy>", "exec")
     # Integers wrap, in kernels as here.
     with np.errstate(over="ignore"):
-        for block in range(grid):
+        blocks = itertools.product(*map(range, grid)) if isinstance(grid, tuple) else range(grid)
+        for block in blocks:
             names: dict[str, Any] = {"T": NumpyTiles(block, sizes)}
             exec(code, names)
             names["main"](*arrays)

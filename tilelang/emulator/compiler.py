@@ -324,11 +324,14 @@ def _renamed(source: str, kernel_names: Sequence[str]) -> tuple[str, dict[str, s
     """The program with other names for its kernels, and these names: beside C's library and C++'s
     rules a kernel called `exp`, `read` or `main` would not be what is called."""
     functions = {name: name for name in kernel_names}
-    for name in kernel_names:
-        declared = re.compile(rf"(\b__global__\b[^;{{}}]*?\b){re.escape(name)}(?=\s*\()")
-        source, count = declared.subn(rf"\g<1>tl_kernel_{name}", source)
-        if count:
-            functions[name] = f"tl_kernel_{name}"
+
+    def rename(declared: re.Match[str]) -> str:
+        name = declared[2]
+        functions[name] = f"tl_kernel_{name}"
+        return declared[1] + functions[name]
+
+    names = "|".join(re.escape(name) for name in kernel_names) or "(?!)"
+    source = re.sub(rf"(\b__global__\b[^;{{}}]*?\b)({names})(?=\s*\()", rename, source)
     return source, functions
 
 
@@ -473,8 +476,9 @@ class _Build:
         return result
 
     def _run(self, *arguments: str | Path) -> None:
+        # Behind the folder of a precompiled header, which is read only if it is found first.
         includes = [f"-I{folder}" for folder in device_include_dirs("emu")]
-        words = [*self.command, *includes, *map(str, arguments)]
+        words = [*self.command, *map(str, arguments), *includes]
         limit = env.TILELANG_COMPILE_TIMEOUT_SECONDS or None
         try:
             done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=limit)

@@ -27,7 +27,7 @@ from tvm import ir, tirx
 from tilelang.language import floats
 from tilelang.language.arithmetic import as_operand, is_scalar, no_scalar, of_python
 from tilelang.language.promotion import matched
-from tilelang.language.scalars import is_buffer, is_of_program, is_scalar_expr, unwrap
+from tilelang.language.scalars import describe, is_buffer, is_of_program, is_scalar_expr, unwrap
 from tilelang.language.tracer import read_members
 
 _COMPARE: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
@@ -67,6 +67,24 @@ def compare(name: str, left: Any, right: Any) -> Any:
     if name in ("eq", "ne") and not all(of_program):
         return _by_class(name, left, right)
     return of_python(symbol, function, left, right)
+
+
+def identity(name: str, left: Any, right: Any) -> bool:
+    """Return ``left is right``, or, by the name ``is_not``, ``left is not right``.
+
+    Raises
+    ------
+    TypeError
+        If one is a scalar of the program and the other one a number: ``(x > 0) is True`` would be
+        False whatever ``x`` is.
+    """
+    for value, other in ((unwrap(left), right), (unwrap(right), left)):
+        if isinstance(other, bool | int | float) and is_scalar_expr(value):
+            raise TypeError(
+                f"`is` asks which object it is while tracing, and found {describe(value)} "
+                f"beside {other!r}; write == or !="
+            )
+    return (left is right) is (name == "is_")
 
 
 def negated(value: Any) -> Any:
@@ -192,4 +210,4 @@ def _any(a: Any, b: Any) -> Any:
     return True if a else b
 
 
-__all__ = ["ASKED", "asked", "compare", "has_scalar", "negated"]
+__all__ = ["ASKED", "asked", "compare", "has_scalar", "identity", "negated"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from tvm import ir, tirx
 
-from tilelang.language.comparisons import compare, negated
+from tilelang.language.comparisons import compare, identity, negated
 from tilelang.language.containers import contains
 from tilelang.language.effects import has_effect
 from tilelang.language.math_ops import choose
@@ -20,8 +19,7 @@ from tilelang.language.tracer import Scope, Tracer, read_members
 _CONSTANT_CONDITIONS = (bool, int, float, str, type(None))
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     **{name: partial(compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    "is_": operator.is_,
-    "is_not": operator.is_not,
+    **{name: partial(identity, name) for name in ("is_", "is_not")},
     "in_": lambda a, b: contains(b, a),
     "not_in": lambda a, b: not contains(b, a),
 }

@@ -6,7 +6,7 @@ the program, or such a value among numbers, is an error: only the run knows whet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tvm import ir
@@ -84,4 +84,18 @@ def key_of(container: Any, key: Any, is_new: bool = False) -> Any:
     )
 
 
-__all__ = ["CONTAINS", "SEARCHED", "contains", "key_of", "searched"]
+def members_of_set(members: Iterable[Any]) -> set[Any]:
+    """Return the set of members.
+
+    Raises
+    ------
+    TypeError
+        If only the run knows whether two of them are equal.
+    """
+    found: set[Any] = set()
+    for member in members:
+        found.add(key_of(found, member, is_new=True))
+    return found
+
+
+__all__ = ["CONTAINS", "SEARCHED", "contains", "key_of", "members_of_set", "searched"]

@@ -15,8 +15,8 @@ import inspect
 import itertools
 import math
 import operator
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -26,7 +26,7 @@ from tvm.script.ir_builder.base import IRBuilderFrame
 from tvm.tirx.script.builder import ir as tir_builder
 
 from tilelang.language.bindings import store_region
-from tilelang.language.containers import key_of, searched
+from tilelang.language.containers import key_of, members_of_set, searched
 from tilelang.language.control_flow import ControlFlowHooks
 from tilelang.language.dtypes import dtype_of
 from tilelang.language.effects import has_effect
@@ -53,11 +53,13 @@ from tilelang.language.tracer import (
 _READERS = {
     id(f)
     for f in (
-        *(dict, enumerate, filter, frozenset, iter, len, list, map, next, reversed, set, sorted),
+        *(dict, enumerate, filter, iter, len, list, map, next, reversed, sorted),
         *(tuple, zip, functools.reduce, math.prod, copy.copy, copy.deepcopy),
         *(f for f in vars(itertools).values() if isinstance(f, type)),
     )
 }
+# Those of which the members are hashed.
+_OF_SETS = (set, frozenset, Counter)
 # Methods of Python's containers.
 _OF_KEYS = ("get", "pop", "setdefault", "add", "remove", "discard")
 _SEARCH = ("count", "index", "remove")
@@ -176,6 +178,8 @@ class Hooks(ControlFlowHooks):
         if has_contents(owner):
             self.tracer.members.read(owner, None, self.tracer.scopes)
         if isinstance(function, type):
+            if function in _OF_SETS:
+                return partial(self._of_set, function)
             if (
                 is_record(function)
                 or is_followed(function)
@@ -207,6 +211,16 @@ class Hooks(ControlFlowHooks):
         """Call a function of Python's that reads the members of its arguments."""
         read_members(*args, *kw.values())
         return in_program(function)(*args, **kw)
+
+    def _of_set(self, function: Any, *members: Any, **kw: Any) -> Any:
+        """Call a function that keeps one of several equal members."""
+        if members and not isinstance(members[0], Mapping):
+            read_members(*members)
+            members = ([*members[0]], *members[1:])
+            members_of_set(members[0])
+        return self._with_members(function)(*members, **kw)
+
+    members_of_set = staticmethod(members_of_set)
 
     def _plain(self, function: Any, *args: Any, **kw: Any) -> Any:
         """Call a function of the user's that is not traced, which may read what it is given and add

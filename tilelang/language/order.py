@@ -13,7 +13,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from tilelang.language.arithmetic import binary, unary
-from tilelang.language.comparisons import compare
+from tilelang.language.comparisons import compare, identity
 from tilelang.language.dtypes import dtype
 from tilelang.language.effects import has_effect, reads_memory
 from tilelang.language.python_functions import PythonFunction
@@ -135,6 +135,7 @@ class OrderHooks:
     binary = staticmethod(binary)
     unary = staticmethod(unary)
     compare = staticmethod(compare)
+    identity = staticmethod(identity)
 
     def call(
         self, function: Any, names: Sequence[str | None], *arguments: Callable[[], Any]

@@ -575,9 +575,8 @@ class _Rewriter(ast.NodeTransformer):
         is_plain = len(others) == 1 and not isinstance(node.ops[0], ast.In | ast.NotIn)
         compared = [ast.Constant(_COMPARISONS[type(op)]) for op in node.ops]
         if is_plain and not _calls_after_another([left, *others]):
-            if isinstance(node.ops[0], ast.Is | ast.IsNot):
-                return ast.Compare(left, node.ops, others)
-            return self.hook("compare", compared[0], left, *others)
+            is_identity = isinstance(node.ops[0], ast.Is | ast.IsNot)
+            return self.hook("identity" if is_identity else "compare", compared[0], left, *others)
         names = ast.Tuple(list(compared), _LOAD)
         return self.hook("chain", left, names, *map(self.thunk, others))
 
@@ -617,7 +616,15 @@ class _Rewriter(ast.NodeTransformer):
         node.elts = [self.element(e) for e in node.elts]
         return node
 
-    visit_Tuple = visit_Set = visit_List
+    visit_Tuple = visit_List
+
+    def visit_Set(self, node: ast.Set) -> ast.expr:
+        members = ast.List([self.element(e) for e in node.elts], _LOAD)
+        return self.hook_at(node, "members_of_set", members)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        members = ast.ListComp(node.elt, node.generators)
+        return self.hook_at(node, "members_of_set", self.visit(members))
 
     def visit_Dict(self, node: ast.Dict) -> ast.expr:
         node.keys = [None if key is None else self.visit(key) for key in node.keys]
@@ -654,7 +661,7 @@ class _Rewriter(ast.NodeTransformer):
         self.shadowing(targets, inner)
         return node
 
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+    visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     def shadowing(self, names: set[str], visit: Callable[[], Any]) -> Any:
         self.shadowed.append(names)

@@ -12,11 +12,7 @@ using Kind = SyncNode::Kind;
 
 /*! Calls at which all threads of the block meet, beside its barriers. */
 bool IsMeeting(const SyncNode& node) {
-  if (node.kind == Kind::kLeaf) {
-    return HasIntrinsic(node.stmt,
-                        [](const IntrinsicEffects& e) { return e.meets >= ThreadScope::kBlock; });
-  }
-  return node.kind == Kind::kBarrier;
+  return node.kind == Kind::kLeaf ? node.meets : node.kind == Kind::kBarrier;
 }
 
 bool IsDivergent(const SyncNode& node) {

@@ -15,10 +15,12 @@
  *      gives an offset behind the tensor, and reads zeros without a branch. Per loop iteration only
  *      `uniform` changes, which a scalar register holds, where a global load takes a sum of 64 bits
  *      of each lane.
- * Refuses nothing. Unchanged: tensors of 2 GiB and more, or of unknown size, since offsets have 32
- *      bits; tensors that the kernel writes or that have other names; offsets that may be
- *      negative, which the check takes for large ones; indices that are read from memory under a
- *      condition.
+ *      `bytes` of a tensor of 2 GiB and more, or of a size that the call decides, has 64 bits: the
+ *      resource begins at `uniform`, so that offsets from there alone have to have 32 bits.
+ * Refuses nothing. Unchanged: offsets of such tensors that may have more, as those of rows whose
+ *      size the call decides; tensors that the kernel writes or that have other names; offsets that
+ *      may be negative, which the check takes for large ones; indices that are read from memory
+ *      under a condition.
  */
 #include <algorithm>
 #include <unordered_set>
@@ -76,7 +78,11 @@ class BufferLoadLowerer : public AnalyzingMutator {
     WriteFinder writes;
     writes(f->body);
     written_ = std::move(writes.found);
-    for (const Var& p : f->params) params_.insert(p.get());
+    for (const Var& p : f->params) {
+      params_.insert(p.get());
+      if (!AsBuffer(p)) continue;
+      for (const Var& size : SizeSymbolsOf(p)) uniform_.insert(size.get());
+    }
     for (const Var& view : views_.all) {
       if (written_.count(view.get())) written_.insert(views_.RootOf(view).get());
     }
@@ -135,13 +141,31 @@ class BufferLoadLowerer : public AnalyzingMutator {
            });
   }
 
-  /*! The bytes of a tensor whose vectors are loaded by a resource; nullopt for others. */
-  std::optional<int64_t> BytesOf(const Var& tensor) {
+  /*! The bytes of a tensor whose vectors are loaded by a resource, undefined for others: 32 bits
+   * where the resource is the whole tensor, else 64. */
+  Expr BytesOf(const Var& tensor) {
     const Var root = views_.RootOf(tensor);
     const bool is_plain = params_.count(root.get()) && IsGlobal(tensor) &&
                           !written_.count(root.get()) && !aliased_.count(root->name);
-    if (!is_plain) return std::nullopt;
-    return ResourceBytes(tensor);
+    if (!is_plain) return Expr();
+    if (const auto bytes = ResourceBytes(tensor)) {
+      return MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes);
+    }
+    const int64_t bits = BufferOf(tensor)->dtype->dtype.bits;
+    if (bits % 8) return Expr();
+    Expr bytes = MakeInt(kInt64, bits / 8);
+    for (const Expr& extent : BufferOf(tensor)->shape) {
+      if (!IsUniform(extent)) return Expr();
+      bytes = bytes * Wide(extent);
+    }
+    return analyzer_.Simplify(bytes);
+  }
+
+  /*! Factors and terms in 64 bits. */
+  static Expr Wide(const Expr& e) {
+    if (const auto* product = e.as<MulNode>()) return Wide(product->a) * Wide(product->b);
+    if (const auto* sum = e.as<AddNode>()) return Wide(sum->a) + Wide(sum->b);
+    return CastTo(kInt64, e);
   }
 
   /*! Terms of a sum, those that are uniform apart. */
@@ -153,6 +177,35 @@ class BufferLoadLowerer : public AnalyzingMutator {
       // A number is a part of the instruction.
       (IsUniform(e) && (in_lds_ || !AsInt(e)) ? uniform : varying)->push_back(e);
     }
+  }
+
+  /*! The same of an index whose parts may have 64 bits, times `factor`: the terms of sums in
+   * products, as in (block * 64 + row) * 128, are apart. What varies has 32 bits; false where it
+   * may have more. */
+  bool SplitWide(const Expr& e, int64_t factor, std::vector<Expr>* varying,
+                 std::vector<Expr>* uniform) {
+    const auto inside = [&](const Expr& part, int64_t times) {
+      return SplitWide(part, times, varying, uniform);
+    };
+    if (const auto* sum = e.as<AddNode>()) return inside(sum->a, factor) && inside(sum->b, factor);
+    if (const auto* less = e.as<SubNode>()) {
+      return inside(less->a, factor) && inside(less->b, -factor);
+    }
+    const auto* product = e.as<MulNode>();
+    const auto times = product ? AsInt(product->b) : std::nullopt;
+    if (times) return inside(product->a, *times * factor);
+    const auto* cast = e.as<CastNode>();
+    if (cast && IsPureInteger(cast->value)) return inside(cast->value, factor);
+    if (IsUniform(e)) {
+      uniform->push_back(Wide(e) * MakeInt(kInt64, factor));
+      return true;
+    }
+    const Analyzer::Bound bound = analyzer_.ConstBound(e);
+    if (bound.min < 0 || bound.max >= kMostResourceBytes / std::max<int64_t>(factor, 1)) {
+      return false;
+    }
+    varying->push_back(CastTo(kInt32, e) * MakeInt(kInt32, factor));
+    return true;
   }
 
   /*! Conditions that all have to hold, those that are uniform apart. */
@@ -178,29 +231,39 @@ class BufferLoadLowerer : public AnalyzingMutator {
   }
 
   /*! Offset and uniform offset of an index of a tensor, in elements, or in bytes if these
-   * have less. */
-  std::pair<Expr, Expr> OffsetsOf(const Var& buffer, const Expr& index) {
+   * have less; nullopt where a resource that begins at the latter has no offset of 32 bits. */
+  std::optional<std::pair<Expr, Expr>> OffsetsOf(const Var& buffer, const Expr& bytes,
+                                                 const Expr& index) {
     const int64_t of_byte = ElementsOfByte(BufferOf(buffer)->dtype->dtype);
     const Expr base = of_byte == 1 ? index : analyzer_.Simplify(FloorDivOf(index, of_byte));
     std::vector<Expr> varying, uniform;
+    if (bytes->dtype().bits == 64) {
+      if (!SplitWide(base, 1, &varying, &uniform)) return std::nullopt;
+      const Expr offset = Sum(varying, MakeInt(kInt32, 0)), rest = Sum(uniform, MakeInt(kInt64, 0));
+      const int64_t size = BufferOf(buffer)->dtype->dtype.bits / 8;
+      const Analyzer::Bound bound = analyzer_.ConstBound(offset);
+      if (bound.min < 0 || bound.max >= kMostResourceBytes / size) return std::nullopt;
+      return std::pair(analyzer_.Simplify(offset), analyzer_.Simplify(rest));
+    }
     Split(base, &varying, &uniform);
     const Expr offset = Sum(varying, base), rest = Sum(uniform, base);
-    if (IsOffset(offset) && IsOffset(rest)) return {offset, rest};
+    if (IsOffset(offset) && IsOffset(rest)) return std::pair(offset, rest);
     // The sum is one, where it is computed at all.
-    return {base, MakeInt(base->dtype(), 0)};
+    return std::pair(base, Expr(MakeInt(base->dtype(), 0)));
   }
 
   std::optional<Array<Expr>> PartsOf(const TensorLoadNode* load, const Expr& condition) {
     const Var tensor = load->source.as_or_throw<Var>();
     const auto* ramp = load->indices.size() == 1 ? load->indices[0].as<RampNode>() : nullptr;
-    const auto bytes = ramp && IsConst(ramp->stride, 1) ? BytesOf(tensor) : std::nullopt;
+    const Expr bytes = ramp && IsConst(ramp->stride, 1) ? BytesOf(tensor) : Expr();
     const int64_t width = int64_t(load->dtype().bits) * load->dtype().lanes;
-    if (!bytes || BufferOf(tensor)->dtype->dtype.bits % 8) return std::nullopt;
+    if (!bytes.defined() || BufferOf(tensor)->dtype->dtype.bits % 8) return std::nullopt;
     if (width % 32 || width > 256 || (width & (width - 1))) return std::nullopt;
     if (condition.defined() && !IsPureInteger(ramp->base)) return std::nullopt;
-    const auto [offset, rest] = OffsetsOf(tensor, Mutate(ramp->base));
-    return Array<Expr>{MakeInt(load->dtype().lanes), AddressOf(tensor, {MakeInt(0)}),
-                       MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes), offset, rest};
+    const auto offsets = OffsetsOf(tensor, bytes, Mutate(ramp->base));
+    if (!offsets) return std::nullopt;
+    return Array<Expr>{MakeInt(load->dtype().lanes), AddressOf(tensor, {MakeInt(0)}), bytes,
+                       offsets->first, offsets->second};
   }
 
   /*! A load to LDS by its resource. Where it writes is a pointer that all lanes share, and the
@@ -209,8 +272,11 @@ class BufferLoadLowerer : public AnalyzingMutator {
     const TensorLoadNode* to = AsAddressOf(op->args[1]);
     const TensorLoadNode* from = AsAddressOf(op->args[2]);
     const Var tile = to->source.as_or_throw<Var>(), tensor = from->source.as_or_throw<Var>();
-    const std::optional<int64_t> bytes = BytesOf(tensor);
-    if (!bytes || from->indices.size() != 1 || to->indices.size() != 1) {
+    const Expr bytes = BytesOf(tensor);
+    const bool is_flat = from->indices.size() == 1 && to->indices.size() == 1;
+    const auto offsets =
+        bytes.defined() && is_flat ? OffsetsOf(tensor, bytes, from->indices[0]) : std::nullopt;
+    if (!offsets) {
       ThrowBug(op->span, "LowerBufferLoads",
                "no resource for " + std::string(tensor->name) + ", which SelectInstructions found");
     }
@@ -221,14 +287,10 @@ class BufferLoadLowerer : public AnalyzingMutator {
     const Expr shared = Sum(uniform, to->indices[0]);
     const Expr lane = analyzer_.Simplify(
         FloorDivOf(Sum(varying, to->indices[0]), ElementsOfByte(BufferOf(tile)->dtype->dtype)));
-    const auto [offset, rest] = OffsetsOf(tensor, from->indices[0]);
-    Array<Expr> args = {op->args[0],
-                        AddressOf(tile, {shared}),
-                        lane,
-                        AddressOf(tensor, {MakeInt(0)}),
-                        MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes),
-                        offset,
-                        rest};
+    Array<Expr> args = {op->args[0],    AddressOf(tile, {shared}),
+                        lane,           AddressOf(tensor, {MakeInt(0)}),
+                        bytes,          offsets->first,
+                        offsets->second};
     if (op->args.size() == 3) return CallOp(kBufferLoadLds, args);
     Expr uniform_condition = MakeInt(kBool, 1), condition = MakeInt(kBool, 1);
     SplitCondition(Mutate(op->args[3]), &condition, &uniform_condition);

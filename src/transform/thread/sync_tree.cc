@@ -491,7 +491,17 @@ class TreeBuilder {
       // A `while` evaluates its condition next.
       if (loop && node->kind == Kind::kContinue) Collect(loop->condition, node);
     }
+    if (node->kind == Kind::kLeaf) NoteMeetings(node);
     if (!s.as<AllocBufferNode>() && !s.as<DeclBufferNode>()) Collect(s, node);
+  }
+
+  static void NoteMeetings(SyncNode* leaf) {
+    ForEachIn<CallNode>(leaf->stmt, [&](const CallNode* call) {
+      const IntrinsicEffects* effects = EffectsOf(call);
+      if (!effects || effects->meets < ThreadScope::kBlock) return;
+      leaf->meets = true;
+      leaf->meets_in_order |= effects->orders;
+    });
   }
 
   /*! The loop that a jump leaves or goes on with. */

@@ -98,6 +98,8 @@ struct SyncNode {
   std::vector<std::unique_ptr<SyncNode>> body;
   std::vector<std::unique_ptr<SyncNode>> otherwise;
   bool returns = false;  // kLeaf: the threads that run it leave the kernel
+  /*! kLeaf: all threads of the block meet at a call in it, and whether that orders what they do. */
+  bool meets = false, meets_in_order = false;
   /*! Without accesses, barriers, waits and jumps, and so are the bodies. */
   bool is_inert = false;
   /*! A range of threads apart is in the node, whose threads do something that counts. */

@@ -307,11 +307,7 @@ class SyncPlanner {
 
   /*! Whether all threads of the block meet at a call: a barrier of the cluster, or a vote. */
   static bool IsBarrierOfMore(const SyncNode& node) {
-    return HasIntrinsic(node.stmt,
-                        [](const IntrinsicEffects& e) {
-                          return e.orders && e.meets >= ThreadScope::kBlock;
-                        }) &&
-           DivergentAround(node).empty();
+    return node.meets_in_order && DivergentAround(node).empty();
   }
 
   static void OrderTensors(SyncState* state) {

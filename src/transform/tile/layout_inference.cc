@@ -588,7 +588,9 @@ Map<Var, Layout> LayoutsOf(const OpCollector& ops, const Views& views, const Pla
       }
       continue;
     }
-    if (!IsFragment(buffer) && !IsInjective(layout)) {
+    // One that is known as a swizzle of the hardware, or as row-major, needs no look.
+    const bool is_known = layout->swizzle_bytes != LayoutNode::kNoSwizzle;
+    if (!IsFragment(buffer) && !is_known && !IsInjective(layout)) {
       ThrowAt(placed.PlacedBy(buffer), "ValueError",
               "found a layout of " + std::string(buffer->name) +
                   " that puts two elements in one place, wanted an injective one:\n  " +

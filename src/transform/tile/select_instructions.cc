@@ -20,9 +20,11 @@
  */
 
 #include <algorithm>
+#include <memory>
 
 #include "../../analysis/effects.h"
 #include "../../analysis/kernel_facts.h"
+#include "../../analysis/uniform_names.h"
 #include "../../layout/annotation.h"
 #include "../../layout/swizzle.h"
 #include "../../op/copy_instruction.h"
@@ -332,13 +334,16 @@ bool IsPreferred(const CallNode* copy, const char* instruction) {
 struct FunctionFacts {
   FunctionFacts() = default;
   explicit FunctionFacts(const PrimFunc& f)
-      : params(f->params.begin(), f->params.end()), aliased(KernelFacts(f).aliased) {
+      : params(f->params.begin(), f->params.end()),
+        aliased(KernelFacts(f).aliased),
+        uniform(std::make_shared<UniformNames>(f)) {
     const Views views(f->body);
     for (const Var& v : views.UseOf(f->body).writes) written.insert(views.RootOf(v).get());
   }
   std::vector<Var> params;
   std::unordered_set<std::string> aliased;
   std::unordered_set<const Object*> written;
+  std::shared_ptr<const UniformNames> uniform;
 };
 
 /*! Gemms of the kernel have their instructions, which decide about the layouts of tiles. */
@@ -463,11 +468,28 @@ class CopySelector : public Selector {
     const std::string name(src.buffer->name);
     const Var tensor = views_.RootOf(src.buffer);
     if (!Contains(function_.params, tensor)) return name + " is no parameter";
-    if (!ResourceBytes(src.buffer)) return name + " has a size of the call's, or 2 GiB and more";
+    if (!ResourceBytes(src.buffer)) {
+      const std::string why = WhyNotAtTile(src);
+      if (!why.empty()) return why;
+    }
     if (function_.written.count(tensor.get())) return "the program writes " + name;
     if (function_.aliased.count(tensor->name)) return name + " has other names";
     for (const Range& range : src.ranges) {
       if (!IsPureInteger(range->min)) return "an index that is read from memory";
+    }
+    return "";
+  }
+
+  /*! Why no resource can begin at the tile, in a tensor that is too large for one or of a size that
+   * the call decides. */
+  std::string WhyNotAtTile(const TileRegion& src) const {
+    const auto reach = ReachOf(src);
+    if (!reach || *reach >= kMostResourceBytes) {
+      return std::string(src.buffer->name) + " has rows of a size of the call's, or of 2 GiB";
+    }
+    for (const Range& range : src.ranges) {
+      if (!function_.uniform->Has(range->min))
+        return "an index that is read from memory";
     }
     return "";
   }

@@ -1,5 +1,7 @@
 """T.gemm for AMD: by MFMA, right in the emulator, and compiled to the instruction."""
 
+import re
+
 import pytest
 import torch
 
@@ -12,12 +14,12 @@ from tilelang.hip.compile import compile_code_object
     ("arch", "dtype", "accumulator", "instruction"),
     [
         ("gfx90a", "float16", "float32", "mfma<32, 32, 16, half_t, float>"),
-        ("gfx90a", "int8", "int32", "mfma<32, 32, 8, int8_t, int>"),
+        ("gfx90a", "int8", "int32", "mfma<32, 32, 32, int8_t, int>"),
         ("gfx942", "bfloat16", "float32", "mfma<32, 32, 16, bfloat16_t, float>"),
         ("gfx942", "int8", "int32", "mfma<32, 32, 32, int8_t, int>"),
-        ("gfx942", "float8_e4m3fnuz", "float32", "mfma<32, 32, 16, fp8_e4_fnuz_t, float>"),
-        ("gfx942", "float32", "float32", "mfma<32, 32, 2, float, float>"),
-        ("gfx942", "float64", "float64", "mfma<16, 16, 4, double, double>"),
+        ("gfx942", "float8_e4m3fnuz", "float32", "mfma<32, 32, 32, fp8_e4_fnuz_t, float>"),
+        ("gfx942", "float32", "float32", "mfma<32, 32, 8, float, float>"),
+        ("gfx942", "float64", "float64", "mfma<16, 16, 8, double, double>"),
         ("gfx950", "float16", "float32", "mfma<32, 32, 16, half_t, float>"),
         ("gfx950", "float8_e5m2", "float32", "mfma<32, 32, 16, fp8_e5_t, float>"),
     ],
@@ -72,7 +74,7 @@ def test_tiles_of_the_own_family_repair_it():
             T.copy(c, C)
 
     kernel = tilelang.compile(main, out_idx=-1, target="hip -mcpu=gfx942")
-    assert "mfma<32, 32, 16, fp8_e4_fnuz_t, float>" in kernel.get_kernel_source()
+    assert "mfma<32, 32, 32, fp8_e4_fnuz_t, float>" in kernel.get_kernel_source()
     a, b = (torch.randn(x, k).to(torch.float8_e4m3fn) for x in (m, n))
     torch.testing.assert_close(kernel(a, b), a.float() @ b.float().T, rtol=1e-5, atol=1e-4)
 
@@ -139,3 +141,18 @@ def test_gemm_is_compiled_to_mfma_without_spills(gemm, arch, instruction):
     (usage,) = code.resource_usage.values()
     assert (usage.spill_stores, usage.stack) == (0, 0)
     assert instruction in code.assembly
+
+
+@pytest.mark.parametrize(
+    ("depth", "instructions"),
+    [(24, "3 x mfma.32x32x8"), (10, "1 x mfma.32x32x8 .* 1 x mfma.32x32x2")],
+)
+def test_a_rest_of_k_is_another_instructions(gemm, said, numbers, depth, instructions):
+    """A lane has 16 bytes of what the first one takes, and 4 of the other's."""
+    m, k = 64, 4 * depth
+    program = gemm(m, m, k, dtype="float32", block=(m, m, depth))
+    kernel = tilelang.compile(program, out_idx=-1, target="hip -mcpu=gfx942")
+    assert any(re.search(instructions, text) for text in said)
+    assert not any("multiply-add" in text for text in said)
+    a, b = numbers((m, k), "float32"), numbers((m, k), "float32")
+    torch.testing.assert_close(kernel(a, b), a @ b.T, rtol=1e-5, atol=1e-4)

@@ -135,11 +135,11 @@ def loading(asked=None, dtype="float16", shape=(64, 32), tensor=(64, 128), **opt
         options.get("index"),
     )
     source = options.get("source", dtype)
-    rows = T.dynamic("rows") if options.get("dynamic") else tensor[0]
+    columns = T.dynamic("columns") if options.get("dynamic") else tensor[1]
 
     @T.prim_func
     def main(
-        A: T.Tensor((rows, tensor[1]), source),
+        A: T.Tensor((tensor[0], columns), source),
         rows_of: T.Tensor((4,), "int32"),
         C: T.Tensor(shape, "float32"),
     ):
@@ -181,8 +181,45 @@ REJECTED = {
     "a conversion from float32 to float16": {"source": "float32"},
     "the program writes A": {"writes": True},
     "an index that is read from memory": {"index": True},
-    "A has a size of the call's, or 2 GiB and more": {"dynamic": True},
+    "A has rows of a size of the call's, or of 2 GiB": {"dynamic": True},
 }
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_rows_whose_number_the_call_decides(checked, arch):
+    """A resource begins at the tile; what is behind the last row is zeros."""
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def main(A: T.Tensor((m, 2, 96), "float16"), B: T.Tensor((m, 96), "float16")):
+        with T.Kernel(T.ceildiv(m, 64), threads=128) as bx:
+            S = T.alloc_shared((64, 32), "float16")
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(
+                    A[bx * 64 : bx * 64 + 64, 1, k * 32 : k * 32 + 32],
+                    S,
+                    prefer_instruction="cp_async",
+                )
+                T.copy(S, B[bx * 64, k * 32])
+
+    kernel = compiled(main, arch)
+    assert "int64_t(m), int64_t(384))" in kernel.get_kernel_source()
+    code = compile_code_object(kernel.get_kernel_source(), arch, ["main_kernel"])
+    assert re.search(r"buffer_load_dword\w* v.* lds", code.assembly)
+    # A resource that is not in scalar registers takes a loop over the lanes.
+    assert "s_cbranch_execnz" not in code.assembly
+    for rows in (1, 64, 100):
+        a = torch.randn(rows, 2, 96).half()
+        checked(kernel, (a,), a[:, 1], seeds=2)
+
+
+def test_a_tensor_of_8_gib():
+    """Offsets in its resource are those in a tile."""
+    program = loading("cp_async", tensor=(1 << 24, 256))
+    source = tilelang.lower(program, target="hip -mcpu=gfx950").kernel_source
+    calls = re.findall(r"buffer_load_lds\w*<16>\(.*, A, int64_t\(8589934592\), (.*)\);", source)
+    assert len(calls) == 2
+    assert all("int64_t(k) * 32" in call or call.endswith("int64_t(0)") for call in calls)
 
 
 def rejection_of(program, arch="gfx950"):

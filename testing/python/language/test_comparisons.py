@@ -121,3 +121,10 @@ def test_a_tile_has_no_order(trace):
         TypeError, match=r"`<` found the buffer A of shape .*, wanted a scalar; ind"
     ):
         trace("A[0, 0] = A < 3")
+
+
+@pytest.mark.parametrize("asks", ["(tx > 0) is True", "tx is not 3", "0 < tx is True"])
+def test_the_object_of_a_value_of_the_run_is_not_asked_for(trace, asks):
+    """The object of an expression is never True: the other branch was taken, whatever tx is."""
+    with pytest.raises(TypeError, match="`is` asks which object it is while tracing, and found"):
+        trace(f"if {asks}:\n    A[0, 0] = 1.0")

@@ -48,21 +48,39 @@ TYPES = {
 
 def is_of_sums(row):
     """Takes the operands of two instructions of half the K, one after the other."""
-    return row["name"].split(" ")[0].count("x") == 3
+    return row["name"].split(" ")[0].partition(".")[2].count("x") == 3
 
 
 def documented_of(row):
-    """The instruction of a row. Rows of two instructions, which take halves of what a lane has,
-    have the places of the one with as much K that gfx950 has: any order along K does for both."""
+    """The instruction of a row. A row of several instructions has the places of the largest one,
+    which takes a part of a lane's elements."""
     table = DOCUMENTED["SCALED" if row["scale_k"] else "MFMA"]
-    shape, operand = (row["shape"][0], row["shape"][2]), TYPES[row["operand"]]
-    if operand == "float" and shape[0] * shape[1] == 128:
-        operand = "tfloat32_t"
-    if is_of_sums(row):
-        shape = (shape[0], shape[1] // 2)
-    found = [i for i in table.values() if (i.m, i.k) == shape and i.types[0] == operand]
+    m, _, k = row["shape"]
+    operand = "tfloat32_t" if row["opt_in"] else TYPES[row["operand"]]
+    depth = k // 2 if is_of_sums(row) else k
+    found = [i for i in table.values() if (i.m, i.types[0]) == (m, operand) and i.k <= depth]
+    most = max(i.k for i in found)
     # Of f8f6f4 without scales there are two names for one layout.
-    return found[:1]
+    return next(i for i in found if i.k == most)
+
+
+def check_parts(row, documented, operands):
+    """The registers of a lane are those of several instructions, in turn: which elements along K
+    each multiplies is free, if A and B agree for all rows."""
+    m, k = row["shape"][0], row["shape"][2]
+    indices, depths = np.indices((m, documented.k))
+    places = [np.broadcast_to(x, (m, documented.k)) for x in documented.place(indices, depths)]
+    of_lane = int(places[1].max()) + 1
+    depth_at = {}
+    for found in operands:
+        assert len(found) == m * k
+        at = {place: element for element, place in found.items()}
+        for part in range(k // documented.k):
+            for (i, d), lane in np.ndenumerate(places[0]):
+                row_of, depth = at[int(lane), part * of_lane + int(places[1][i, d])]
+                assert row_of == i
+                assert depth_at.setdefault((part, d), depth) == depth
+    assert sorted(depth_at.values()) == list(range(k))
 
 
 def check_bytes(found, documented, m, k):
@@ -83,19 +101,13 @@ def test_fragments_of_mfma(arch, row):
     m, n, k = row["shape"]
     assert m == n
     assert row["exchanges_operands"]
-    (documented,) = documented_of(row)
-    for name in "AB":
-        found = elements(row, name)
-        if row["operand"].startswith("float6_"):
+    documented = documented_of(row)
+    operands = [elements(row, name) for name in "AB"]
+    if row["operand"].startswith("float6_"):
+        for found in operands:
             check_bytes(found, documented, m, k)
-            continue
-        assert len(found) == m * k
-        indices, depths = np.indices((m, k))
-        lanes, registers = documented.place(indices, depths % documented.k)
-        registers = registers + depths // documented.k * (documented.m * documented.k // 64)
-        lanes, registers = np.broadcast_to(lanes, (m, k)), np.broadcast_to(registers, (m, k))
-        for (i, depth), place in found.items():
-            assert place == (lanes[i, depth], registers[i, depth])
+    else:
+        check_parts(row, documented, operands)
     found = elements(row, "C")
     assert len(found) == m * n
     for (j, i), (lane, register) in found.items():  # D[i, j] of the instruction
@@ -160,14 +172,22 @@ def test_fragments_of_mma_sync():
             "float16",
             ["mfma.32x32x16", "mfma.16x16x32", "mfma.32x32x8", "mfma.16x16x16"],
         ),
-        ("gfx90a", "int8", ["mfma.32x32x8", "mfma.16x16x16"]),
+        (
+            "gfx90a",
+            "int8",
+            ["mfma.32x32x32", "mfma.16x16x64", "mfma.32x32x8", "mfma.16x16x16"],
+        ),
         ("gfx90a", "float8_e4m3fn", []),
         (
             "gfx942",
             "int8",
             ["mfma.32x32x32", "mfma.16x16x64", "mfma.32x32x16", "mfma.16x16x32"],
         ),
-        ("gfx942", "float8_e4m3fnuz", ["mfma.32x32x16", "mfma.16x16x32"]),
+        (
+            "gfx942",
+            "float8_e4m3fnuz",
+            ["mfma.32x32x32", "mfma.16x16x64", "mfma.32x32x16", "mfma.16x16x32"],
+        ),
         ("gfx942", "float8_e4m3fn", []),
         (
             "gfx950",
@@ -197,9 +217,18 @@ def test_fragments_of_mma_sync():
         (
             "gfx942",
             "float32",
-            ["mfma.32x32x4", "mfma.16x16x8", "mfma.32x32x2", "mfma.16x16x4"],
+            [
+                *("mfma_xf32.32x32x8", "mfma_xf32.16x16x16"),
+                *("mfma_xf32.32x32x4", "mfma_xf32.16x16x8"),
+                *("mfma.32x32x8", "mfma.16x16x16", "mfma.32x32x2", "mfma.16x16x4"),
+            ],
         ),
-        ("gfx950", "float32", ["mfma.32x32x2", "mfma.16x16x4"]),
+        (
+            "gfx950",
+            "float32",
+            ["mfma.32x32x8", "mfma.16x16x16", "mfma.32x32x2", "mfma.16x16x4"],
+        ),
+        ("gfx950", "float64", ["mfma.16x16x8", "mfma.16x16x4"]),
         *(("gfx1100", dtype, ["wmma.16x16x16"]) for dtype in ("float16", "bfloat16", "int8")),
         ("gfx1100", "float32", []),
     ],

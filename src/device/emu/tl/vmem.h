@@ -77,12 +77,22 @@ inline void issue_own_to_lds(void* own, const void* global, uint32_t bytes, uint
 
 /*! A buffer load of the compiler's, without a condition that says so, is in range. */
 template <typename T>
-void check_offset(uint32_t bytes, int64_t offset, int64_t uniform, Location where) {
+void check_offset(int64_t bytes, int64_t offset, int64_t uniform, Location where) {
   if (offset >= 0 && uniform >= 0 && offset + uniform < bytes / int64_t(sizeof(T))) return;
   fail(where,
        "a buffer load of element %lld + %lld of a tensor of %lld elements, which reads zeros",
        static_cast<long long>(offset), static_cast<long long>(uniform),
        static_cast<long long>(bytes / sizeof(T)));
+}
+
+/*! In a resource that begins at `uniform`, offsets have to have 32 bits. */
+template <typename T>
+void check_offset_in_rest(int64_t bytes, int64_t offset, int64_t uniform, Location where) {
+  if (offset < 0 || offset >= (int64_t(1) << 31) / int64_t(sizeof(T))) {
+    fail(where, "a buffer load of element %lld of a resource, which has less than 2 GiB",
+         static_cast<long long>(offset));
+  }
+  check_offset<T>(bytes, offset + uniform, 0, where);
 }
 
 }  // namespace emu
@@ -132,6 +142,21 @@ TL_DEVICE vec<T, N> buffer_load(const T* base, uint32_t bytes, Index offset, Ind
 /*! The same in lanes whose condition holds; zeros in the others. */
 template <int N, typename T, typename Index>
 TL_DEVICE vec<T, N> buffer_load_if(const T* base, uint32_t bytes, Index offset, Index uniform,
+                                   bool condition, emu::Location where = emu::here()) {
+  if (!condition) return vec<T, N>{};
+  return buffer_load<N>(base, bytes, offset, uniform, where);
+}
+
+/*! Both of a tensor of 64 bits of bytes: the resource begins at `uniform`. */
+template <int N, typename T, typename Offset, typename Uniform>
+TL_DEVICE vec<T, N> buffer_load(const T* base, int64_t bytes, Offset offset, Uniform uniform,
+                                emu::Location where = emu::here()) {
+  emu::check_offset_in_rest<T>(bytes, offset, uniform, where);
+  const T* const from = base + int64_t(uniform) + int64_t(offset);
+  return buffer_load<T, N>(make_buffer_resource(from, N * sizeof(T)), 0, where);
+}
+template <int N, typename T, typename Offset, typename Uniform>
+TL_DEVICE vec<T, N> buffer_load_if(const T* base, int64_t bytes, Offset offset, Uniform uniform,
                                    bool condition, emu::Location where = emu::here()) {
   if (!condition) return vec<T, N>{};
   return buffer_load<N>(base, bytes, offset, uniform, where);
@@ -194,6 +219,24 @@ TL_DEVICE void buffer_load_lds_if(S shared, Place lane, const T* base, uint32_t 
   if (condition) emu::check_offset<T>(size, offset, uniform, where);
   emu::issue_own_to_lds(shared + lane, condition ? base + offset + uniform : base, bytes,
                         condition ? bytes : 0, where);
+}
+
+/*! Both of a tensor of 64 bits of bytes: the resource begins at `uniform`. */
+template <int bytes, typename S, typename T, typename Place, typename Offset, typename Uniform>
+TL_DEVICE void buffer_load_lds(S shared, Place lane, const T* base, int64_t size, Offset offset,
+                               Uniform uniform, emu::Location where = emu::here()) {
+  emu::check_offset_in_rest<T>(size, offset, uniform, where);
+  emu::issue_own_to_lds(shared + lane, base + int64_t(uniform) + int64_t(offset), bytes, bytes,
+                        where);
+}
+template <int bytes, typename S, typename T, typename Place, typename Offset, typename Uniform>
+TL_DEVICE void buffer_load_lds_if(S shared, Place lane, const T* base, int64_t size, Offset offset,
+                                  Uniform uniform, bool all, bool condition,
+                                  emu::Location where = emu::here()) {
+  condition = condition && all;
+  if (condition) emu::check_offset_in_rest<T>(size, offset, uniform, where);
+  emu::issue_own_to_lds(shared + lane, condition ? base + int64_t(uniform) + int64_t(offset) : base,
+                        bytes, condition ? bytes : 0, where);
 }
 
 /*! Instructions do not move over it; the emulator does what the source says anyway. */

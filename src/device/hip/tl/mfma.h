@@ -141,18 +141,24 @@ TL_MFMA_F8F6F4(16, 128, fp8_e5_t)
 #undef TL_MFMA_F8F6F4
 #endif
 
-/*! The product of an architecture, or where it has none two with half the K, each of one half of a
- * lane's elements. */
-template <int M, int K, typename T, typename C, bool exists = Mfma<M, K, T, C>::kExists>
-struct MfmaOrPair : Mfma<M, K, T, C> {};
+/*! Whether an operand of which a lane has so many bytes may be several instructions' in turn. */
+constexpr bool is_split(int bytes) { return bytes == 16 || bytes == 8; }
+
+/*! The product of an architecture, or where it has none and a lane has up to 16 bytes of an operand
+ * two with half the K, each of one half of a lane's elements, and so on. */
+template <int M, int K, typename T, typename C, bool exists = Mfma<M, K, T, C>::kExists,
+          bool splits = is_split(M * K / 64 * int(sizeof(mma_memory<T>)))>
+struct MfmaOrHalves : Mfma<M, K, T, C> {};
 template <int M, int K, typename T, typename C>
-struct MfmaOrPair<M, K, T, C, false> {
-  using Half = Mfma<M, K / 2, T, C>;
-  static constexpr bool kExists = Half::kExists && M * K / 64 * sizeof(T) == 16;
+struct MfmaOrHalves<M, K, T, C, false, true> {
+  using Half = MfmaOrHalves<M, K / 2, T, C>;
+  static constexpr bool kExists = Half::kExists;
+  static constexpr int kHalfBytes = M * K / 128 * sizeof(mma_memory<T>);
   using Accumulator = Registers<C, M * M / 64>;
   static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {
     c = Half::run(a, b, c);
-    return Half::run(static_cast<const char*>(a) + 8, static_cast<const char*>(b) + 8, c);
+    return Half::run(static_cast<const char*>(a) + kHalfBytes,
+                     static_cast<const char*>(b) + kHalfBytes, c);
   }
 };
 
@@ -168,7 +174,7 @@ struct MfmaOrPair<M, K, T, C, false> {
 template <int M, int N, int K, typename T, typename C>
 TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
   TL_ASSERT_MFMA_EXISTS(M, N, K, T, C);
-  using Product = detail::MfmaOrPair<M, K, T, C>;
+  using Product = detail::MfmaOrHalves<M, K, T, C>;
   static_assert(Product::kExists, "this architecture has no such MFMA");
   using Accumulator = typename Product::Accumulator;
   const auto sums = Product::run(a, b, detail::registers<Accumulator>(c));

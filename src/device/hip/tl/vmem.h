@@ -57,6 +57,19 @@ TL_DEVICE uint32_t uniform_in(uint32_t uniform, uint32_t bytes) {
   return __builtin_amdgcn_readfirstlane(uniform < bytes ? uniform : bytes);
 }
 
+/*! The resource of the rest of a tensor of any size, from element `uniform` on, which all lanes
+ * have in common: none of its bytes behind its end. Offsets in it are below 2 GiB. */
+template <typename T>
+TL_DEVICE __amdgpu_buffer_rsrc_t rest_of(const T* base, int64_t bytes, int64_t uniform) {
+  const int64_t first = uniform * int64_t(sizeof(T)), rest = bytes - first;
+  const auto at = reinterpret_cast<uint64_t>(base) + uint64_t(first);
+  const uint64_t low = uint32_t(__builtin_amdgcn_readfirstlane(int(at)));
+  const uint64_t high = uint32_t(__builtin_amdgcn_readfirstlane(int(at >> 32)));
+  const int64_t inside = rest < 0 ? 0 : rest < int64_t(kOutOfRange) ? rest : kOutOfRange;
+  return buffer_of(reinterpret_cast<const void*>(high << 32 | low),
+                   __builtin_amdgcn_readfirstlane(int(inside)));
+}
+
 }  // namespace detail
 
 /*! The compiler moves no instruction over it. */
@@ -79,6 +92,19 @@ TL_DEVICE vec<T, N> buffer_load_if(const T* base, uint32_t bytes, Index offset, 
   const uint32_t same = detail::uniform_in(uint32_t(uniform) * sizeof(T), bytes);
   const uint32_t at = condition ? uint32_t(offset) * sizeof(T) : detail::kOutOfRange;
   return detail::load_words<vec<T, N>>(detail::buffer_of(base, bytes), at, same);
+}
+
+/*! Both of a tensor of 64 bits of bytes: the resource begins at `uniform`. */
+template <int N, typename T, typename Offset, typename Uniform>
+TL_DEVICE vec<T, N> buffer_load(const T* base, int64_t bytes, Offset offset, Uniform uniform) {
+  return detail::load_words<vec<T, N>>(detail::rest_of(base, bytes, uniform),
+                                       uint32_t(offset) * sizeof(T), 0);
+}
+template <int N, typename T, typename Offset, typename Uniform>
+TL_DEVICE vec<T, N> buffer_load_if(const T* base, int64_t bytes, Offset offset, Uniform uniform,
+                                   bool condition) {
+  const uint32_t at = condition ? uint32_t(offset) * sizeof(T) : detail::kOutOfRange;
+  return detail::load_words<vec<T, N>>(detail::rest_of(base, bytes, uniform), at, 0);
 }
 
 #if __GFX9__
@@ -110,6 +136,21 @@ TL_DEVICE void buffer_load_lds_if(S* shared, Place lane, const T* base, uint32_t
   detail::load_lds<bytes>(shared + __builtin_amdgcn_readfirstlane(int(lane)),
                           detail::buffer_of(base, size), at,
                           detail::uniform_in(all ? uint32_t(uniform) * sizeof(T) : size, size));
+}
+
+/*! Both of a tensor of 64 bits of bytes: the resource begins at `uniform`. */
+template <int bytes, typename S, typename T, typename Place, typename Offset, typename Uniform>
+TL_DEVICE void buffer_load_lds(S* shared, Place lane, const T* base, int64_t size, Offset offset,
+                               Uniform uniform) {
+  detail::load_lds<bytes>(shared + __builtin_amdgcn_readfirstlane(int(lane)),
+                          detail::rest_of(base, size, uniform), uint32_t(offset) * sizeof(T), 0);
+}
+template <int bytes, typename S, typename T, typename Place, typename Offset, typename Uniform>
+TL_DEVICE void buffer_load_lds_if(S* shared, Place lane, const T* base, int64_t size, Offset offset,
+                                  Uniform uniform, bool all, bool condition) {
+  const uint32_t at = condition ? uint32_t(offset) * sizeof(T) : detail::kOutOfRange;
+  detail::load_lds<bytes>(shared + __builtin_amdgcn_readfirstlane(int(lane)),
+                          detail::rest_of(base, all ? size : 0, all ? uniform : 0), at, 0);
 }
 
 /*! Waits until at most `operations` accesses of vector memory of the wavefront are in flight; loads

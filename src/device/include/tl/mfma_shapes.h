@@ -29,7 +29,9 @@ inline constexpr int mma_bits<fp6_e2_t> = 6;
 template <>
 inline constexpr int mma_bits<fp6_e3_t> = 6;
 
-/*! Of M = N = 16; what is 32 x 32 has half the K. tfloat32_t stands for CDNA3's xf32. */
+/*! Of M = N = 16; what is 32 x 32 has half the K. tfloat32_t stands for CDNA3's xf32. A type has
+ * the K of each architecture, and that with which a lane has 16 bytes of an operand: several
+ * instructions where an architecture has none of it (hip/tl/mfma.h). */
 template <int K, typename T, typename C>
 inline constexpr bool mfma_has_types = false;
 template <int K>
@@ -40,13 +42,13 @@ template <int K>
 inline constexpr bool mfma_has_types<K, int8_t, int> = K == 16 || K == 32 || K == 64;
 template <int K, typename Format>
 inline constexpr bool mfma_has_types<K, Float8<Format>, float> =
-    detail::has_sign<Format> && (K == 32 || K == 128);
+    detail::has_sign<Format> && (K == 32 || K == 64 || K == 128);
 template <int K>
-inline constexpr bool mfma_has_types<K, float, float> = K == 4;
+inline constexpr bool mfma_has_types<K, float, float> = K == 4 || K == 16;
 template <int K>
-inline constexpr bool mfma_has_types<K, tfloat32_t, float> = K == 8;
+inline constexpr bool mfma_has_types<K, tfloat32_t, float> = K == 8 || K == 16;
 template <int K>
-inline constexpr bool mfma_has_types<K, double, double> = K == 4;
+inline constexpr bool mfma_has_types<K, double, double> = K == 4 || K == 8;
 
 template <int M, int N, int K, typename T, typename C>
 inline constexpr bool mfma_exists =
@@ -75,12 +77,13 @@ inline constexpr bool mfma_scale_exists =
 
 }  // namespace tl
 
-#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C)                                              \
-  static_assert(                                                                          \
-      ::tl::mfma_exists<M, N, K, T, C>,                                                   \
-      "tl::mfma<M, N, K, T, C> has M = N = 16 and K, T, C: 16 or 32, half_t or "          \
-      "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32 or 128, 8-bit floats, float; 4, " \
-      "float, float; 8, tfloat32_t, float; 4, double, double; or, but for double, M = "   \
+#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C)                                                       \
+  static_assert(                                                                                   \
+      ::tl::mfma_exists<M, N, K, T, C>,                                                            \
+      "tl::mfma<M, N, K, T, C> has M = N = 16 and K, T, C: 16 or 32, half_t or "                   \
+      "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32, 64 or 128, 8-bit floats, float; 4 or "    \
+      "16, "                                                                                       \
+      "float, float; 8 or 16, tfloat32_t, float; 4 or 8, double, double; or, but for double, M = " \
       "N = 32 and half the K")
 #define TL_ASSERT_MFMA_SCALE_EXISTS(M, N, K, TA, TB)                                               \
   static_assert(::tl::mfma_scale_exists<M, N, K, TA, TB>,                                          \

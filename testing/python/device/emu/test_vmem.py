@@ -21,6 +21,11 @@ extern "C" __global__ void wide(const half_t* x, half_t* y, int bytes) {
   tl::wait_vmcnt<0>();
   tl::store(y + t * 8, tl::load<half_t, 8>(rows + t * 8));
 }
+extern "C" __global__ void rest(const half_t* x, half_t* y, long bytes, int uniform) {
+#line 5 "user.py"
+  tl::store(y + threadIdx.x * 8,
+            tl::buffer_load<8>(x, int64_t(bytes), threadIdx.x * 8, int64_t(uniform)));
+}
 extern "C" __global__ void counted(const int* x, int* y) {
   unsigned char* buf_dyn_shmem = tl::dynamic_shared();
   auto rows = tl::shared<int, 1024>(buf_dyn_shmem + 0);
@@ -56,6 +61,15 @@ def test_a_copy_fills_with_zeros(run, aligned, elements):
     y = aligned(np.ones(512, np.float16))
     run64(run, "wide", [x, y, 2 * elements])
     np.testing.assert_array_equal(y, np.where(np.arange(512) < elements // 2 * 2, x, 0))
+
+
+def test_a_resource_may_begin_inside_of_a_tensor(run, aligned):
+    x, y = aligned(np.arange(1024).astype(np.float16)), aligned(np.ones(512, np.float16))
+    run64(run, "rest", [x, y, 2048, 512])
+    np.testing.assert_array_equal(y, x[512:])
+    message = r"user.py:[56]: .*: a buffer load of element 1024 \+ 0 of a tensor of 1024 elements"
+    with pytest.raises(RuntimeError, match=message):
+        run64(run, "rest", [x, y, 2048, 520])
 
 
 def test_a_wait_counts_copies(run):

@@ -139,6 +139,27 @@ def test_every_mfma(arch):
     assert len(made) == text.count("product<")
 
 
+@pytest.mark.parametrize(
+    ("arch", "product", "instruction", "times"),
+    [
+        ("gfx90a", "32, 32, int8_t, int", "i32_32x32x8_?i8", 4),
+        ("gfx942", "16, 64, fp8_e4_fnuz_t, float", "f32_16x16x32_fp8_fp8", 2),
+        ("gfx942", "32, 8, tfloat32_t, float", "f32_32x32x4_xf32", 2),
+        ("gfx950", "16, 16, float, float", "f32_16x16x4_?f32", 4),
+        ("gfx950", "16, 8, double, double", "f64_16x16x4_?f64", 2),
+    ],
+)
+def test_16_bytes_of_an_operand_are_several_instructions(arch, product, instruction, times):
+    text = (SOURCES / "mfma.cu").read_text()
+    found = compiled(
+        "mfma", arch, ["mfma"], text.replace("  PRODUCTS", f"  product<{product}>(x, out);")
+    )
+    made = re.findall(r"\bv_mfma_(\w+)", found.assembly)
+    assert len(made) == times
+    assert all(re.fullmatch(instruction, name) for name in made)
+    assert usage(found).stack == 0
+
+
 def test_a_scaled_mfma():
     found = compiled("", "gfx950", ["mfma"], SCALED)
     made = re.findall(r"v_mfma_scale_f32_(\w+) .*", found.assembly)

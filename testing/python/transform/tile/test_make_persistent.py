@@ -50,24 +50,114 @@ def call(order, by):
     order[1] = T.call_extern("int32", "block")
 
 
+@T.macro
+def seen(order, by):
+    order[1] = T.atomic_load(order[0])
+
+
+@T.macro
+def numbers(order, by):
+    number = order[0]
+    T.assume(number > 5)
+    order[1] = number
+
+
+@T.macro
+def row(order, by):
+    number = by * 2
+    T.assume(number > 5)
+    order[1] = number
+
+
+@T.macro
+def swizzle(order, by):
+    T.use_swizzle(3)
+
+
+@T.macro
+def chiplets(order, by):
+    T.use_swizzle(3, chiplets=8)
+
+
+@T.macro
+def pdl(order, by):
+    T.pdl_sync()
+
+
+@T.macro
+def blocks(order, by):
+    T.annotate_min_blocks_per_sm(1)
+
+
+@T.macro
+def trigger(order, by):
+    T.pdl_trigger()
+
+
+@T.macro
+def grid(order, by):
+    T.sync_grid()
+
+
+@T.macro
+def group(order, by):
+    with T.ws(0):
+        T.atomic_add(order[0], 1)
+
+
+@T.macro
+def orders(order, by):
+    T.use_swizzle(3)
+    T.use_swizzle(5)
+
+
+@T.macro
+def schedule(order, by):
+    scopes = [T.WSScope(None, {"all": ["count"]})]
+    T.annotate_ws_schedule(
+        T.WSSchedule(num_warps=8, roles={"all": T.WSRole(0, 8)}, pipelines={}, scopes=scopes)
+    )
+    T.atomic_add(order[0], 1, annotations={"name": "count"})
+
+
 ORDERED = {
+    "schedule": schedule,
+    "seen": seen,
+    "numbers": numbers,
+    "row": row,
+    "swizzle": swizzle,
+    "chiplets": chiplets,
+    "pdl": pdl,
+    "blocks": blocks,
+    "trigger": trigger,
+    "grid": grid,
+    "group": group,
+    "orders": orders,
     "barrier": barrier,
     "waits": waits,
+    "call": call,
     "old value": old_value,
     "return": leave,
-    "call": call,
 }
 
 
 def product(
-    size=(4096, 4096, 4096), *, tile=(128, 256), stages=3, batch=None, place="", threads=256
+    size=(4096, 4096, 4096),
+    *,
+    tile=(128, 256),
+    stages=3,
+    batch=None,
+    place="",
+    threads=256,
+    dtype="float16",
 ):
     """C of A and B^T by a block for each tile; `place` says what else the program does."""
     (M, N, K), (rows, width) = size, tile
 
     @T.macro
     def multiply(A, B, A_shared, B_shared, total, steps, bx, by):
-        for k in T.Pipelined(steps, num_stages=stages):
+        first = by % 2 if place == "begins" else 0
+        for k in T.Pipelined(first, first + steps, num_stages=stages):
             T.copy(A[by * rows, k * 64], A_shared)
             T.copy(B[bx * width, k * 64], B_shared)
             if place == "no products":
@@ -78,11 +168,14 @@ def product(
             if place == "threads compute":
                 for i, j in T.Parallel(rows, width):
                     total[i, j] = T.max(total[i, j], 0)
+            if place == "reduces":
+                most = T.alloc_fragment((rows,), dtype)
+                T.reduce_max(A_shared, most, dim=1)
 
     @T.prim_func
     def main(
-        A: T.Tensor((M, K), "float16"),
-        B: T.Tensor((N, K), "float16"),
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((N, K), dtype),
         C: T.Tensor((batch or 1, M, N), "float16"),
         order: T.Tensor((2,), "int32"),
     ):
@@ -91,23 +184,18 @@ def product(
             by,
             bz,
         ):
-            A_shared = T.alloc_shared((rows, 64), "float16")
-            B_shared = T.alloc_shared((width, 64), "float16")
+            A_shared = T.alloc_shared((rows, 64), dtype)
+            B_shared = T.alloc_shared((width, 64), dtype)
             total = T.alloc_fragment((rows, width), "float32")
-            if place == "swizzle":
-                T.use_swizzle(3)
             if place == "sized":
                 scales = T.alloc_shared((K,), "float32")
                 T.fill(scales, 1)
-            if place == "chiplets":
-                T.use_swizzle(3, chiplets=8)
-            if place == "pdl":
-                T.pdl_sync()
-            if place == "blocks":
-                T.annotate_min_blocks_per_sm(1)
             if place in ORDERED:
                 ORDERED[place](order, by)
             T.clear(total)
+            if place == "clears":
+                for _ in T.serial(64):
+                    T.fill(total, 0)
             steps = T.ceildiv(K, 64)
             if place == "causal":
                 steps = T.min(steps, by + 1)
@@ -142,7 +230,9 @@ def test_the_loop(statements, tile_passes):
     assert 'block = T.launch_thread("blockIdx.x", 1024)' in head
     assert 'T.launch_thread("blockIdx.y", 1)' in head
     assert 'T.launch_thread("blockIdx.z", 1)' in head
+    assert '"tl.takes_shared": 1' in head
     lines = statements(program, *PASSES, arch="sm_90a").splitlines()
+    assert "T.assume(tiles < 1025)" in lines
     named = [line.strip().split(": T.let[T.int32] = ") for line in lines if "T.let" in line]
     assert [value for _, value in named] == [
         "T.tl.tiles_of_block(1024)",
@@ -159,10 +249,39 @@ def test_the_loop(statements, tile_passes):
     )
 
 
+def test_the_loop_in_another_order(statements, tile_passes):
+    program = product(batch=2, place="swizzle")
+    assert "use_swizzle" not in tile_passes(program, *PASSES, arch="sm_90a")["main"].script()
+    lines = statements(program, *PASSES, arch="sm_90a").splitlines()
+    order = '"tl::rasterization2DRow<3>"'
+    assert [line.split(" = ")[1] for line in lines if "T.let" in line][2:] == [
+        "T.tl.tile_index(tile, 1, 512)",
+        f"T.tl.ordered_index({order}, 0, number, 16, 32, 16)",
+        f"T.tl.ordered_index({order}, 1, number, 16, 32, 32)",
+        "T.tl.tile_index(tile, 512, 2)",
+    ]
+
+
+@pytest.mark.parametrize(("place", "value"), [("numbers", "order[0]"), ("row", "* 2")])
+def test_numbers_of_a_tile_are_in_the_loop(statements, place, value):
+    lines = statements(product(place=place), *PASSES, arch="sm_90a").splitlines()
+    at = [
+        next(n for n, line in enumerate(lines) if text in line)
+        for text in ("for wave in", value, "> 5)", "order[1] = ")
+    ]
+    assert at == sorted(at)
+
+
+def test_kernels_that_spare_memory_have_a_block_for_each_tile(tile_passes):
+    config = {"tl.second_choice.spare_shared": True}
+    assert not is_persistent(tile_passes, product(), config=config)
+
+
 @pytest.mark.parametrize(
     "place",
     [
         *("chiplets", "pdl", "blocks", "barrier", "waits", "old value", "return", "call"),
+        *("seen", "trigger", "grid", "group", "orders", "begins", "schedule"),
         *("causal", "table", "loop", "branch", "no products"),
     ],
 )
@@ -195,7 +314,14 @@ def test_clusters_stay(tile_passes):
         pytest.param({}, "sm_80", id="a target without a producer"),
         pytest.param({"size": (2048, 2048, 64)}, "sm_90a", id="one wave"),
         pytest.param({"size": (T.dynamic("m"), 4096, 64)}, "sm_90a", id="perhaps one wave"),
+        pytest.param({"size": (1536, 2816, 64)}, "sm_90a", id="132 tiles"),
         pytest.param({"size": (2304, 2304, 4096)}, "sm_90a", id="few long tiles"),
+        pytest.param({"place": "reduces"}, "sm_90a", id="threads reduce"),
+        pytest.param(
+            {"size": (4096, 4096, 8 * T.dynamic("k")), "place": "threads compute"},
+            "sm_90a",
+            id="threads compute any number of times",
+        ),
         pytest.param({"place": "threads compute"}, "sm_90a", id="threads compute"),
         pytest.param({"tile": (128, 128)}, "sm_90a", id="room for two blocks"),
         pytest.param({"stages": 4}, "sm_90a", id="no room for the result"),
@@ -217,7 +343,13 @@ def test_shapes_that_stay(tile_passes, options, arch):
         pytest.param({"place": "add"}, id="sums of all blocks"),
         pytest.param({"place": "swizzle"}, id="another order"),
         pytest.param({"size": (4096, 4096, 8 * T.dynamic("k"))}, id="any number of steps"),
+        pytest.param({"size": (1536, 2817, 64)}, id="a tile more than 132"),
         pytest.param({"size": (2304, 2304, 1024)}, id="few short tiles"),
+        pytest.param({"size": (2304, 2304, 1024), "place": "clears"}, id="a loop in front"),
+        pytest.param(
+            {"size": (2304, 2304, 3072), "dtype": "float8_e4m3fn", "stages": 5},
+            id="few tiles of bytes",
+        ),
         pytest.param({"size": (2304, 2304, 1024), "place": "threads compute"}, id="short tiles"),
     ],
 )

@@ -198,6 +198,7 @@ KEPT = {
     "pairs of results along the rows": ({"end": "pairs"}, "sm_90a"),
     "no room in registers": ({"tile": (256, 256)}, "sm_90a"),
     "blocks that leave no room": ({"tile": (128, 128), "blocks": 4}, "sm_90a"),
+    "registers that threads begin with": ({"tile": (104, 128), "blocks": 2}, "sm_90a"),
     "more warp groups than rows": ({"tile": (128, 64)}, "sm_90a"),
 }
 
