@@ -520,7 +520,7 @@ def ldexp(x: Any, exponent: Any) -> Any:
 
 
 def likely(condition: Any) -> Any:
-    """Return ``condition``, which the program takes to be true most of the time.
+    """Return ``condition``, a bool, which the program takes to be true most of the time.
 
     TypeError if ``condition`` is not a scalar or a number.
 
@@ -528,4 +528,4 @@ def likely(condition: Any) -> Any:
     -------
     ``if T.likely(i < n): B[i] = A[i]``
     """
-    return tirx.likely(_checked("likely", condition, whole=True))
+    return tirx.likely(as_dtype(_checked("likely", condition, whole=True), "bool"))

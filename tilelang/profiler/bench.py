@@ -62,12 +62,18 @@ def do_bench(
     `device` is a CUDA device, by default the current one; ``"cpu"``, the default without a GPU,
     takes the wall clock.
 
-    Raises `AssertionError` for an unknown `return_mode`, `ValueError` for another backend or
+    Raises `TypeError` for what is no function, such as the result of a call, `AssertionError` for
+    an unknown `return_mode`, `ValueError` for another backend or
     device, or for `clean_flush` with another backend, `RuntimeError` where CUPTI's records do not
     tell the runs apart.
 
     Example: ``do_bench(lambda: kernel(a, b), return_mode="median")``
     """
+    if not callable(fn):
+        raise TypeError(
+            f"do_bench: expected a function without arguments, got {type(fn).__name__}. Pass a "
+            "function that makes the call, such as `lambda: kernel(a, b)`."
+        )
     assert return_mode in _RETURN_MODES, (
         f"return_mode {return_mode!r}: expected one of {list(_RETURN_MODES)}"
     )

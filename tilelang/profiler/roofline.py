@@ -88,11 +88,17 @@ def roofline(
     counts with the mean of the first and the last block's, which is exact where it grows evenly, as
     in causal attention. Of branches both count; what ``T.Parallel`` computes does not.
 
-    Raises `ValueError` where a length is not known before the run, or a size is missing.
+    Raises `ValueError` where a length is not known before the run, or a size is missing,
+    `TypeError` for what is no kernel and no program.
 
     Example: ``roofline(kernel).share(do_bench(lambda: kernel(a, b)))``
     """
     program = getattr(kernel, "prim_func", kernel)
+    if not isinstance(program, tirx.PrimFunc):
+        raise TypeError(
+            f"roofline: expected a kernel or a PrimFunc, got {type(kernel).__name__}. Pass what "
+            "tilelang.compile returns, or the function under @T.prim_func."
+        )
     if arch is None:
         arch = CUDA(getattr(kernel, "target", "auto"))
     counts: Counter[str] = Counter()

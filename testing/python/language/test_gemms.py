@@ -59,7 +59,7 @@ def test_shapes_must_agree(trace, arguments, message):
         ("A_s, B_s, C_f", ValueError, "index leading dimensions"),
         ("A_f[0, 0], B_s, C_f", TypeError, "wanted a buffer or a region"),
         ("A_f, B_bf, C_f", TypeError, "A of dtype float16 and B of dtype bfloat16"),
-        ("A_f, B_s, C_f, policy=7", ValueError, "7 is not a valid GemmWarpPolicy"),
+        ("A_f, B_s, C_f, policy=7", ValueError, "policy is 7 of type int, wanted T.GemmWarpPolicy"),
         ("A_f, B_s, C_f, transpose_A='T'", TypeError, "wanted True or False"),
         ("A_f, B_s, C_f, clear_accum=A", TypeError, "wanted a scalar condition"),
     ],

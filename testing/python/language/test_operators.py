@@ -302,3 +302,10 @@ def test_bits_of_numbers_that_a_narrow_type_does_not_hold(dtype, device):
 def test_the_length_of_a_tensor_is_its_first_extent(traced):
     text = traced("S = T.alloc_shared((4, 2), 'float32')\nA[0, 0] = len(A) + len(S)")
     assert "A[0, 0] = T.float32(12.0)" in text
+
+
+def test_what_is_likely_is_a_condition(trace):
+    """An integer was an internal error of TVM's when the program was lowered."""
+    mod = trace("if T.likely(n):\n    A[0, 0] = 1")
+    assert 'if T.likely(T.Cast("bool", n)):' in mod.script()
+    assert "if (bool(n))" in tilelang.lower(mod, target="cuda -arch=sm_80").kernel_source

@@ -56,6 +56,11 @@ def test_an_unknown_return_mode_is_refused():
         bench(return_mode="best")
 
 
+def test_the_result_of_a_call_is_no_function():
+    with pytest.raises(TypeError, match=r"got Tensor\. Pass a function that makes the call"):
+        do_bench(torch.ones(1))
+
+
 def test_quantiles(timed):
     assert timed(quantiles=[0.0, 0.5, 1.0]) == pytest.approx([1, 2, 4])
 

@@ -72,6 +72,11 @@ def test_what_grows_with_the_block_counts_with_its_mean(arch):
     assert found.copied == 2 * 64 * 64 * sum(range(1, 9)) + 4 * 512 * 64
 
 
+def test_only_kernels_and_programs_have_work():
+    with pytest.raises(TypeError, match="expected a kernel or a PrimFunc, got function"):
+        roofline(lambda: None)
+
+
 def test_what_is_known_at_the_run_only_is_refused(arch):
     @T.prim_func
     def main(A: T.Tensor((64, 64), "float16"), counts: T.Tensor((8,), "int32")):

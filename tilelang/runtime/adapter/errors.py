@@ -79,7 +79,7 @@ def out_of_range(plan: LaunchPlan, index: int, value: int, low: int, high: int) 
     """An integer does not fit the scalar's dtype."""
     dtype = plan.params[index].dtype
     return ValueError(
-        f"{_about(plan, index)}: expected a {dtype} from {low} to {high}, got {value}. Pass a "
+        f"{_about(plan, index)}: expected {dtype} from {low} to {high}, got {value}. Pass a "
         "number in this range, or declare the parameter wider."
     )
 

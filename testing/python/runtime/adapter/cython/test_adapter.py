@@ -143,9 +143,9 @@ def test_narrow_scalars(kernels, dtype, value, bits):
             "int32",
             2**31,
             ValueError,
-            "expected a int32 from -2147483648 to 2147483647, got 2147483648",
+            "expected int32 from -2147483648 to 2147483647, got 2147483648",
         ),
-        ("uint8", -1, ValueError, "expected a uint8 from 0 to 255, got -1"),
+        ("uint8", -1, ValueError, "expected uint8 from 0 to 255, got -1"),
         ("int32", 1.5, TypeError, "expected a Python number for int32, got float"),
         ("float32", "1", TypeError, "expected a Python number for float32, got str"),
     ],
@@ -187,8 +187,8 @@ def test_a_pointer_is_an_address_or_a_tensor(kernels):
     before = kernels.calls()
     for bad, error, text in [
         (None, TypeError, "`A`: expected a torch.Tensor or an address as an int, got NoneType"),
-        (-16, ValueError, "`A`: expected a handle from 0 to"),
-        (2**64, ValueError, "`A`: expected a handle from 0 to"),
+        (-16, ValueError, "`A`: expected handle from 0 to"),
+        (2**64, ValueError, "`A`: expected handle from 0 to"),
         (a.data_ptr() + 4, ValueError, "`A`: expected data aligned to 16 bytes"),
         (a[1:], ValueError, "`A`: expected data aligned to 16 bytes"),
         (a.int(), ValueError, "`A`: dtype mismatch: expected float32, got int32"),
