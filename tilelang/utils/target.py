@@ -143,8 +143,8 @@ def _hip_target(config: dict[str, Any]) -> Target:
     """TVM's target for a hip one, whose texts name hip among its keys."""
     if "arch" in config:
         raise ValueError(
-            f"found arch {config['arch']!r} in a hip target, wanted it as mcpu, which is TVM's name "
-            "of AMD's architectures: 'hip -mcpu=gfx942'"
+            f"found arch {config['arch']!r} in a hip target, wanted it as mcpu, which is TVM's "
+            "name of AMD's architectures: 'hip -mcpu=gfx942'"
         )
     mcpu = config.get("mcpu") or hip_arch()
     device = get_function("target.Describe")("hip", mcpu)
