@@ -146,7 +146,7 @@ def is_quick(path: pathlib.Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path, config: pytest.Config) -> bool | None:
-    """With ``-m quick`` other files are not imported, which takes 20 seconds."""
+    """With ``-m quick`` other files are not imported, which takes seconds."""
     if config.option.markexpr != "quick" or not collection_path.is_file():
         return None
     return None if is_quick(collection_path) else True
