@@ -54,7 +54,8 @@ class CopyOperator : public TileOperator {
     const Var& tile = IsShared(dst_.buffer) ? dst_.buffer : src_.buffer;
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile) || scope->IsView(tile)) return;
     const Layout layout = ProposeMatrixLayout(src_, dst_, *scope);
-    if (layout.defined()) scope->SetLayout(tile, layout, span);
+    if (layout.defined()) return scope->SetLayout(tile, layout, span);
+    nest_->InferSwizzle(scope);
   }
   void Verify(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };

@@ -6,6 +6,7 @@
 
 #include "../layout/int_program.h"
 #include "../layout/inverse.h"
+#include "../layout/swizzle.h"
 #include "../target/access_width.h"
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
@@ -16,15 +17,19 @@ namespace {
 constexpr int64_t kSectorsAtOnce = 4;
 /*! Costs of an instruction whose lanes move 32 bits each, and of issuing one. */
 constexpr int64_t kWavefrontBits = 32, kIssueBits = 8;
+/*! Conflicts are worth a swizzle, whose addresses take instructions, where it has half of them. */
+constexpr int64_t kWorthwhile = 2;
 /*! A stride that nobody knows. */
 constexpr int64_t kLongRow = 4096;
 
-/*! The offsets of global accesses, in elements. */
-struct GlobalAccesses : StmtExprVisitor {
+/*! The offsets in row-major order of accesses of global memory, or of one tile, in elements. */
+struct Accesses : StmtExprVisitor {
   struct Access {
     Expr offset;
     int bits;
   };
+  explicit Accesses(Var of_tile = Var()) : tile(std::move(of_tile)) {}
+  Var tile;
   std::vector<Access> found;
 
   using StmtExprVisitor::Visit_;
@@ -39,7 +44,7 @@ struct GlobalAccesses : StmtExprVisitor {
 
  private:
   void Add(const Var& buffer, const Array<Expr>& indices) {
-    if (!IsGlobal(buffer)) return;
+    if (tile.defined() ? !buffer.same_as(tile) : !IsGlobal(buffer)) return;
     const BufferTypeNode* t = BufferOf(buffer);
     Substituter long_rows;
     for (const Var& v : SizeSymbolsOf(buffer))
@@ -118,6 +123,12 @@ std::vector<int64_t> OffsetsAt(const Expr& offset, const std::vector<int64_t>& p
   return out;
 }
 
+/*! An access of a tile: the iterations of the first warp, and the number in row-major order of the
+ * element that each of them names. */
+struct TileAccess {
+  std::vector<int64_t> points, elements;
+};
+
 /*! Registers whose elements lie side by side in memory, for all lanes. */
 int64_t VectorWidth(const std::vector<int64_t>& points, const std::vector<int64_t>& offsets,
                     int64_t most, int64_t lanes) {
@@ -138,15 +149,124 @@ int64_t VectorWidth(const std::vector<int64_t>& points, const std::vector<int64_
   return width;
 }
 
+/*! The times that an instruction takes the banks: lanes whose words are others of one bank wait for
+ * each other. Of 8 and 16 bytes a lane, half and a quarter of the lanes are served at once (NVIDIA
+ * Nsight Compute, Memory Tables). */
+int64_t Wavefronts(const std::vector<int64_t>& first_bytes, int64_t bytes) {
+  const int64_t words = std::max<int64_t>(1, bytes / kBankBytes);
+  const size_t at_once = std::max<size_t>(1, first_bytes.size() / words);
+  int64_t wavefronts = 0;
+  for (size_t begin = 0; begin < first_bytes.size(); begin += at_once) {
+    std::set<int64_t> distinct;
+    for (size_t k = begin; k < std::min(begin + at_once, first_bytes.size()); ++k) {
+      if (first_bytes[k] < 0) continue;
+      for (int64_t w = 0; w < words; ++w) distinct.insert(first_bytes[k] / kBankBytes + w);
+    }
+    std::vector<int64_t> of_bank(kBanks, 0);
+    for (int64_t word : distinct) ++of_bank[word % kBanks];
+    wavefronts += *std::max_element(of_bank.begin(), of_bank.end());
+  }
+  return wavefronts;
+}
+
+/*! Those of all of a nest's accesses, where elements lie at `addresses`. */
+int64_t Wavefronts(const std::vector<TileAccess>& accesses, const std::vector<int64_t>& addresses,
+                   int bits, int64_t most, int64_t lanes) {
+  int64_t wavefronts = 0;
+  for (const TileAccess& access : accesses) {
+    std::vector<int64_t> offsets;
+    for (int64_t element : access.elements) offsets.push_back(addresses[element]);
+    const int64_t width = VectorWidth(access.points, offsets, most, lanes);
+    std::set<std::vector<int64_t>> known;  // an element that several iterations read is read once
+    for (size_t r = 0; r < access.points.size() / lanes; r += width) {
+      std::vector<int64_t> first_bytes;
+      for (size_t k = r * lanes; k < (r + 1) * lanes; ++k) {
+        first_bytes.push_back(access.points[k] < 0 ? -1 : offsets[k] * bits / 8);
+      }
+      if (!known.insert(first_bytes).second) continue;
+      wavefronts += Wavefronts(first_bytes, width * bits / 8);
+    }
+  }
+  return wavefronts;
+}
+
+std::vector<TileAccess> AccessesOf(const Var& tile, const ParallelNest& nest,
+                                   const Fragment& layout, int64_t lanes) {
+  Accesses accesses(tile);
+  accesses(nest.body);
+  const int64_t size = Product(ConstShape(tile));
+  std::vector<TileAccess> found;
+  for (const Accesses::Access& access : accesses.found) {
+    const auto offset = OfNest(access.offset, nest);
+    if (!offset) continue;
+    TileAccess in_tile{FirstWarp(layout, lanes), {}};
+    in_tile.elements = OffsetsAt(*offset, in_tile.points, nest);
+    for (size_t k = 0; k < in_tile.points.size(); ++k) {
+      int64_t& element = in_tile.elements[k];
+      if (element >= 0 && element < size) continue;
+      in_tile.points[k] = -1;  // a condition leaves it out
+      element = 0;
+    }
+    found.push_back(std::move(in_tile));
+  }
+  return found;
+}
+
+/*! MakeBankSwizzle of 8 chunks, each of which is xored with the number of its eight rows, too: then
+ * rows apart, 8, or 4 by two's, lie in different banks as well. Of three and more dimensions, the
+ * last two. */
+Layout MakeFoldedSwizzle(const std::vector<int64_t>& shape, int bits) {
+  const Layout swizzle = MakeBankSwizzle(shape, bits, 8);
+  const Expr eights = FloorModOf(FloorDivOf(swizzle->vars[shape.size() - 2], 8), 8);
+  Array<Expr> index = swizzle->index;
+  // The chunk is above the elements of 16 bytes, and below the row of the eight.
+  index.Set(index.size() - 1, XorOf(index.back(), eights * (128 / bits)));
+  return MakeLayout(swizzle->vars, shape, index);
+}
+
+/*! Layouts that leave 16 bytes of a row together. */
+std::vector<Layout> ChunkSwizzles(const std::vector<int64_t>& shape, int bits) {
+  std::vector<Layout> swizzles;
+  for (int chunks : {8, 4, 2}) {
+    if (shape.back() % (chunks * 128 / bits)) continue;
+    swizzles.push_back(MakeBankSwizzle(shape, bits, chunks));
+    if (chunks == 8) swizzles.push_back(MakeFoldedSwizzle(shape, bits));
+  }
+  return swizzles;
+}
+
 }  // namespace
 
+Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const Var& tile,
+                       int64_t lanes) {
+  const std::vector<int64_t> shape = ConstShape(tile);
+  const int bits = BufferOf(tile)->dtype->dtype.bits;
+  if (shape.size() < 2 || shape[shape.size() - 2] % 8 || bits < 8) return Layout();
+  const std::vector<TileAccess> accesses = AccessesOf(tile, nest, layout, lanes);
+  if (accesses.empty()) return Layout();
+  const int64_t most =
+      std::min<int64_t>(std::max(1, kMaxInstructionBits / bits), layout->ContiguousRegisters());
+  const auto count = [&](const Layout& of_tile) {
+    return Wavefronts(accesses, of_tile->Addresses(), bits, most, lanes);
+  };
+  int64_t fewest = count(MakeLinearLayout(shape)) / kWorthwhile;
+  Layout best;
+  for (const Layout& swizzled : ChunkSwizzles(shape, bits)) {
+    const int64_t found = count(swizzled);
+    if (found >= fewest + !best.defined()) continue;
+    fewest = found;
+    best = swizzled;
+  }
+  return best;
+}
+
 int64_t GlobalMemoryBits(const ParallelNest& nest, const Fragment& layout, int64_t lanes) {
-  GlobalAccesses accesses;
+  Accesses accesses;
   accesses(nest.body);
   if (accesses.found.empty()) return 0;
   const std::vector<int64_t> points = FirstWarp(layout, lanes);
   int64_t bits = 0;
-  for (const GlobalAccesses::Access& access : accesses.found) {
+  for (const Accesses::Access& access : accesses.found) {
     const auto offset = OfNest(access.offset, nest);
     if (!offset) continue;
     const std::vector<int64_t> offsets = OffsetsAt(*offset, points, nest);

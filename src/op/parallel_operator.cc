@@ -12,6 +12,7 @@
 #include "../tvm/pass_configs.h"
 #include "../tvm/registry.h"
 #include "intrinsics.h"
+#include "launch_sized.h"
 #include "loop_layout.h"
 #include "memory_cost.h"
 #include "whole_fragment.h"
@@ -236,6 +237,26 @@ class ParallelOperator : public TileOperator {
     return bits;
   }
 
+  /*! Tiles that nothing else places, such as one that is read by columns, get the layout in which
+   * this nest has fewest bank conflicts. */
+  void InferSwizzle(LayoutScope* scope) const final {
+    const auto is_known = [](const Expr& extent) { return AsInt(extent).value_or(0) > 0; };
+    if (scope->target->banks != kBanks ||
+        !std::all_of(nest_.extents.begin(), nest_.extents.end(), is_known)) {
+      return;
+    }
+    const BufferUse use = Use();
+    for (const auto* list : {&use.reads, &use.writes}) {
+      for (const Var& tile : *list) {
+        if (!IsShared(tile) || IsSizedAtLaunch(tile) || scope->Find(tile).defined()) continue;
+        if (scope->IsPointedTo(tile) || scope->IsView(tile)) continue;
+        const int64_t lanes = scope->target->warp_threads;
+        const Layout layout = FewestConflicts(nest_, ThreadsOfNest(*scope), tile, lanes);
+        if (layout.defined()) scope->SetLayout(tile, layout, span);
+      }
+    }
+  }
+
   /*! Refuses what cannot be converted, because the user wants both layouts. */
   void Verify(const LayoutScope& scope) const final {
     if (!is_dictated_) return;
@@ -308,6 +329,13 @@ class ParallelOperator : public TileOperator {
     const bool is_found =
         layout && PlacementDefect(*layout).empty() && IsCompatible(nest_, access, *layout, layout_);
     return is_found ? *layout : Fragment();
+  }
+
+  /*! Who runs which iteration: of a nest without fragments, as it will be dealt (LowerNest). */
+  Fragment ThreadsOfNest(const LayoutScope& scope) const {
+    if (layout_.defined()) return layout_;
+    const int64_t width = PlanVectorWidth(nest_, scope.num_threads, false, scope.analyzer);
+    return PlanPartition(nest_, width, scope.num_threads);
   }
 
   bool Reaches(const LayoutScope& scope, const FragmentAccess& access) const {

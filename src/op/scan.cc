@@ -3,12 +3,14 @@
  * place or to a second tile. Where there are lines enough for all threads, or they are short, a
  * thread takes a line, and so it does where a warp's lanes have lines side by side: elements of
  * such a line are rows apart, in the same bank. Else a warp takes a line, a vector of lanes at a
- * time with a carry between them. So one line keeps one warp busy, whatever the block has: to share
- * it out would take memory for the sums of its parts, and two barriers. A program with a long line
- * scans the rows of a matrix, and then their sums.
+ * time with a carry between them, and a lane as many elements as one access of memory has. So one
+ * line keeps one warp busy, whatever the block has: to share it out would take memory for the sums
+ * of its parts, and two barriers. A program with a long line scans the rows of a matrix, and then
+ * their sums.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
+#include "../target/access_width.h"
 #include "../tvm/error.h"
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
@@ -146,7 +148,71 @@ class ScanEmitter {
     return MakeFor(p, MakeInt(length_), ForKind::kSerial, body, op_.span);
   }
 
+  /*! Elements that a lane takes at a time: as many as an access of its memory has, if they lie side
+   * by side there and leave no lane without any. */
+  int64_t ElementsOfLane(int64_t lanes) const {
+    if (op_.dim + 1 < op_.shape.size() || lanes < scope_->target->warp_threads) return 1;
+    const int bits = std::max(type_.bits, BufferOf(op_.src.buffer)->dtype->dtype.bits);
+    int64_t elements = std::max(1, kMaxInstructionBits / bits);
+    while (elements > 1 && (length_ % elements || lanes * elements > length_)) elements /= 2;
+    return elements;
+  }
+
+  /*! A lane sums up its elements, the lanes scan these sums, and each element has what is in front
+   * of its lane added: five shuffles for all of a vector's elements, not for each. */
+  Stmt ByVectors(const Expr& line, int64_t lanes, int64_t elements) const {
+    const Var p = MakeVar("p"), k = MakeVar("k");
+    const Var own = MakeBuffer("own", type_, {MakeInt(elements)}, "local");
+    const Var behind = MakeBuffer("behind", type_, {MakeInt(1)}, "local");
+    const Var in_front = MakeBuffer("in_front", type_, {MakeInt(1)}, "local");
+    const int64_t vectors = (length_ + lanes * elements - 1) / (lanes * elements);
+    scope_->analyzer->BindConst(p, vectors);
+    scope_->analyzer->BindConst(k, elements);
+    const Expr lane = FloorModOf(scope_->thread, lanes);
+    const Expr first = (p * lanes + lane) * elements;
+    const Expr position = first + (op_.reverse ? MakeInt(elements - 1) - k : Expr(k));
+    const Expr inside = scope_->analyzer->Simplify(first < MakeInt(length_));
+    const auto place = [&](int64_t n) { return MakeInt(op_.reverse ? elements - 1 - n : n); };
+    const auto each = [&](const Stmt& body) {
+      return MakeFor(k, MakeInt(elements), ForKind::kVectorized, body, op_.span);
+    };
+    const auto of_lanes = [&](const Expr& value) {
+      return CallOp(kWarpScan, {StringOf(op_.reduction.DeviceName()), MakeInt(lanes), value},
+                    PrimTy(type_));
+    };
+    const Expr element =
+        IfThenElseOf(inside, Element(line, position), op_.reduction.Identity(type_));
+    std::vector<Stmt> body = {AllocLocal(own), AllocLocal(behind), AllocLocal(in_front),
+                              each(MakeStore(own, element, {k}, op_.span))};
+    for (int64_t n = 1; n < elements; ++n) {
+      const Expr sum = op_.reduction.Combine(LoadOf(own, {place(n - 1)}), LoadOf(own, {place(n)}));
+      body.push_back(MakeStore(own, sum, {place(n)}, op_.span));
+    }
+    const Expr last = LoadOf(own, {place(elements - 1)});
+    body.push_back(
+        MakeStore(behind, op_.reduction.Combine(Carry(), of_lanes(last)), {MakeInt(0)}, op_.span));
+    const Expr sums = LoadOf(behind, {MakeInt(0)});
+    const Expr mask = lanes == 32 ? MakeInt(DLDataType{kDLUInt, 32, 1}, 0xffffffff)
+                                  : MakeInt(DLDataType{kDLUInt, 64, 1}, -1);
+    const Expr before =
+        CallOp(kShuffleUpSync, {mask, sums, MakeInt(1), MakeInt(lanes)}, PrimTy(type_));
+    body.push_back(MakeStore(in_front, before, {MakeInt(0)}, op_.span));
+    body.push_back(MakeIf(EqualOf(lane, MakeInt(0)),
+                          MakeStore(in_front, Carry(), {MakeInt(0)}, op_.span), op_.span));
+    body.push_back(MakeIf(
+        inside,
+        each(MakeStore(op_.dst.buffer,
+                       op_.reduction.Combine(LoadOf(in_front, {MakeInt(0)}), LoadOf(own, {k})),
+                       At(op_.dst, line, position), op_.span)),
+        op_.span));
+    if (vectors == 1) return Substitute(MakeSeq(body), p, MakeInt(0));
+    body.push_back(StoreCarry(CallOp(kWarpBroadcast, {MakeInt(lanes - 1), sums}, PrimTy(type_))));
+    return MakeFor(p, MakeInt(vectors), ForKind::kSerial, MakeSeq(body), op_.span);
+  }
+
   Stmt ByWarp(const Expr& line, int64_t lanes) const {
+    const int64_t elements = ElementsOfLane(lanes);
+    if (elements > 1) return ByVectors(line, lanes, elements);
     Var p = MakeVar("p");
     const int64_t vectors = (length_ + lanes - 1) / lanes;
     scope_->analyzer->BindConst(p, vectors);

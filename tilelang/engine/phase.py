@@ -66,6 +66,7 @@ def LowerAndLegalize(
         transform.DoubleAccumulators,
         transform.CompactLoops,
         transform.MakePersistent,
+        transform.DeepenPipelines,
         transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,

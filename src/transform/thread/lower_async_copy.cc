@@ -10,12 +10,12 @@
  * wait. So do all of a target without such an instruction. Commits and waits are those of its
  * queue. The attribute's condition becomes the condition of the copies if all are cp.async (no
  * branch then keeps the instruction scheduler from mixing copies with arithmetic), else an `if`
- * around them. In a kernel without any asynchronous copy there are no commits and no waits. Under
- * the attribute of an instruction that takes lanes in their order, stores are it where a copy has
- * planned that: "demanded" and "proved". Under
- * an attribute whose node is "demanded", because the program asks for cp.async, a store that cannot
- * be one is refused (ValueError that names what is missing); under one whose node is "proved",
- * because SelectInstructions has shown it, that is a bug.
+ * around them; where it is false, nothing is left. In a kernel without any asynchronous copy there
+ * are no commits and no waits. Under the attribute of an instruction that takes lanes in their
+ * order, stores are it where a copy has planned that: "demanded" and "proved". Under an attribute
+ * whose node is "demanded", because the program asks for cp.async, a store that cannot be one is
+ * refused (ValueError that names what is missing); under one whose node is "proved", because
+ * SelectInstructions has shown it, that is a bug.
  */
 #include <algorithm>
 
@@ -187,6 +187,7 @@ class AsyncCopyLowerer : public StmtExprMutator {
 
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
+    if (IsConst(op->value, 0)) return MakeSeq({});  // behind the end of a loop of one iteration
     const bool always = AsInt(op->value).has_value();
     const Expr guard = always ? Expr() : op->value;
     if (const CopyInstruction* row = target_.ThreadCopy()) {

@@ -190,6 +190,14 @@ Expr KernelScope::ThreadIndex() const {
   return index;
 }
 
+std::vector<std::pair<Var, Expr>> KernelScope::ThreadAxes() const {
+  std::vector<std::pair<Var, Expr>> axes;
+  for (const char* tag : {"threadIdx.z", "threadIdx.y", "threadIdx.x"}) {
+    if (const Axis* a = Find(tag)) axes.emplace_back(a->var, a->extent);
+  }
+  return axes;
+}
+
 void KernelScope::BindTo(Analyzer* analyzer) const {
   for (const Axis& a : axes_) analyzer->Bind(a.var, MakeInt(a.var->dtype(), 0), a.extent);
 }

@@ -28,6 +28,9 @@ class KernelScope {
   ThreadRange Threads(const Span& span) const;
   /*! Linear number of the thread in its block: x + ex (y + ey z). */
   Expr ThreadIndex() const;
+  /*! The thread indices of the block and how many of each there are: z, y, x, without absent ones.
+   */
+  std::vector<std::pair<Var, Expr>> ThreadAxes() const;
   /*! Tells the analyzer the ranges of all thread and block variables. */
   void BindTo(Analyzer* analyzer) const;
 

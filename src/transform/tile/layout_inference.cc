@@ -55,6 +55,7 @@
 #include "convert_layouts.h"
 #include "kernel_scope.h"
 #include "placements.h"
+#include "thread_accesses.h"
 
 namespace tl {
 namespace {
@@ -133,6 +134,7 @@ class OpCollector : public StmtExprVisitor {
  public:
   std::vector<OperatorUse> operators;
   std::vector<Var> buffers;
+  ThreadAccesses of_threads;
   KernelScope scope;
   Map<Var, Layout> annotated;
 
@@ -164,7 +166,10 @@ class OpCollector : public StmtExprVisitor {
     At(op);
     around_.loops.pop_back();
   }
-  void Visit_(const BindNode* op) final { At(op); }
+  void Visit_(const BindNode* op) final {
+    of_threads.Note(op);
+    At(op);
+  }
   void Visit_(const IfThenElseNode* op) final {
     Apart([&] { At(op); });
   }
@@ -173,6 +178,7 @@ class OpCollector : public StmtExprVisitor {
   }
   void Visit_(const BufferStoreNode* op) final {
     RefuseOutside(op->buffer, op->span);
+    of_threads.Note(op);
     At(op);
   }
   void Visit_(const TensorLoadNode* op) final {
@@ -643,6 +649,7 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
     }
   }
   for (const OperatorUse& use : ops.operators) use.InferSwizzle(&placed);
+  ops.of_threads.InferSwizzle(ops.buffers, ops.scope, &placed);
   for (const OperatorUse& use : ops.operators) {
     use.Verify(&placed);
     use.Tell(&placed);

@@ -117,7 +117,7 @@ class RolePlanner {
     });
     if (!any_loop) return Refuse("no loop is pipelined", kernel_.block->span);
     if (stuck) return Refuse(stuck->why, stuck->stmt->span);
-    if (!any_tma && !GatherOperands()) return RefuseWithoutTma();
+    if (!GatherOperands() && !any_tma) return RefuseWithoutTma();
     std::string why = SliceProducer(kernel_, views_, &roles_.body, &roles_.where);
     if (!why.empty()) return Refuse(why, roles_.where);
     std::vector<Channel> channels;
@@ -125,8 +125,8 @@ class RolePlanner {
   }
 
   /*! Loops that gather rows for MMAs become cp.async of a producer, if they are all that fills
-   * tiles: it makes addresses and waits for tables of rows beside the MMAs. Measured for sparse
-   * latent attention, 6298 to 5391 us. CheckKernel has refused blocks that are no whole warp
+   * tiles beside TMA: it makes addresses and waits for tables of rows beside the MMAs. Measured for
+   * sparse latent attention, 6298 to 5391 us. CheckKernel has refused blocks that are no whole warp
    * groups, such as those of 64 threads. */
   bool GatherOperands() {
     if (!MovesRegisters(1, kernel_.threads / kWarpGroupThreads, false)) return false;
@@ -136,7 +136,7 @@ class RolePlanner {
     ForEachNode(roles_.body, [&](RoleNode* node) {
       const std::vector<Var>& reads = node->use.reads;
       if (IsGemm(node->stmt)) operands.insert(operands.end(), reads.begin(), reads.end());
-      if (node->fill != CopyKind::kNothing) fills.push_back(node);
+      if (node->fill != CopyKind::kNothing && node->fill != CopyKind::kTma) fills.push_back(node);
     });
     for (const RoleNode* fill : fills) {
       all &= IsElementCopy(fill->stmt) && Contains(operands, fill->use.writes[0]);

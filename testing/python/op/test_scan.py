@@ -203,3 +203,14 @@ def test_from_one_part_of_a_tile_to_another(dim):
     wanted[16:32] = x[:16].cumsum(dim)
     wanted[:16] = x[32:].view(2, 8, 40).cumsum(dim + 1).view(16, 40)
     assert torch.equal(found, wanted)
+
+
+def test_a_lane_takes_as_many_elements_as_an_access_has():
+    """An eighth of the warp's scans for eight elements of 16 bits, a quarter for float32."""
+    for dtype, elements in (("float32", 4), ("float16", 8)):
+        program = scan(T.cumsum, 2, 1024, 1, 64, False, dtype, T.alloc_shared)
+        text = program.get_kernel_source()
+        kind = "float" if dtype == "float32" else "half_t"
+        assert f"for (int p = 0; p < {1024 // 32 // elements}; ++p)" in text
+        assert f"tl::load<{kind}, {elements}>(tile" in text
+        assert text.count("warp_scan") == 1

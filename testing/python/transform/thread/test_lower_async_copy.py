@@ -46,6 +46,21 @@ def test_predicates_are_joined(lower):
     )
 
 
+def test_nothing_is_left_of_a_copy_that_no_iteration_wants(lower):
+    """Behind the last iteration of a loop of one, whose tile was loaded twice."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64, 64), "float16")):
+        tx = T.launch_thread("threadIdx.x", 8)
+        with T.sblock("tilelang_root"):
+            S = T.sblock_alloc_buffer((8, 64), "float16", scope="shared.dyn")
+            with T.attr(0, "async_copy", T.bool(False)):
+                S[tx, 8:16] = A[tx, T.Ramp(16, 1, 8)]
+            S[tx, 0] = A[tx, 0]
+
+    assert lower(func) == "S[tx, 0] = A[tx, 0]"
+
+
 def test_condition_around_the_store_stays(lower):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((64,), "float32"), n: T.int32):

@@ -66,6 +66,41 @@ def test_one_warp_group_gathers(plan, statements):
     assert producer.index('"async_copy"') < producer.index("cp_async_mbarrier_arrive_noinc")
 
 
+def test_one_warp_group_gathers_beside_tma(plan):
+    """The weights of a convolution come by TMA, its pixels by cp.async."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256, 64), "float16"),
+        B: T.Tensor((100, 64), "float16"),
+        Rows: T.Tensor((4, 64), "int32"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            out = T.alloc_fragment((64, 64), "float32")
+            T.clear(out)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[k * 64, 0], a)
+                for i, j in T.Parallel(64, 64):
+                    row = Rows[k, i]
+                    b[i, j] = T.if_then_else(row >= 0, B[row, j], 0)
+                T.gemm(a, b, out, transpose_B=True)
+            T.copy(out, C)
+
+    lines = plan(main)
+    assert lines[0] == "warp specialised: threads 0 to 127 produce, 128 to 255 consume"
+    assert any("producer, by all its threads, cp.async where" in line for line in lines)
+    assert any("by TMA" in line for line in lines)
+    a, b = torch.randn(256, 64).half(), torch.randn(100, 64).half()
+    rows, c = torch.randint(-5, 100, (4, 64), dtype=torch.int32), torch.empty(64, 64)
+    tilelang.compile(main, target=SM90, execution_backend="emulate")(a, b, rows, c)
+    taken = b.double()[rows.clamp(min=0).long()] * (rows >= 0)[..., None]
+    wanted = (a.double().reshape(4, 64, 64) @ taken.mT).sum(0)
+    assert torch.allclose(c.double(), wanted, atol=1e-2)
+
+
 @pytest.mark.parametrize(("fill", "threads"), [("doubled", 256), ("others", 256), ("rows", 512)])
 def test_other_kernels_have_no_such_producer(plan, fill, threads):
     """Loops that compute, tiles that no MMA reads, and more threads than registers are moved to."""

@@ -1,0 +1,53 @@
+"""Shared tiles that nothing else places get the layout with fewest bank conflicts."""
+
+import pytest
+import torch
+import tvm
+
+import tilelang
+import tilelang.language as T
+from tilelang import transform
+from tilelang.engine.phase import LowerAndLegalize
+from tilelang.layout import memory_accesses
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def transposed(dtype, form, size=64):
+    @T.prim_func
+    def main(A: T.Tensor((size, size), dtype), B: T.Tensor((size, size), dtype)):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((size, size), dtype)
+            F = T.alloc_fragment((size, size), dtype)
+            tx = T.get_thread_binding()
+            T.copy(A, S)
+            if form == "loop":
+                for i, j in T.Parallel(size, size):
+                    B[i, j] = S[j, i]
+            elif form == "fragment":
+                for i, j in T.Parallel(size, size):
+                    F[i, j] = S[j, i]
+                T.copy(F, B)
+            else:
+                row = tx % size
+                for k in T.serial(size // 2):
+                    B[tx // size * (size // 2) + k, row] = S[row, tx // size * (size // 2) + k]
+
+    return main
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("form", ["loop", "fragment", "threads"])
+def test_columns_are_read_by_eight_groups_of_banks(dtype, form):
+    """A swizzle of 16 bytes leaves four rows of 32 in the same banks, rows as they are 32."""
+    program = transposed(dtype, form)
+    target = tilelang.utils.target.determine_target("cuda -arch=sm_80", return_object=True)
+    with transform.PassContext():
+        mod = LowerAndLegalize(tvm.IRModule({"main": program}), target)
+        mod = transform.Simplify()(transform.VectorizeLoop()(mod))
+    shared = [a for a in memory_accesses(mod["main"]) if a.buffer == "S"]
+    load, store = (next(a for a in shared if a.op == op) for op in ("load", "store"))
+    assert load.count().found <= 4 * load.count().least
+    assert (store.width, store.count().conflicts) == (16, 0)
+    x = torch.randn(64, 64, device=DEVICE).to(getattr(torch, dtype))
+    assert torch.equal(tilelang.compile(program, out_idx=-1)(x), x.T)
