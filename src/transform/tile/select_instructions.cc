@@ -488,8 +488,7 @@ class CopySelector : public Selector {
       return std::string(src.buffer->name) + " has rows of a size of the call's, or of 2 GiB";
     }
     for (const Range& range : src.ranges) {
-      if (!function_.uniform->Has(range->min))
-        return "an index that is read from memory";
+      if (!function_.uniform->Has(range->min)) return "an index that is read from memory";
     }
     return "";
   }
