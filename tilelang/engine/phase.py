@@ -65,6 +65,7 @@ def LowerAndLegalize(
         transform.DoubleAccumulators,
         transform.CompactLoops,
         transform.MakePersistent,
+        transform.DeepenPipelines,
         transform.PlanWarpRoles,
         transform.ProducerConsumerWarpSpecialized,
         transform.IfStmtBinding,

@@ -57,6 +57,11 @@ def ReadNibbles() -> Pass:
     return get_function("transform.ReadNibbles")()
 
 
+def DeepenPipelines() -> Pass:
+    """Loops that load few bytes ahead get more stages, where there is room."""
+    return get_function("transform.DeepenPipelines")()
+
+
 def MakePersistent() -> Pass:
     """Blocks of a grid of tiles take tile after tile, where one block has a multiprocessor."""
     return get_function("transform.MakePersistent")()
@@ -384,6 +389,7 @@ __all__ = [
     "CheckTensorLayouts",
     "CompactLoops",
     "CountAsyncOperations",
+    "DeepenPipelines",
     "DoubleAccumulators",
     "EvaluateOnce",
     "FlattenBuffer",

@@ -18,7 +18,7 @@ def pruned(matrix):
 
 @pytest.mark.parametrize("stages", [2, 3])
 def test_metadata_of_a_sparse_gemm_stays_with_the_producer(build, integers, stages):
-    n = 5
+    n = 9
 
     @T.prim_func
     def main(
@@ -43,10 +43,14 @@ def test_metadata_of_a_sparse_gemm_stays_with_the_producer(build, integers, stag
     kernel = build(main)
     assert kernel.fills == ["tma", "cp.async", "tma"]
     (channel,) = kernel.channels
-    assert (list(channel["buffers"]), channel["versions"]) == (["S", "M", "W"], stages)
+    versions = channel["versions"]  # DeepenPipelines may take more than the program's
+    assert list(channel["buffers"]) == ["S", "M", "W"]
+    assert stages <= versions
     for name in "SMW":
         for role in (kernel.producer, kernel.consumer):
-            assert {index for buffer, index in role.indices if buffer == name} == {f"k % {stages}"}
+            assert {index for buffer, index in role.indices if buffer == name} == {
+                f"k % {versions}"
+            }
     a, b = pruned(integers(SIZE, n * 64)), integers(n * 64, SIZE)
     stored, metadata = compress(a, torch.int16)
     kernel.check(stored, metadata, b, wanted=a.double() @ b.double())

@@ -1,0 +1,190 @@
+/*!
+ * DeepenPipelines: loops whose loads are too few bytes to hide the latency of memory get more
+ * stages than the program asks for, where a multiprocessor has shared memory left.
+ *
+ * In:  a tile program under thread_extent attributes whose copies have their candidates; pipelined
+ *      loops annotated as the user wrote them.
+ * Out: the same with larger `num_stages`.
+ * Establishes: a multiprocessor has room for as many blocks as before, or all that it gets of the
+ * grid, and loads of kBytesAhead are under way in it as far as memory goes. What later passes need
+ * may still be too much (shared_estimate.h).
+ * Left alone: loops without stages or with one, of several products, with an order or stages of
+ * their own, with few iterations; kernels without a producer of the compiler's, or with pipeline
+ * depths of the program's.
+ * Refuses nothing.
+ */
+#include <algorithm>
+
+#include "../../op/call_attrs.h"
+#include "../../target/mma.h"
+#include "../../target/multiprocessors.h"
+#include "../../target/registers.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/pass_configs.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+#include "shared_estimate.h"
+#include "warp_roles.h"
+#include "ws_schedule.h"
+
+namespace tl {
+namespace {
+
+/*! Bytes that loads of a multiprocessor have under way, beside the steps that its blocks use and
+ * those that they are about to give up. Measured on an H200 (docs/measurements.md): products and
+ * sums of rows and columns are fastest with 64 to 96 KB, whether one, two or four blocks load. */
+constexpr int64_t kBytesAhead = 65536;
+constexpr int64_t kMostStages = 8;
+/*! Slots of so many bytes begin at a whole swizzle of TMA if the first one does. */
+constexpr int64_t kSlotBytes = 1024;
+/*! The tiles that an iteration of the loop loads. */
+std::vector<Var> LoadedTiles(const ForNode* loop) {
+  std::vector<Var> tiles;
+  const auto note = [&](const Var& tile) {
+    if (!Contains(tiles, tile)) tiles.push_back(tile);
+  };
+  ForEachIn<EvaluateNode>(loop->body, [&](const EvaluateNode* op) {
+    const Stmt s = GetRef<Stmt>(op);
+    if (IsTileLoad(s)) note(TileRegion::From(AsTileOp(s)->args[1]).buffer);
+  });
+  ForEachIn<ForNode>(loop->body, [&](const ForNode* op) {
+    if (!IsElementCopy(GetRef<Stmt>(op))) return;
+    ForEachIn<BufferStoreNode>(op->body, [&](const BufferStoreNode* s) { note(s->buffer); });
+  });
+  return tiles;
+}
+
+/*! Gives loops the stages that they want, at most `most`, where `blocks` share a multiprocessor. */
+class Deepener : public StmtExprMutator {
+ public:
+  Deepener(int64_t most, int64_t blocks) : most_(most), ahead_(kBytesAhead / blocks) {}
+  bool changed = false;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const ForNode* op) final {
+    const int64_t stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
+    if (stages < 2) return Default<Stmt>(op);
+    const bool is_ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);
+    const int64_t wanted = StagesFor(op, stages);
+    if (is_ordered || wanted <= stages) return GetRef<Stmt>(op);
+    changed = true;
+    For loop = GetRef<For>(op);
+    loop.CopyOnWrite()->annotations.Set(kNumStages, MakeInt(wanted));
+    return loop;
+  }
+
+ private:
+  /*! Loops of several products wait for one of them in a step, and use two: attention is as fast
+   * with three. */
+  int64_t StagesFor(const ForNode* loop, int64_t stages) const {
+    int64_t products = 0, step = 0;
+    ForEachIn<EvaluateNode>(loop->body,
+                            [&](const EvaluateNode* op) { products += IsGemm(GetRef<Stmt>(op)); });
+    for (const Var& tile : LoadedTiles(loop)) step += BytesOfBuffer(tile);
+    if (step == 0 || products > 1) return stages;
+    const int64_t wanted = std::min(most_, 2 + (ahead_ + step - 1) / step);
+    return std::min(wanted, AsInt(loop->extent).value_or(wanted));
+  }
+
+  const int64_t most_, ahead_;
+};
+
+/*! Registers of a thread for the accumulators of one wgmma, where one warp group makes products; 0
+ * where there are several, which may share the columns. */
+int64_t AccumulatorsOfOne(const KernelInfo& kernel) {
+  constexpr int64_t kMostColumns = 256;
+  if (kernel.threads != kWarpGroupThreads) return 0;
+  int64_t most = 0;
+  ForEachIn<EvaluateNode>(kernel.block->body, [&](const EvaluateNode* op) {
+    if (!IsGemm(GetRef<Stmt>(op))) return;
+    const Array<Expr> shape = TileRegion::From(AsTileOp(GetRef<Stmt>(op))->args[2]).Extents();
+    most = std::max(most, std::min(kMostColumns, AsInt(shape.back()).value_or(0)) / 2);
+  });
+  return most;
+}
+
+/*! Blocks that a multiprocessor has registers for, about as AnnotateWarpGroupRegAlloc will find. */
+int64_t BlocksByRegisters(const KernelInfo& kernel) {
+  constexpr int64_t kRegisterBytes = 4, kMostBlocks = 4, kOther = 64;
+  int64_t bytes = 0;
+  for (const Var& v : kernel.block->alloc_buffers) {
+    if (IsFragment(v)) bytes += BytesOfBuffer(v);
+  }
+  const int64_t accumulators = AccumulatorsOfOne(kernel);
+  const bool has_products = HasNode<EvaluateNode>(
+      kernel.block->body, [](const EvaluateNode* op) { return IsGemm(GetRef<Stmt>(op)); });
+  const int64_t wanted =
+      bytes / kRegisterBytes / kernel.threads + (has_products ? kFewOtherRegisters : kOther);
+  const int64_t threads = kernel.threads + kWarpGroupThreads;
+  const auto has_registers = [&](int64_t blocks) {
+    const int64_t all = RegistersAtStart(threads, blocks);
+    return (!accumulators || all / threads >= accumulators + kBesideAccumulators) &&
+           MostRegistersBeside(kWarpGroupThreads * kLeastRegisters, kernel.threads, all) >= wanted;
+  };
+  int64_t blocks = 1;
+  while (blocks < kMostBlocks && has_registers(blocks + 1)) ++blocks;
+  return blocks;
+}
+
+/*! Blocks of the grid for each multiprocessor, rounded up; many where the launch decides. */
+int64_t BlocksOfGrid(const Stmt& kernel, const Target& target) {
+  constexpr int64_t kMany = int64_t(1) << 30;
+  const int64_t multiprocessors = std::max<int64_t>(1, MostMultiprocessors(target));
+  int64_t blocks = 1;
+  ForEachIn<AttrStmtNode>(kernel, [&](const AttrStmtNode* op) {
+    if (op->attr_key != kThreadExtent) return;
+    const std::string tag = op->node.cast<IterVar>()->thread_tag;
+    if (tag.rfind("blockIdx", 0) != 0) return;
+    blocks = std::min(kMany, blocks * std::min(kMany, AsInt(op->value).value_or(kMany)));
+  });
+  return (blocks + multiprocessors - 1) / multiprocessors;
+}
+
+std::optional<Stmt> Deepened(const Stmt& kernel, const PrimFunc& f) {
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  if (!info.block || !info.is_flat || info.threads % kWarpGroupThreads) return std::nullopt;
+  if (ScheduleOf(info.block, info.target->warp_threads)) return std::nullopt;
+  if (info.block->annotations.count(kWsDepths)) return std::nullopt;
+  const int64_t threads = info.threads + kWarpGroupThreads;
+  const auto room = [&](const Stmt& s) {
+    const SharedEstimate shared(GetRef<Stmt>(ReadKernelInfo(s, f).block));
+    return shared.bytes ? info.target->BlocksThatFit(threads, *shared.bytes) : 0;
+  };
+  // Other tiles may share bytes with those of the loops.
+  const int64_t loaded = SharedEstimate(GetRef<Stmt>(info.block)).LoadedBytes(kernel);
+  const int64_t at_once = std::min({info.target->BlocksThatFit(threads, loaded),
+                                    BlocksByRegisters(info), BlocksOfGrid(kernel, *info.target)});
+  const int64_t blocks = std::max(at_once, info.min_blocks);
+  for (int64_t most = kMostStages; most > 2; --most) {
+    Deepener deepener(most, blocks);
+    const Stmt deeper = deepener.Mutate(kernel);
+    if (!deepener.changed) return std::nullopt;
+    if (room(deeper) < blocks) continue;
+    if (!PlanProducerConsumer(ReadKernelInfo(deeper, f)).IsApplied()) return std::nullopt;
+    return deeper;
+  }
+  return std::nullopt;
+}
+
+PrimFunc DeepenPipelines(PrimFunc f) {
+  if (!TargetOf(f).Has(Feature::kTma) || DisablesWarpSpecialized()) return f;
+  if (PassConfigFlag(kSpareShared, false)) return f;
+  bool takes_shared = false;
+  const PrimFunc out = ForEachKernel(f, [&](const AttrStmtNode* op) {
+    const Stmt kernel = GetRef<Stmt>(op);
+    const auto deeper = Deepened(kernel, f);
+    takes_shared |= deeper.has_value();
+    return deeper.value_or(kernel);
+  });
+  return takes_shared ? WithAttr(out, kTakesShared, MakeInt(1)) : out;
+}
+
+Registration deepen_pipelines_registration([] {
+  RegisterPass("DeepenPipelines", DeepenPipelines);
+});
+
+}  // namespace
+}  // namespace tl

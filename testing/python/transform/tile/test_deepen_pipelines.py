@@ -1,0 +1,98 @@
+"""Pipelines that load few bytes ahead get more stages where a multiprocessor has room."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+PASSES = ("SelectInstructions", "DeepenPipelines")
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def product(tile, threads, stages, grid=64, steps=64, **pipeline):
+    m, n, k = tile
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((m, k * steps), "float16"),
+        B: T.Tensor((k * steps, n), "float16"),
+        C: T.Tensor((grid, m, n), "float32"),
+    ):
+        with T.Kernel(grid, threads=threads) as bx:
+            a = T.alloc_shared((m, k), "float16")
+            b = T.alloc_shared((k, n), "float16")
+            c = T.alloc_fragment((m, n), "float32")
+            T.clear(c)
+            for ko in T.Pipelined(steps, num_stages=stages, **pipeline):
+                T.copy(A[0, ko * k], a)
+                T.copy(B[ko * k, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[bx, 0, 0])
+
+    return main
+
+
+@pytest.fixture
+def stages_of(tile_passes):
+    def run(function, arch="sm_90a", config=None):
+        text = tile_passes(function, *PASSES, arch=arch, config=config)["main"].script()
+        return [int(n) for n in re.findall(r'"num_stages": (?:T\.int32\()?(\d+)', text)]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("tile", "threads", "stages", "grid", "wanted"),
+    [
+        ((128, 128, 32), 128, 2, 1024, 4),  # steps of 16 KB by two blocks
+        ((128, 128, 64), 256, 2, 1024, 3),  # of 32 by two
+        ((64, 64, 32), 128, 2, 1024, 4),  # of 8 by four
+        ((128, 256, 32), 256, 3, 1024, 5),  # of 24 by one
+        ((128, 128, 32), 128, 2, 132, 6),  # all that the multiprocessor gets
+        ((128, 128, 32), 128, 1, 1024, 1),
+        ((64, 64, 64), 128, 2, 1024, 3),  # the fourth stage has no room beside four blocks
+        ((256, 256, 64), 256, 2, 1024, 3),  # of 64 by one
+        ((128, 128, 32), 128, 5, 1024, 5),  # as the program has it
+        ((128, 128, 32), 96, 2, 1024, 2),  # no producer
+    ],
+)
+def test_as_many_stages_as_hide_a_loads_time(stages_of, tile, threads, stages, grid, wanted):
+    assert stages_of(product(tile, threads, stages, grid)) == [wanted]
+
+
+def test_loops_of_several_products_stay(stages_of):
+    @T.prim_func
+    def main(A: T.Tensor((64, 4096), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a, s = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            c, d = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(64, num_stages=2):
+                T.copy(A[0, k * 64], a)
+                T.gemm(a, a, d, transpose_B=True, clear_accum=True)
+                T.copy(d, s)
+                T.gemm(s, a, c)
+            T.copy(c, C)
+
+    assert stages_of(main) == [2]
+
+
+def test_others_keep_their_stages(stages_of):
+    plain = product((128, 128, 32), 128, 2)
+    assert stages_of(plain, arch="sm_80") == [2]
+    assert stages_of(plain, config={"tl.second_choice.spare_shared": True}) == [2]
+    assert stages_of(product((128, 128, 32), 128, 2, steps=2)) == [2]
+    ordered = product((128, 128, 32), 128, 2, order=[0, 1, 2], stage=[0, 0, 1])
+    assert stages_of(ordered) == [2]
+    assert stages_of(product((128, 128, 32), 128, 0)) in ([], [0])
+
+
+def test_it_computes_the_same():
+    kernel = tilelang.compile(product((64, 64, 32), 128, 2, grid=1, steps=5), target=HOPPER)
+    a, b, c = torch.randn(64, 160).half(), torch.randn(160, 64).half(), torch.empty(1, 64, 64)
+    assert "a_full = tl::shared<uint64_t, 5>" in kernel.get_kernel_source()
+    kernel(a, b, c)
+    assert torch.allclose(c[0].double(), a.double() @ b.double(), atol=1e-2)
