@@ -46,7 +46,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def tiled_gemm() -> Callable[..., "tirx.PrimFunc"]:
-    """C (M, N) = A B in tiles, a block each, whose extents along M, N and K are `tile`."""
+    """C (M, N) = A B in tiles, a block each, whose extents along M, N and K are `tile`. With room
+    for several blocks asked for, there may be none for more stages."""
 
     def make(
         M: Any,
@@ -59,6 +60,7 @@ def tiled_gemm() -> Callable[..., "tirx.PrimFunc"]:
         threads: int = 128,
         dtype: str = "float16",
         out_dtype: str = "float32",
+        blocks: int = 1,
     ) -> "tirx.PrimFunc":
         rows, columns, step = tile
 
@@ -72,6 +74,8 @@ def tiled_gemm() -> Callable[..., "tirx.PrimFunc"]:
                 A_shared = T.alloc_shared((step, rows) if transpose_A else (rows, step), dtype)
                 B_shared = T.alloc_shared((step, columns), dtype)
                 C_local = T.alloc_fragment((rows, columns), "float32")
+                if blocks > 1:
+                    T.annotate_min_blocks_per_sm(blocks)
                 T.clear(C_local)
                 for k in T.Pipelined(T.ceildiv(K, step), num_stages=num_stages):
                     if transpose_A:

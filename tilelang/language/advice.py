@@ -79,6 +79,7 @@ DIVIDES = "it divides integers by `/`"
 _OF_TVM = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (tvm, tvm_ffi))
 _OF_TILELANG = f"{Path(__file__).parents[1]}{os.sep}"
 # It calls TVM's operators where a plain function has them.
+_NATIVE = {".c", ".cc", ".cpp", ".h", ".hpp", ".pxi"}
 _OPERATORS = str(Path(__file__).with_name("plain_functions.py"))
 
 
@@ -124,8 +125,8 @@ def _raises(place: types.TracebackType) -> bool:
 
 
 def _is_native(file: str) -> bool:
-    """Whether a frame is one of C++ or Cython, as TVM adds them to tracebacks."""
-    return file.startswith(("<", "python/", "src/")) or file.endswith((".h", ".cc", ".pxi"))
+    """Whether a frame is one of C, C++ or Cython, as TVM adds them to tracebacks."""
+    return file.startswith(("<", "python/", "src/")) or Path(file).suffix in _NATIVE
 
 
 def _is_inside(file: str) -> bool:

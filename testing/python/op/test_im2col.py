@@ -180,7 +180,7 @@ def test_a_tall_tile_is_several_loads():
     assert "pixels (-1, -1) to (-1, -1), 16 channels of 1024)" in built.get_host_source()
     line = next(x for x in built.get_kernel_source().splitlines() if "tma_load_im2col" in x)
     # A box is an image of 32 x 32 pixels.
-    assert "S + k % 2 * 32768 + box * 16384, 0, -1, -1, bx * 2 + box, k % 3, k / 3);" in line
+    assert "S + k % 3 * 32768 + box * 16384, 0, -1, -1, bx * 2 + box, k % 3, k / 3);" in line
 
 
 def test_loads_of_a_pipeline_without_a_producer():

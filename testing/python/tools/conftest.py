@@ -54,4 +54,5 @@ def shown(browser: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Itera
 @pytest.fixture(scope="session")
 def pipelined_gemm(tiled_gemm: Any) -> Any:
     """A product with three stages, whose blocks have 128 threads before specialisation."""
-    return tiled_gemm(64, 64, 256, (64, 64, 64), num_stages=3, out_dtype="float16")
+    options = {"num_stages": 3, "out_dtype": "float16", "blocks": 4}
+    return tiled_gemm(64, 64, 256, (64, 64, 64), **options)

@@ -392,7 +392,7 @@ DEFECTS = {
         "= tile[64 + ",
         "out-of-bounds",
         ("= tile[",),
-        "tile + 409",
+        "tile + 4",
         also=("uninitialized",),
     ),
     "compiled transpose with two threads for an element": Defect(

@@ -118,7 +118,7 @@ def test_as_many_blocks_as_there_is_room_for(groups, shared, local, wanted):
 def test_accumulators_leave_another_block_its_registers(few, blocks):
     """Of 104 registers of a thread, 64 are accumulators: with one block alone, three stages do not
     hide the loads."""
-    size, rows, step = 1024, 128, 64
+    size, rows, step = 2048, 128, 64
 
     @TL.prim_func
     def main(
@@ -311,11 +311,11 @@ def test_a_thread_begins_with_the_registers_of_its_largest_instruction(columns, 
 
     @TL.prim_func
     def gemm(
-        A: TL.Tensor((256, 256), TL.float16),
+        A: TL.Tensor((64 * 200, 256), TL.float16),
         B: TL.Tensor((256, columns), TL.float16),
-        C: TL.Tensor((256, columns), TL.float32),
+        C: TL.Tensor((64 * 200, columns), TL.float32),
     ):
-        with TL.Kernel(4, threads=128) as bx:
+        with TL.Kernel(200, threads=128) as bx:
             A_shared = TL.alloc_shared((64, 64), TL.float16)
             B_shared = TL.alloc_shared((64, columns), TL.float16)
             C_local = TL.alloc_fragment((64, columns), TL.float32)
