@@ -208,7 +208,9 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
   for (int64_t blocks = most; blocks > 1; --blocks) {
     const int64_t all = RegistersAtStart(k.OfRoles(), blocks);
-    if (k.accumulators && all / k.OfRoles() < k.accumulators + kBesideAccumulators) continue;
+    const int64_t start = all / k.OfRoles();
+    if (k.accumulators && start < k.accumulators + kBesideAccumulators) continue;
+    if (start < k.OfProducer()) continue;  // they give registers back
     if (MostRegistersBeside(k.producer.Threads() * k.OfProducer(), k.consumer.Threads(), all) >=
         wanted) {
       return blocks;
@@ -246,7 +248,9 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
   Registers r;
   r.blocks = BlocksOf(k, target);
   const int64_t all = RegistersAtStart(k.OfRoles(), r.blocks);
-  r.producer = k.producer_hint ? k.producer_hint->registers : k.OfProducer();
+  // With the program's number of blocks, they may begin with fewer than they want.
+  r.producer =
+      k.producer_hint ? k.producer_hint->registers : std::min(k.OfProducer(), all / k.OfRoles());
   r.consumer = k.consumer_hint ? k.consumer_hint->registers
                                : MostRegistersBeside(copying * r.producer, computing, all);
   if (r.consumer >= kLeastRegisters && copying * r.producer + computing * r.consumer <= all) {
