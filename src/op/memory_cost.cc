@@ -1,6 +1,8 @@
 #include "memory_cost.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 #include <set>
 #include <unordered_set>
 
@@ -149,30 +151,38 @@ int64_t VectorWidth(const std::vector<int64_t>& points, const std::vector<int64_
   return width;
 }
 
-/*! The times that an instruction takes the banks: lanes whose words are others of one bank wait for
- * each other. Of 8 and 16 bytes a lane, half and a quarter of the lanes are served at once (NVIDIA
- * Nsight Compute, Memory Tables). */
-int64_t Wavefronts(const std::vector<int64_t>& first_bytes, int64_t bytes) {
-  const int64_t words = std::max<int64_t>(1, bytes / kBankBytes);
-  const size_t at_once = std::max<size_t>(1, first_bytes.size() / words);
-  int64_t wavefronts = 0;
+/*! The times that instructions take the banks, and those that their words take in any layout. */
+struct Wavefronts {
+  int64_t found = 0, least = 0;
+};
+
+/*! Adds those of an instruction: lanes whose words are others of one bank wait for each other. Of 8
+ * and 16 bytes a lane, half and a quarter of the lanes are served at once (NVIDIA Nsight Compute,
+ * Memory Tables). */
+void Add(const std::vector<int64_t>& first_bytes, int64_t bytes, Wavefronts* sum) {
+  const int64_t of_lane = std::max<int64_t>(1, bytes / kBankBytes);
+  const size_t at_once = std::max<size_t>(1, first_bytes.size() / of_lane);
+  std::vector<int64_t> words;
   for (size_t begin = 0; begin < first_bytes.size(); begin += at_once) {
-    std::set<int64_t> distinct;
+    words.clear();
     for (size_t k = begin; k < std::min(begin + at_once, first_bytes.size()); ++k) {
       if (first_bytes[k] < 0) continue;
-      for (int64_t w = 0; w < words; ++w) distinct.insert(first_bytes[k] / kBankBytes + w);
+      for (int64_t w = 0; w < of_lane; ++w) words.push_back(first_bytes[k] / kBankBytes + w);
     }
-    std::vector<int64_t> of_bank(kBanks, 0);
-    for (int64_t word : distinct) ++of_bank[word % kBanks];
-    wavefronts += *std::max_element(of_bank.begin(), of_bank.end());
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::array<int64_t, kBanks> of_bank{};
+    for (int64_t word : words) ++of_bank[word % kBanks];
+    sum->found += *std::max_element(of_bank.begin(), of_bank.end());
+    sum->least += (static_cast<int64_t>(words.size()) + kBanks - 1) / kBanks;
   }
-  return wavefronts;
 }
 
 /*! Those of all of a nest's accesses, where elements lie at `addresses`. */
-int64_t Wavefronts(const std::vector<TileAccess>& accesses, const std::vector<int64_t>& addresses,
-                   int bits, int64_t most, int64_t lanes) {
-  int64_t wavefronts = 0;
+Wavefronts WavefrontsOf(const std::vector<TileAccess>& accesses,
+                        const std::vector<int64_t>& addresses, int bits, int64_t most,
+                        int64_t lanes) {
+  Wavefronts sum;
   for (const TileAccess& access : accesses) {
     std::vector<int64_t> offsets;
     for (int64_t element : access.elements) offsets.push_back(addresses[element]);
@@ -183,11 +193,10 @@ int64_t Wavefronts(const std::vector<TileAccess>& accesses, const std::vector<in
       for (size_t k = r * lanes; k < (r + 1) * lanes; ++k) {
         first_bytes.push_back(access.points[k] < 0 ? -1 : offsets[k] * bits / 8);
       }
-      if (!known.insert(first_bytes).second) continue;
-      wavefronts += Wavefronts(first_bytes, width * bits / 8);
+      if (known.insert(first_bytes).second) Add(first_bytes, width * bits / 8, &sum);
     }
   }
-  return wavefronts;
+  return sum;
 }
 
 std::vector<TileAccess> AccessesOf(const Var& tile, const ParallelNest& nest,
@@ -246,13 +255,18 @@ Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const V
   if (accesses.empty()) return Layout();
   const int64_t most =
       std::min<int64_t>(std::max(1, kMaxInstructionBits / bits), layout->ContiguousRegisters());
-  const auto count = [&](const Layout& of_tile) {
-    return Wavefronts(accesses, of_tile->Addresses(), bits, most, lanes);
+  const auto count = [&](const std::vector<int64_t>& addresses) {
+    return WavefrontsOf(accesses, addresses, bits, most, lanes);
   };
-  int64_t fewest = count(MakeLinearLayout(shape)) / kWorthwhile;
+  std::vector<int64_t> in_order(Product(shape));
+  std::iota(in_order.begin(), in_order.end(), 0);
+  const Wavefronts linear = count(in_order);
+  // No layout has longer vectors, so none has fewer words to move.
+  if (linear.found < kWorthwhile * linear.least) return Layout();
+  int64_t fewest = linear.found / kWorthwhile;
   Layout best;
   for (const Layout& swizzled : ChunkSwizzles(shape, bits)) {
-    const int64_t found = count(swizzled);
+    const int64_t found = count(swizzled->Addresses()).found;
     if (found >= fewest + !best.defined()) continue;
     fewest = found;
     best = swizzled;
