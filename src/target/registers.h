@@ -21,6 +21,9 @@ inline constexpr int64_t kRegistersOfCopies = 48;
  * 128 x 128 tiles by two warp groups takes 217 us with two blocks and 40 other registers, and 323
  * with one block (4096^3, H200). */
 inline constexpr int64_t kFewOtherRegisters = 20;
+/*! The same where a thread has other buffers than accumulators, or ptxas has spilled with so few.
+ */
+inline constexpr int64_t kManyOtherRegisters = 64;
 /*! Registers that ptxas (CUDA 13.0 to 13.5) wants for a wgmma beside its accumulators, of those
  * that a thread begins with: what setmaxnreg moves later does not count ("C7602: found an
  * instruction that takes 154 registers", n = 256). */
@@ -60,6 +63,34 @@ inline int64_t RegistersAtStart(int64_t threads, int64_t blocks) {
 /*! Most registers that each of `threads` can have of `all`, beside what `others` have. */
 inline int64_t MostRegistersBeside(int64_t others, int64_t threads, int64_t all) {
   return std::min(kMostRegisters, (all - others) / threads / kRegisterStep * kRegisterStep);
+}
+
+/*! Blocks with roles that the compiler lets share a multiprocessor. */
+inline constexpr int64_t kMostBlocksWithRoles = 4;
+
+/*! The threads of a block that copy and that compute, and what a thread needs of either. */
+struct RoleRegisters {
+  int64_t copying_threads, computing_threads;
+  int64_t of_copying, of_computing;
+  /*! Registers of the wgmma with most accumulators, of those that a thread begins with; 0 without.
+   */
+  int64_t accumulators = 0;
+};
+
+/*! The most blocks, up to `most`, of which a multiprocessor has registers for all roles; 1 if for
+ * none. Threads that copy give registers back, so they begin with no fewer than they keep. */
+inline int64_t BlocksWithRegisters(const RoleRegisters& roles, int64_t most) {
+  const int64_t threads = roles.copying_threads + roles.computing_threads;
+  for (int64_t blocks = most; blocks > 1; --blocks) {
+    const int64_t all = RegistersAtStart(threads, blocks), start = all / threads;
+    if (roles.accumulators && start < roles.accumulators + kBesideAccumulators) continue;
+    if (start < roles.of_copying) continue;
+    if (MostRegistersBeside(roles.copying_threads * roles.of_copying, roles.computing_threads,
+                            all) >= roles.of_computing) {
+      return blocks;
+    }
+  }
+  return 1;
 }
 
 }  // namespace tl

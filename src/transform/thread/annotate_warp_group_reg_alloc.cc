@@ -11,21 +11,21 @@
  * blocks that share a multiprocessor's registers, if it is more than one.
  * Establishes: all threads of a block together have at most the registers of a block, so that no
  * warp group waits for registers for ever. The number of blocks is the largest that shared memory
- * has room for and that leaves consumers the registers of their buffers and kOther more, or with
- * wgmma kFewOtherRegisters: one block's loads and epilogue then run beside the MMAs of another one.
- * Where ptxas spills with so few, the program is compiled again with kOther
- * (tilelang/jit/second_choice.py). Left alone: kernels with so many warp groups that no registers
- * are left to move, and those whose producers move data themselves, which takes registers, and are
- * no fewer than the consumers (MovesRegisters), unless the program gives numbers.
- * T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room for, with a
- * warning. ptxas ignores a number that asks for more threads than a multiprocessor has. Beyond what
- * shared memory has room for, fewer registers do not admit more blocks. A kernel that may begin
- * beside another one (T.pdl_sync) leaves a quarter of the registers to that one's blocks, if its
- * buffers have room in the others: else it only begins where those have ended (`tl.bound_threads`).
- * Within the limit, a role always has registers left.
- * Refuses (ValueError): numbers of the program that need more registers than there are, those of
- * T.set_max_nreg among them, for which a warp group would wait for ever (held_registers.h). Warns
- * of numbers without an effect.
+ * has room for and that leaves consumers the registers of their buffers and kManyOtherRegisters
+ * more, or with wgmma kFewOtherRegisters: one block's loads and epilogue then run beside the MMAs
+ * of another one. Where ptxas spills with so few, the program is compiled again with
+ * kManyOtherRegisters (tilelang/jit/second_choice.py). Left alone: kernels with so many warp groups
+ * that no registers are left to move, and those whose producers move data themselves, which takes
+ * registers, and are no fewer than the consumers (MovesRegisters), unless the program gives
+ * numbers. T.annotate_min_blocks_per_sm is limited to the blocks that a multiprocessor has room
+ * for, with a warning. ptxas ignores a number that asks for more threads than a multiprocessor has.
+ * Beyond what shared memory has room for, fewer registers do not admit more blocks. A kernel that
+ * may begin beside another one (T.pdl_sync) leaves a quarter of the registers to that one's blocks,
+ * if its buffers have room in the others: else it only begins where those have ended
+ * (`tl.bound_threads`). Within the limit, a role always has registers left. Refuses (ValueError):
+ * numbers of the program that need more registers than there are, those of T.set_max_nreg among
+ * them, for which a warp group would wait for ever (held_registers.h). Warns of numbers without an
+ * effect.
  */
 #include <algorithm>
 #include <map>
@@ -47,12 +47,6 @@
 
 namespace tl {
 namespace {
-
-/*! Blocks that the compiler lets share a multiprocessor. */
-constexpr int64_t kMostBlocks = 4;
-/*! Registers of a thread for addresses and intermediate values, beside its buffers. Beside
- * accumulators, which are most of those, kFewOtherRegisters will do. */
-constexpr int64_t kOther = 64;
 
 /*! The ranges of one role. */
 struct Role {
@@ -204,19 +198,11 @@ int64_t BlocksOf(const KernelReader& k, const Target& target) {
   if (k.min_blocks) return *k.min_blocks;
   if (k.producer_hint || k.consumer_hint || k.sized_at_launch) return 1;
   const bool few = k.accumulators && !PassConfigFlag("tl.second_choice.fewer_blocks", false);
-  const int64_t wanted = (k.local_bits + 31) / 32 + (few ? kFewOtherRegisters : kOther);
-  const int64_t most = std::min(kMostBlocks, target.BlocksThatFit(k.OfRoles(), k.SharedBytes()));
-  for (int64_t blocks = most; blocks > 1; --blocks) {
-    const int64_t all = RegistersAtStart(k.OfRoles(), blocks);
-    const int64_t start = all / k.OfRoles();
-    if (k.accumulators && start < k.accumulators + kBesideAccumulators) continue;
-    if (start < k.OfProducer()) continue;  // they give registers back
-    if (MostRegistersBeside(k.producer.Threads() * k.OfProducer(), k.consumer.Threads(), all) >=
-        wanted) {
-      return blocks;
-    }
-  }
-  return 1;
+  const int64_t wanted =
+      (k.local_bits + 31) / 32 + (few ? kFewOtherRegisters : kManyOtherRegisters);
+  return BlocksWithRegisters(
+      {k.producer.Threads(), k.consumer.Threads(), k.OfProducer(), wanted, k.accumulators},
+      std::min(kMostBlocksWithRoles, target.BlocksThatFit(k.OfRoles(), k.SharedBytes())));
 }
 
 /*! Leaves a quarter of the registers to blocks of the kernel in front of this one. */
@@ -227,7 +213,7 @@ void LeaveRegisters(const KernelReader& k, Registers* r) {
   const int64_t start = RegistersOfThreadAtStart(bound, 1);
   const int64_t consumer = MostRegistersBeside(k.producer.Threads() * r->producer,
                                                k.consumer.Threads(), start * k.OfRoles());
-  const int64_t wanted = (k.local_bits + 31) / 32 + kOther;
+  const int64_t wanted = (k.local_bits + 31) / 32 + kManyOtherRegisters;
   if (consumer < wanted || start < k.accumulators + kBesideAccumulators) return;
   r->consumer = consumer;
   r->bound_threads = bound;

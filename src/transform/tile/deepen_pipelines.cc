@@ -106,27 +106,21 @@ int64_t AccumulatorsOfOne(const KernelInfo& kernel) {
   return most;
 }
 
-/*! Blocks that a multiprocessor has registers for, about as AnnotateWarpGroupRegAlloc will find. */
+/*! Blocks that a multiprocessor has registers for, supposing that a thread's are those of its
+ * fragments and kFewOtherRegisters, or kManyOtherRegisters without products. */
 int64_t BlocksByRegisters(const KernelInfo& kernel) {
-  constexpr int64_t kRegisterBytes = 4, kMostBlocks = 4, kOther = 64;
+  constexpr int64_t kRegisterBytes = 4;
   int64_t bytes = 0;
   for (const Var& v : kernel.block->alloc_buffers) {
     if (IsFragment(v)) bytes += BytesOfBuffer(v);
   }
-  const int64_t accumulators = AccumulatorsOfOne(kernel);
   const bool has_products = HasNode<EvaluateNode>(
       kernel.block->body, [](const EvaluateNode* op) { return IsGemm(GetRef<Stmt>(op)); });
-  const int64_t wanted =
-      bytes / kRegisterBytes / kernel.threads + (has_products ? kFewOtherRegisters : kOther);
-  const int64_t threads = kernel.threads + kWarpGroupThreads;
-  const auto has_registers = [&](int64_t blocks) {
-    const int64_t all = RegistersAtStart(threads, blocks);
-    return (!accumulators || all / threads >= accumulators + kBesideAccumulators) &&
-           MostRegistersBeside(kWarpGroupThreads * kLeastRegisters, kernel.threads, all) >= wanted;
-  };
-  int64_t blocks = 1;
-  while (blocks < kMostBlocks && has_registers(blocks + 1)) ++blocks;
-  return blocks;
+  const int64_t wanted = bytes / kRegisterBytes / kernel.threads +
+                         (has_products ? kFewOtherRegisters : kManyOtherRegisters);
+  return BlocksWithRegisters(
+      {kWarpGroupThreads, kernel.threads, kLeastRegisters, wanted, AccumulatorsOfOne(kernel)},
+      kMostBlocksWithRoles);
 }
 
 /*! Blocks of the grid for each multiprocessor, rounded up; many where the launch decides. */

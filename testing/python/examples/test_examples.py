@@ -152,8 +152,8 @@ def path_of(name):
     return path
 
 
-def run(name, options, arch, monkeypatch):
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", f"cuda -arch={arch}")
+def run(name, options, target, monkeypatch):
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", target)
     monkeypatch.setattr(sys, "argv", [name, *options.split()])
     path = path_of(name)
     monkeypatch.syspath_prepend(path.parent)
@@ -177,7 +177,7 @@ def test_example_checks_itself(name, arch, monkeypatch):
     options, checks = RUNS[name]
     if arch != cuda_arch():
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    lines = run(name, options, arch, monkeypatch)
+    lines = run(name, options, f"cuda -arch={arch}", monkeypatch)
     assert len(lines) == checks, lines
     assert all(re.search(r"(relative error|roundings off|off)\b", line) for line in lines), lines
 

@@ -3,12 +3,9 @@
 `amd_examples.py` has some of them with tiles for AMD's chips; here they are as they stand.
 """
 
-import contextlib
-import io
 import pathlib
 import re
 import runpy
-import sys
 
 import pytest
 
@@ -31,20 +28,8 @@ REFUSED = {
 def run(name, monkeypatch):
     """What an example prints."""
     options, _ = RUNS[name]
-    path = EXAMPLES["path_of"](name)
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", f"hip -mcpu={ARCH}")
     monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "emulate")
-    monkeypatch.setattr(sys, "argv", [name, *options.split()])
-    monkeypatch.syspath_prepend(path.parent)
-    before, printed = set(sys.modules), io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            runpy.run_path(str(path), run_name="__main__")
-    finally:
-        # Kernels are kept by their arguments, whatever the default target was.
-        for module in set(sys.modules) - before & set(RUNS):
-            del sys.modules[module]
-    return printed.getvalue().splitlines()
+    return EXAMPLES["run"](name, options, f"hip -mcpu={ARCH}", monkeypatch)
 
 
 @pytest.mark.parametrize("name", sorted(set(RUNS) - set(REFUSED)))
