@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSectorsAtOnce = 4;
 /*! Costs of an instruction whose lanes move 32 bits each, and of issuing one. */
 constexpr int64_t kWavefrontBits = 32, kIssueBits = 8;
-/*! Conflicts are worth a swizzle, whose addresses take instructions, where it has half of them. */
+/*! A swizzle's addresses take instructions: it pays where it divides the conflicts by so much. */
 constexpr int64_t kWorthwhile = 2;
 /*! A stride that nobody knows. */
 constexpr int64_t kLongRow = 4096;
@@ -221,9 +221,9 @@ std::vector<TileAccess> AccessesOf(const Var& tile, const ParallelNest& nest,
   return found;
 }
 
-/*! MakeBankSwizzle of 8 chunks, each of which is xored with the number of its eight rows, too: then
- * rows apart, 8, or 4 by two's, lie in different banks as well. Of three and more dimensions, the
- * last two. */
+/*! MakeBankSwizzle of 8 chunks, whose number is xored with the row's number divided by 8, too: then
+ * rows that are a multiple of 8 apart lie in different banks as well. Rows and columns are the last
+ * two dimensions. */
 Layout MakeFoldedSwizzle(const std::vector<int64_t>& shape, int bits) {
   const Layout swizzle = MakeBankSwizzle(shape, bits, 8);
   const Expr eights = FloorModOf(FloorDivOf(swizzle->vars[shape.size() - 2], 8), 8);

@@ -18,10 +18,10 @@ inline constexpr int64_t kBanks = 32, kBankBytes = 4;
 int64_t GlobalMemoryBits(const ParallelNest& nest, const Fragment& layout, int64_t lanes);
 
 /*!
- * The layout of a shared tile by which a nest's accesses of it have fewest bank conflicts:
- * undefined where rows that follow each other have at most half as many more as any swizzle of
- * 16-byte chunks, which leave vectors along rows as they are. `layout` is the nest's; lanes of the
- * first warp stand for all, and accesses whose place memory tells are left out.
+ * The swizzle of a shared tile with which a nest's accesses of it have fewest bank conflicts. It
+ * moves chunks of 16 bytes, so vectors along rows stay. Undefined unless it has at most half of the
+ * conflicts of a row-major tile. `layout` is the nest's. The lanes of the first warp stand for all.
+ * Accesses whose index is read from memory are left out.
  */
 Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const Var& tile,
                        int64_t lanes);
