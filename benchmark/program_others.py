@@ -461,7 +461,10 @@ def grouped_top_k() -> Program:
 
     return Program(
         "routing by grouped top-k",
-        [own.route],
+        [
+            *(own.find, own.largest_of, own.replace, own.keep_best, own.take_largest),
+            *(own.best_two, own.choose, own.route),
+        ],
         [compiled(own.route, groups, per_group, best, k)],
         case,
         {"length": 21},

@@ -119,7 +119,7 @@ def mla_decode_paged(by_schedule: bool = False) -> Program:
     if by_schedule:
         name, theirs = f"{name}, by a schedule", example("mla_decode_paged_pingpong")
         sources = [theirs.mla_decode_paged]
-        program = functools.partial(theirs.mla_decode_paged, heads, cluster=2)
+        program = functools.partial(theirs.mla_decode_paged, heads)
 
     def case(kernels, device, batch, length):
         tensors = own.inputs([length, *[length - 1] * (batch - 1)], heads, device=device)

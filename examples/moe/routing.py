@@ -7,6 +7,7 @@ Runs on the GPU if there is one, else in the emulator, which needs none.
 """
 
 import argparse
+import math
 
 import torch
 from fused_moe import permute, sort
@@ -16,80 +17,117 @@ import tilelang.language as T
 
 
 @T.macro
-def best_of(values, of_thread, best, where, which):
-    """Of values (tokens, lanes, own), a token's `lanes` threads have `own` each: the largest, and
-    the first place that has it."""
-    tokens, lanes, own = values.shape
-    for i, p in T.Parallel(tokens, lanes):
-        of_thread[i, p] = values[i, p, 0]
-        for h in T.unroll(own - 1):
-            of_thread[i, p] = T.max(of_thread[i, p], values[i, p, h + 1])
-    T.reduce_max(of_thread, best, dim=1)
-    for i, p in T.Parallel(tokens, lanes):
-        where[i, p] = lanes * own - 1
-        for h in T.unroll(own):
-            if values[i, p, own - 1 - h] == best[i]:
-                where[i, p] = p * own + own - 1 - h
-    T.reduce_min(where, which, dim=1)
+def find(values, value, place):
+    """The first place of a thread's values that has `value`."""
+    place[0] = values.shape[0] - 1
+    for n in T.unroll(values.shape[0] - 1):
+        if values[values.shape[0] - 2 - n] == value:
+            place[0] = values.shape[0] - 2 - n
 
 
 @T.macro
-def choose_groups(worth, top, taken, of_thread, best, where, which, count):
-    """The groups worth most, one after the other; the `top` scores of others are gone."""
-    tokens, lanes, own = worth.shape
-    low = -T.infinity("float32")
+def largest_of(values, best):
+    """The largest of a thread's values."""
+    best[0] = values[0]
+    for n in T.unroll(values.shape[0] - 1):
+        best[0] = T.max(best[0], values[n + 1])
+
+
+@T.macro
+def replace(values, place, value):
+    """values[place] = value in registers, which have no addresses."""
+    for n in T.unroll(values.shape[0]):
+        values[n] = T.if_then_else(n == place, value, values[n])
+
+
+@T.macro
+def keep_best(worth, top, count):
+    """Of a thread's groups, all but the `count` that are worth most have no best score any more."""
+    best, group = T.alloc_local((1,), "float32"), T.alloc_local((1,), "int32")
+    kept, low = T.alloc_local(worth.shape, "int32"), -T.infinity("float32")
+    for g in T.unroll(worth.shape[0]):
+        kept[g] = 0
     for _ in T.serial(count):
-        best_of(worth, of_thread, best, where, which)
-        for i, p, h in T.Parallel(tokens, lanes, own):
-            if p * own + h == which[i]:
-                taken[i, p, h] = 1
-                worth[i, p, h] = low
-    for i, p, h in T.Parallel(tokens, lanes, own):
-        top[i, p, h] = T.if_then_else(taken[i, p, h] == 1, top[i, p, h], low)
+        largest_of(worth, best)
+        find(worth, best[0], group)
+        replace(kept, group[0], 1)
+        replace(worth, group[0], low)
+    for g in T.unroll(worth.shape[0]):
+        top[g] = T.if_then_else(kept[g] == 1, top[g], low)
 
 
 @T.macro
-def take(scores, group, looked, of_thread, best, where, place):
-    """The place of a score in each token's group that equals `best`, and what is best without it,
-    which `best` is then."""
-    tokens, lanes, part = looked.shape
-    for i, p in T.Parallel(tokens, lanes):
-        where[i, p] = lanes * part - 1
-        for e in T.unroll(part):
-            looked[i, p, e] = scores[i, group[i], p * part + e]
-        for e in T.unroll(part):
-            if looked[i, p, part - 1 - e] == best[i]:
-                where[i, p] = p * part + part - 1 - e
-    T.reduce_min(where, place, dim=1)
-    for i in T.Parallel(tokens):
-        scores[i, group[i], place[i]] = -T.infinity("float32")
-    for i, p in T.Parallel(tokens, lanes):
-        for e in T.unroll(part):
-            looked[i, p, e] = scores[i, group[i], p * part + e]
-        of_thread[i, p] = looked[i, p, 0]
-        for e in T.unroll(part - 1):
-            of_thread[i, p] = T.max(of_thread[i, p], looked[i, p, e + 1])
-    T.reduce_max(of_thread, best, dim=1)
+def take_largest(scores, row, parts, width, top, expert):
+    """The first expert of the largest score of a row, whose groups have the best scores `top` in
+    the thread's registers. The score is overwritten, and its group's best one found again: a group
+    has `parts` of `width` scores, and all but one are as they were."""
+    best, group = T.alloc_local((1,), "float32"), T.alloc_local((1,), "int32")
+    tops, part = T.alloc_local((parts,), "float32"), T.alloc_local((1,), "int32")
+    seen, place = T.alloc_local((width,), "float32"), T.alloc_local((1,), "int32")
+    largest_of(top, best)
+    find(top, best[0], group)
+    first = group[0] * (parts * width)
+    for n in T.unroll(parts):
+        tops[n] = scores[row, first + n * width]
+        for e in T.unroll(width - 1):
+            tops[n] = T.max(tops[n], scores[row, first + n * width + e + 1])
+    find(tops, best[0], part)
+    for e in T.vectorized(width):
+        seen[e] = scores[row, first + part[0] * width + e]
+    find(seen, best[0], place)
+    expert[0] = first + part[0] * width + place[0]
+    scores[row, expert[0]] = -T.infinity("float32")
+    replace(seen, place[0], -T.infinity("float32"))
+    largest_of(seen, best)
+    replace(tops, part[0], best[0])
+    largest_of(tops, best)
+    replace(top, group[0], best[0])
 
 
-def route(groups, per_group, best_groups, k, tokens=8, lanes=None):
+@T.macro
+def best_two(scores, row, first, count, best, second):
+    """The best of a group's `count` scores, from the row's place `first` on, and the next one."""
+    best[0] = -T.infinity("float32")
+    second[0] = -T.infinity("float32")
+    for e in T.unroll(count):
+        score = scores[row, first + e]
+        second[0] = T.max(second[0], T.min(best[0], score))
+        best[0] = T.max(best[0], score)
+
+
+@T.macro
+def choose(scores, row, top, Logits, token, per_group, Weights, Experts):
+    """A token's experts, one after the other, and their weights."""
+    k, width = Experts.shape[1], math.gcd(per_group, 4)
+    weights, total = T.alloc_local((k,), "float32"), T.alloc_local((1,), "float32")
+    chosen, expert = T.alloc_local((k,), "int32"), T.alloc_local((1,), "int32")
+    for n in T.unroll(k):
+        take_largest(scores, row, per_group // width, width, top, expert)
+        chosen[n] = expert[0]
+        weights[n] = Logits[token, expert[0]]
+    total[0] = 0
+    for n in T.unroll(k):
+        weights[n] = T.sigmoid(weights[n])
+        total[0] += weights[n]
+    for n in T.unroll(k):
+        Weights[token, n] = weights[n] / total[0]
+        Experts[token, n] = chosen[n]
+
+
+def route(groups, per_group, best_groups, k, tokens=32, threads=256):
     """Of Logits (length, groups * per_group): the `k` experts of each token, with weights whose sum
-    is 1, from the sigmoids of their logits; Bias counts where they are chosen only. A block has
-    `tokens` tokens of `lanes` threads, by default one for each group. A thread knows the best score
-    that is left of each of its groups. The threads of a token look through the group of a chosen
-    expert together."""
-    lanes = lanes or groups
-    if groups % lanes:
-        raise ValueError(
-            f"found {groups} groups, wanted a multiple of {lanes}, the lanes of a token"
-        )
+    is 1, from the sigmoids of their logits; Bias counts where they are chosen only. All threads
+    make the scores of a block's tokens and find each group's two best ones; then a thread chooses
+    for a token, without a word to others."""
     if k > best_groups * per_group:
         raise ValueError(
             f"found k={k}, wanted at most the {best_groups * per_group} of best groups"
         )
     length = T.dynamic("length")
-    experts, own, part = groups * per_group, groups // lanes, T.ceildiv(per_group, lanes)
-    low = -T.infinity("float32")
+    experts = groups * per_group
+    # Rows begin 16 bytes apart in the banks, so that threads of different tokens read from
+    # different ones.
+    pitch = (experts + 3) // 8 * 8 + 4
 
     @T.prim_func
     def main(
@@ -98,53 +136,28 @@ def route(groups, per_group, best_groups, k, tokens=8, lanes=None):
         Weights: T.Tensor((length, k), "float32"),
         Experts: T.Tensor((length, k), "int32"),
     ):
-        with T.Kernel(T.ceildiv(length, tokens), threads=tokens * lanes) as bx:
-            # Groups are 16 bytes apart, so that threads read from different banks.
-            scores = T.alloc_shared((tokens, groups, lanes * part + 4), "float32")
-            top = T.alloc_fragment((tokens, lanes, own), "float32")
-            second = T.alloc_fragment((tokens, lanes, own), "float32")
-            worth = T.alloc_fragment((tokens, lanes, own), "float32")
-            taken = T.alloc_fragment((tokens, lanes, own), "int32")
-            looked = T.alloc_fragment((tokens, lanes, part), "float32")
-            of_thread = T.alloc_fragment((tokens, lanes), "float32")
-            where = T.alloc_fragment((tokens, lanes), "int32")
-            best = T.alloc_fragment((tokens,), "float32")
-            group = T.alloc_fragment((tokens,), "int32")
-            place = T.alloc_fragment((tokens,), "int32")
-            chosen = T.alloc_fragment((tokens, k), "int32")
-            weights = T.alloc_fragment((tokens, k), "float32")
-            total = T.alloc_fragment((tokens,), "float32")
-            for i, g, e in T.Parallel(tokens, groups, lanes * part):
-                x = g * per_group + e
-                score = T.sigmoid(Logits[bx * tokens + i, x]) + Bias[x]
-                scores[i, g, e] = T.if_then_else(e < per_group, score, low)
-            # A group's worth: its two best scores.
-            for i, p, h in T.Parallel(tokens, lanes, own):
-                top[i, p, h] = low
-                second[i, p, h] = low
-                taken[i, p, h] = 0
-                for e in T.unroll(per_group):
-                    score = scores[i, p * own + h, e]
-                    second[i, p, h] = T.max(second[i, p, h], T.min(top[i, p, h], score))
-                    top[i, p, h] = T.max(top[i, p, h], score)
-                worth[i, p, h] = top[i, p, h] + second[i, p, h]
-            choose_groups(worth, top, taken, of_thread, best, where, group, best_groups)
-            for n in T.serial(k):
-                best_of(top, of_thread, best, where, group)
-                take(scores, group, looked, of_thread, best, where, place)
-                for i, m in T.Parallel(tokens, k):
-                    if m == n:
-                        chosen[i, m] = group[i] * per_group + place[i]
-                for i, p, h in T.Parallel(tokens, lanes, own):
-                    if p * own + h == group[i]:
-                        top[i, p, h] = best[i]
-            for i, m in T.Parallel(tokens, k):
-                weights[i, m] = T.sigmoid(Logits[bx * tokens + i, chosen[i, m]])
-            T.reduce_sum(weights, total, dim=1)
-            for i, m in T.Parallel(tokens, k):
-                weights[i, m] /= total[i]
-            T.copy(weights, Weights[bx * tokens, 0])
-            T.copy(chosen, Experts[bx * tokens, 0])
+        with T.Kernel(T.ceildiv(length, tokens), threads=threads) as bx:
+            scores = T.alloc_shared((tokens, pitch), "float32")
+            best = T.alloc_shared((groups, tokens), "float32")
+            second = T.alloc_shared((groups, tokens), "float32")
+            largest, other = T.alloc_local((1,), "float32"), T.alloc_local((1,), "float32")
+            top, worth = T.alloc_local((groups,), "float32"), T.alloc_local((groups,), "float32")
+            thread = T.get_thread_binding()
+            for i, x in T.Parallel(tokens, experts):
+                scores[i, x] = T.sigmoid(Logits[bx * tokens + i, x]) + Bias[x]
+            for n in T.serial(T.ceildiv(groups * tokens, threads)):
+                i, g = (n * threads + thread) % tokens, (n * threads + thread) // tokens
+                if g < groups:
+                    best_two(scores, i, g * per_group, per_group, largest, other)
+                    best[g, i] = largest[0]
+                    second[g, i] = other[0]
+            token = bx * tokens + thread
+            if thread < tokens and token < length:
+                for g in T.unroll(groups):
+                    top[g] = best[g, thread]
+                    worth[g] = top[g] + second[g, thread]
+                keep_best(worth, top, best_groups)
+                choose(scores, thread, top, Logits, token, per_group, Weights, Experts)
 
     return main
 

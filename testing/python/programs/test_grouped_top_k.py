@@ -18,8 +18,12 @@ def example(monkeypatch):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_results(device, example, arch):
-    groups, per_group, best_groups, k, length = 4, 8, 2, 3, 21
+@pytest.mark.parametrize(
+    ("groups", "per_group", "best_groups", "k"),
+    [pytest.param(4, 8, 2, 3, id="even"), pytest.param(3, 5, 2, 10, id="odd")],
+)
+def test_results(device, example, groups, per_group, best_groups, k, arch):
+    length = 21
     kernel = tilelang.compile(
         example["route"](groups, per_group, best_groups, k),
         execution_backend="auto",
@@ -36,9 +40,10 @@ def test_results(device, example, arch):
 
 
 def test_equal_scores(device, example):
-    """Of equal ones the first expert comes first, as of groups."""
+    """Of equal ones the first expert comes first, as of groups. A thread scores several groups."""
     groups, per_group, best_groups, k, length = 8, 12, 3, 9, 24
-    kernel = tilelang.compile(example["route"](groups, per_group, best_groups, k))
+    route = example["route"](groups, per_group, best_groups, k, tokens=16, threads=64)
+    kernel = tilelang.compile(route)
     logits = torch.randint(-1, 2, (length, groups * per_group), device=device).float()
     weights = torch.empty(length, k, device=device)
     experts = torch.empty(length, k, dtype=torch.int32, device=device)
