@@ -154,3 +154,6 @@ def test_threads_that_a_number_of_the_call_chooses_may_have_elements_of_their_ow
         sync(kernel(body.format("tx % 2").replace("S[tx % 32]\n", "S[31 - tx % 32]\n")))
     with pytest.raises(ValueError, match="needs a barrier after an access by other threads"):
         sync(kernel(body.format("tx % 64")))
+    for value in ("T.Cast('int32', A[tx]) % 8", "c[0]"):
+        with pytest.raises(ValueError, match="needs a barrier after an access by other threads"):
+            sync(kernel("c[0] = tx % 8\n" + body.format("tx // 32").replace("n % 8", value)))
