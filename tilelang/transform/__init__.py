@@ -142,6 +142,11 @@ def StageResults() -> Pass:
     return get_function("transform.StageResults")()
 
 
+def StageTransposes() -> Pass:
+    """A loop that transposes from tensor to tensor goes through shared memory."""
+    return get_function("transform.StageTransposes")()
+
+
 def SelectInstructions() -> Pass:
     """Decides which instructions make each product, and says why no better ones do."""
     return get_function("transform.SelectInstructions")()
@@ -160,6 +165,11 @@ def CompactLoops() -> Pass:
 def PlanWarpRoles() -> Pass:
     """Decides which warps of a kernel do what (sm_90 and later): a plan of each kernel."""
     return get_function("transform.PlanWarpRoles")()
+
+
+def PrefetchLoads() -> Pass:
+    """A step of a pipelined loop does not wait for its small loads from global memory."""
+    return get_function("transform.PrefetchLoads")()
 
 
 def ProducerConsumerWarpSpecialized() -> Pass:
@@ -429,6 +439,7 @@ __all__ = [
     "PlaceTensors",
     "PlanSharedMemory",
     "PlanWarpRoles",
+    "PrefetchLoads",
     "ProducerConsumerWarpSpecialized",
     "ReadNibbles",
     "RegisterOperands",
@@ -438,6 +449,7 @@ __all__ = [
     "Simplify",
     "SpreadInstances",
     "StageResults",
+    "StageTransposes",
     "StmtSimplify",
     "ThreadSync",
     "UnrollCopies",
