@@ -63,6 +63,7 @@ def LowerAndLegalize(
         transform.RegisterOperands,
         transform.StageResults,
         transform.StageTransposes,
+        transform.CoarsenBlocks,
         transform.SelectInstructions,
         transform.DoubleAccumulators,
         transform.CompactLoops,

@@ -157,6 +157,11 @@ def DoubleAccumulators() -> Pass:
     return get_function("transform.DoubleAccumulators")()
 
 
+def CoarsenBlocks() -> Pass:
+    """Many blocks of little work each become fewer blocks of more."""
+    return get_function("transform.CoarsenBlocks")()
+
+
 def CompactLoops() -> Pass:
     """Loops over iterations of which memory says whether they happen run those alone."""
     return get_function("transform.CompactLoops")()
@@ -402,6 +407,7 @@ __all__ = [
     "CheckBounds",
     "CheckSemantics",
     "CheckTensorLayouts",
+    "CoarsenBlocks",
     "CompactLoops",
     "CountAsyncOperations",
     "DeepenPipelines",
