@@ -9,12 +9,12 @@
  *      of its own.
  * Establishes: the launch of blocks does not bind. One takes 0.6 ns on an H200, in which memory
  *      moves 2.6 KB. Reductions of a row that had all warps need no barrier.
- * Left alone: grids of less than kLeastBlocks blocks, or of a number that is no constant or no
- *      multiple of R; fragments of which a thread would then have more than kMostElements; kernels
- *      with other memory than tensors and fragments, with names of threads, with other operators
- *      than copies, fills and reductions of whole fragments, with branches at block level, whose
- *      fragments or loops have layouts, and which call what has an effect.
- * Refuses nothing.
+ *      Where the launch decides how many blocks there are, no thread has more rows than before.
+ * Left alone: grids of less than kLeastBlocks blocks; fragments of which a thread would then have
+ * more than kMostElements; kernels with other memory than tensors and fragments, with names of
+ * threads, with other operators than copies, fills and reductions of whole fragments, with branches
+ * at block level, whose fragments or loops have layouts, and which call what has an effect. Refuses
+ * nothing.
  */
 #include <algorithm>
 #include <unordered_map>
@@ -37,10 +37,12 @@ constexpr int64_t kLeastBlocks = 16384;
 constexpr int64_t kMostCoarsening = 16;
 /*! Of all fragments, in the registers of one thread. */
 constexpr int64_t kMostElements = 64;
+/*! Of all fragments, where the launch decides how many blocks there are. */
+constexpr int64_t kElementsOfVector = 16;
 
 struct BlockAxis {
   Var variable;
-  int64_t extent;
+  Expr extent;
 };
 
 int64_t ElementsOf(const Var& fragment) {
@@ -84,11 +86,10 @@ class Reader : public StmtExprVisitor {
     fits &= op->attr_key == kThreadExtent;
     if (!fits) return;
     const IterVar axis = op->node.cast<IterVar>();
-    const int64_t extent = AsInt(op->value).value_or(0);
     if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) {
-      axes.push_back({axis->var, extent});
+      axes.push_back({axis->var, op->value});
     } else {
-      threads *= extent;
+      threads *= AsInt(op->value).value_or(0);
       names_.push_back(axis->var);
     }
     Visit(op->body);
@@ -170,7 +171,10 @@ class Reader : public StmtExprVisitor {
   }
 
   void Values(const Expr& e, int64_t times) {
-    fits &= !HasEffect(e);
+    // A neighbour that is none has zeros.
+    fits &= !HasEffect(e) &&
+            !HasNode<FloorDivNode>(e, [](const FloorDivNode* op) { return !AsInt(op->b); }) &&
+            !HasNode<FloorModNode>(e, [](const FloorModNode* op) { return !AsInt(op->b); });
     ForEachIn<TensorLoadNode>(
         e, [&](const TensorLoadNode* op) { Access(op->source.as_or_throw<Var>(), times); });
   }
@@ -202,7 +206,7 @@ class Coarsener : public StmtExprMutator {
   Stmt Mutate_(const AttrStmtNode* op) final {
     const IterVar axis = op->node.cast<IterVar>();
     if (!axis->var.same_as(axis_.variable)) return Default<Stmt>(op);
-    const Expr extent = MakeInt(op->value->dtype(), axis_.extent / times_);
+    const Expr extent = FloorDivOf(op->value + (times_ - 1), times_);
     auto attr = make_object<AttrStmtNode>(*op);
     attr->value = extent;
     attr->node = TL_GLOBAL("tirx.IterVar")(MakeRange(MakeInt(extent->dtype(), 0), extent),
@@ -221,7 +225,11 @@ class Coarsener : public StmtExprMutator {
     const Expr value = Mutate(op->value);
     const auto it = wide_.find(op->buffer.get());
     const Array<Expr> indices = MutateArray(op->indices);
-    if (it == wide_.end()) return MakeStore(op->buffer, value, indices, op->span);
+    if (it == wide_.end()) {
+      const Stmt store = MakeStore(op->buffer, value, indices, op->span);
+      if (AsInt(axis_.extent).value_or(1) % times_ == 0) return store;
+      return MakeIf(axis_.variable * times_ + neighbour_ < axis_.extent, store, op->span);
+    }
     return MakeStore(it->second, value, Within(indices), op->span);
   }
   Expr Mutate_(const TensorLoadNode* op) final {
@@ -291,20 +299,32 @@ class Coarsener : public StmtExprMutator {
   std::unordered_map<const Object*, Expr> values_;
 };
 
+/*! How many blocks become one; 1 for kernels that stay as they are. */
+int64_t TimesOf(const Reader& kernel) {
+  std::optional<int64_t> blocks = 1;
+  int64_t elements = 0, times = 1;
+  for (const BlockAxis& axis : kernel.axes) {
+    const std::optional<int64_t> extent = AsInt(axis.extent);
+    blocks = blocks && extent ? std::optional<int64_t>(*blocks * *extent) : std::nullopt;
+  }
+  for (const Var& v : kernel.fragments) elements += ElementsOf(v);
+  if (!kernel.fits || !kernel.bytes || !elements || blocks.value_or(kLeastBlocks) < kLeastBlocks) {
+    return 1;
+  }
+  const int64_t most = kernel.threads * (blocks ? kMostElements : kElementsOfVector);
+  while (kernel.bytes * times < kLeastBytes && times < kMostCoarsening &&
+         2 * times * elements <= most) {
+    times *= 2;
+  }
+  return times;
+}
+
 Stmt Coarsened(const Stmt& kernel) {
   Reader reader;
   reader(kernel);
-  int64_t blocks = 1, elements = 0, times = 1;
-  for (const BlockAxis& axis : reader.axes) blocks *= axis.extent;
-  for (const Var& v : reader.fragments) elements += ElementsOf(v);
-  if (!reader.fits || !reader.bytes || !elements || blocks < kLeastBlocks) return kernel;
-  while (reader.bytes * times < kLeastBytes && times < kMostCoarsening &&
-         2 * times * elements <= kMostElements * reader.threads) {
-    times *= 2;
-  }
-  if (times == 1) return kernel;
+  const int64_t times = TimesOf(reader);
   for (const BlockAxis& axis : reader.axes) {
-    if (axis.extent % times == 0 && axis.extent > times) {
+    if (times > 1 && AsInt(axis.extent).value_or(times) >= times) {
       return Coarsener(axis, times, reader.fragments).Mutate(kernel);
     }
   }

@@ -56,6 +56,13 @@ def test_a_row_of_a_block_is_one_of_a_part_of_a_warp(kind):
     assert f"grid ({'2, 512' if kind == 'two axes' else 1024}," in kernel.explain()
 
 
+def test_a_grid_that_the_call_decides_is_coarsened_to_a_vector_a_thread():
+    """x, most and total are 34 elements; 16 of them for each of 128 threads are 32 rows."""
+    source = tilelang.lower(softmax(rows=T.dynamic("M")), target="cuda -arch=sm_90a").kernel_source
+    assert "AllReduce<tl::MaxOp, 8, 1>" in source
+    assert "bx * 16 + tx / 8 < M" in source
+
+
 @pytest.mark.parametrize(
     ("kind", "sizes"),
     [("shared", ()), ("thread", ()), ("branch", ()), ("rows", (ROWS // 2,)), ("rows", (ROWS, 512))],
@@ -67,11 +74,19 @@ def test_other_kernels_keep_their_blocks(kind, sizes):
     assert f"grid ({sizes[0] if sizes else ROWS}," in kernel.explain()
 
 
-@pytest.mark.parametrize("kind", ["rows", "two axes"])
-@pytest.mark.parametrize("columns", [32, 5])
-def test_results_are_those_of_the_blocks(kind, columns):
-    kernel = tilelang.compile(softmax(kind, columns=columns), execution_backend="emulate")
-    a, b, sums = torch.randn(ROWS, columns), torch.zeros(ROWS, columns), torch.zeros(ROWS)
+@pytest.mark.parametrize(
+    ("kind", "rows", "columns"),
+    [
+        ("rows", ROWS, 5),
+        ("rows", ROWS + 7, 32),
+        ("two axes", ROWS, 32),
+        ("rows", T.dynamic("M"), 32),
+    ],
+)
+def test_results_are_those_of_the_blocks(kind, rows, columns):
+    kernel = tilelang.compile(softmax(kind, rows, columns), execution_backend="emulate")
+    rows = rows if isinstance(rows, int) else 13
+    a, b, sums = torch.randn(rows, columns), torch.zeros(rows, columns), torch.zeros(rows)
     kernel(a, b, sums)
     x = ((a - a.amax(1, keepdim=True)) / 2 - a.amax(1, keepdim=True)) / 2
     x = torch.exp(x)
