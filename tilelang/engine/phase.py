@@ -102,6 +102,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.HoistTableReads,
         transform.UnswitchLoops,
         transform.FlattenBuffer,
+        transform.StripMineLoops,
         transform.Simplify,
         transform.LowerBufferLoads,
         transform.CountAsyncOperations,

@@ -147,6 +147,11 @@ def StageTransposes() -> Pass:
     return get_function("transform.StageTransposes")()
 
 
+def StripMineLoops() -> Pass:
+    """Serial loops along neighbours in memory run in strips of a vector."""
+    return get_function("transform.StripMineLoops")()
+
+
 def SelectInstructions() -> Pass:
     """Decides which instructions make each product, and says why no better ones do."""
     return get_function("transform.SelectInstructions")()
@@ -457,6 +462,7 @@ __all__ = [
     "StageResults",
     "StageTransposes",
     "StmtSimplify",
+    "StripMineLoops",
     "ThreadSync",
     "UnrollCopies",
     "UnswitchLoops",

@@ -71,6 +71,8 @@ class Reader : public StmtExprVisitor {
   int64_t threads = 1;
   /*! That a block moves from and to tensors. */
   int64_t bytes = 0;
+  /*! Iterations of its longest parallel loop. */
+  int64_t points = 0;
   bool fits = true;
 
   /*! By the axes of the grid, or by names at block level. */
@@ -123,6 +125,10 @@ class Reader : public StmtExprVisitor {
     }
     if (s.as<EvaluateNode>()) return Operator(s, times);
     fits &= s.as<BufferStoreNode>() || (loop && loop->kind == ForKind::kParallel);
+    int64_t iterations = 1;
+    ForEachIn<ForNode>(
+        s, [&](const ForNode* op) { iterations *= AsInt(op->extent).value_or(kLeastBytes); });
+    points = std::max(points, iterations);
     Elements(s, times);
   }
 
@@ -308,9 +314,8 @@ int64_t TimesOf(const Reader& kernel) {
     blocks = blocks && extent ? std::optional<int64_t>(*blocks * *extent) : std::nullopt;
   }
   for (const Var& v : kernel.fragments) elements += ElementsOf(v);
-  if (!kernel.fits || !kernel.bytes || !elements || blocks.value_or(kLeastBlocks) < kLeastBlocks) {
-    return 1;
-  }
+  elements = std::max(elements, kernel.points);
+  if (!kernel.fits || !kernel.bytes || blocks.value_or(kLeastBlocks) < kLeastBlocks) return 1;
   const int64_t most = kernel.threads * (blocks ? kMostElements : kElementsOfVector);
   while (kernel.bytes * times < kLeastBytes && times < kMostCoarsening &&
          2 * times * elements <= most) {
