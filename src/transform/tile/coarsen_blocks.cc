@@ -3,7 +3,7 @@
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
  * Out: the same, where a block does the work of R neighbours along one axis of the grid, if each
- *      moves fewer than kLeastBytes of tensors. Fragments have a dimension of R in front, parallel
+ *      moves fewer than kLeastBytes of tensors. Tiles have a dimension of R in front, parallel
  *      loops and copies a loop over R around them, and reductions reduce the dimension behind.
  *      Where a block had the only row of its fragment in all of its warps, each warp then has rows
  *      of its own.
@@ -11,10 +11,11 @@
  *      moves 2.6 KB. Reductions of a row that had all warps need no barrier.
  *      Where the launch decides how many blocks there are, no thread has more rows than before.
  * Left alone: grids of less than kLeastBlocks blocks; fragments of which a thread would then have
- * more than kMostElements; kernels with other memory than tensors and fragments, with names of
- * threads, with other operators than copies, fills and reductions of whole fragments, with branches
- * at block level, whose fragments or loops have layouts, and which call what has an effect. Refuses
- * nothing.
+ *      more than kMostElements, and shared memory beyond kMostShared; kernels with other memory
+ *      than tensors, fragments and shared tiles, with names of threads, with other operators than
+ *      copies, fills and reductions of whole fragments, with branches at block level, whose tiles
+ *      or loops have layouts or stages, and which call what has an effect.
+ * Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_map>
@@ -28,6 +29,7 @@
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "buffer_bytes.h"
 
 namespace tl {
 namespace {
@@ -40,10 +42,15 @@ constexpr int64_t kMostElements = 64;
 /*! Of all fragments, where the launch decides how many blocks there are. */
 constexpr int64_t kElementsOfVector = 16;
 
+/*! Bytes of tiles in shared memory, of which several blocks are to fit on a multiprocessor. */
+constexpr int64_t kMostShared = 16384;
+
 struct BlockAxis {
   Var variable;
   Expr extent;
 };
+
+bool IsTile(const Var& v) { return IsFragment(v) || IsShared(v); }
 
 int64_t ElementsOf(const Var& fragment) {
   int64_t n = 1;
@@ -67,7 +74,8 @@ Stmt LoopsOfCopy(const Stmt& s) {
 class Reader : public StmtExprVisitor {
  public:
   std::vector<BlockAxis> axes;
-  std::vector<Var> fragments;
+  /*! Fragments and tiles in shared memory. */
+  std::vector<Var> tiles;
   int64_t threads = 1;
   /*! That a block moves from and to tensors. */
   int64_t bytes = 0;
@@ -97,10 +105,10 @@ class Reader : public StmtExprVisitor {
     Visit(op->body);
   }
   void Visit_(const SBlockNode* op) final {
-    fits &= op->annotations.empty() && fragments.empty();
+    fits &= op->annotations.empty() && tiles.empty();
     for (const Var& v : op->alloc_buffers) {
-      fits &= IsFragment(v);
-      fragments.push_back(v);
+      fits &= IsTile(v);
+      tiles.push_back(v);
     }
     for (const Var& name : names_) fits &= !Uses(op->body, name);
     if (fits) AtBlockLevel(op->body, 1);
@@ -138,7 +146,7 @@ class Reader : public StmtExprVisitor {
     fits &= call != nullptr;
     if (!fits) return;
     if (IsCallTo(GetRef<Expr>(call), kFill)) {
-      fits &= IsFragment(TileRegion::From(call->args[0]).buffer) && IsArithmetic(call->args[1]) &&
+      fits &= IsTile(TileRegion::From(call->args[0]).buffer) && IsArithmetic(call->args[1]) &&
               !NamesBlock(call->args[1]);
     } else if (IsCallTo(GetRef<Expr>(call), kReduce)) {
       for (int i : {0, 1}) {
@@ -186,7 +194,7 @@ class Reader : public StmtExprVisitor {
   }
 
   void Access(const Var& buffer, int64_t times) {
-    fits &= IsFragment(buffer) || IsGlobal(buffer);
+    fits &= IsTile(buffer) || IsGlobal(buffer);
     if (IsGlobal(buffer)) bytes += times * BufferOf(buffer)->dtype->dtype.bits / 8;
   }
 
@@ -196,9 +204,9 @@ class Reader : public StmtExprVisitor {
 /*! Gives a block the work of `times` neighbours along an axis. */
 class Coarsener : public StmtExprMutator {
  public:
-  Coarsener(const BlockAxis& axis, int64_t times, const std::vector<Var>& fragments)
+  Coarsener(const BlockAxis& axis, int64_t times, const std::vector<Var>& tiles)
       : axis_(axis), times_(times) {
-    for (const Var& v : fragments) {
+    for (const Var& v : tiles) {
       Array<Expr> shape{MakeInt(times)};
       for (const Expr& extent : BufferOf(v)->shape) shape.push_back(extent);
       const Var wide =
@@ -308,17 +316,20 @@ class Coarsener : public StmtExprMutator {
 /*! How many blocks become one; 1 for kernels that stay as they are. */
 int64_t TimesOf(const Reader& kernel) {
   std::optional<int64_t> blocks = 1;
-  int64_t elements = 0, times = 1;
+  int64_t elements = 0, shared = 0, times = 1;
   for (const BlockAxis& axis : kernel.axes) {
     const std::optional<int64_t> extent = AsInt(axis.extent);
     blocks = blocks && extent ? std::optional<int64_t>(*blocks * *extent) : std::nullopt;
   }
-  for (const Var& v : kernel.fragments) elements += ElementsOf(v);
+  for (const Var& v : kernel.tiles) {
+    if (IsShared(v)) shared += BytesOfBuffer(v);
+    if (IsFragment(v)) elements += ElementsOf(v);
+  }
   elements = std::max(elements, kernel.points);
   if (!kernel.fits || !kernel.bytes || blocks.value_or(kLeastBlocks) < kLeastBlocks) return 1;
   const int64_t most = kernel.threads * (blocks ? kMostElements : kElementsOfVector);
   while (kernel.bytes * times < kLeastBytes && times < kMostCoarsening &&
-         2 * times * elements <= most) {
+         2 * times * elements <= most && 2 * times * shared <= kMostShared) {
     times *= 2;
   }
   return times;
@@ -330,7 +341,7 @@ Stmt Coarsened(const Stmt& kernel) {
   const int64_t times = TimesOf(reader);
   for (const BlockAxis& axis : reader.axes) {
     if (times > 1 && AsInt(axis.extent).value_or(times) >= times) {
-      return Coarsener(axis, times, reader.fragments).Mutate(kernel);
+      return Coarsener(axis, times, reader.tiles).Mutate(kernel);
     }
   }
   return kernel;

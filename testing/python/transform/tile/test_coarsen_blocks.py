@@ -46,7 +46,7 @@ def softmax(kind="rows", rows=ROWS, columns=32, threads=128):
     return main
 
 
-@pytest.mark.parametrize("kind", ["rows", "two axes"])
+@pytest.mark.parametrize("kind", ["rows", "two axes", "shared"])
 def test_a_row_of_a_block_is_one_of_a_part_of_a_warp(kind):
     """256 bytes and a result of 4: 16 rows make 4 KB, and a row has 8 lanes, not 128 threads."""
     kernel = tilelang.compile(softmax(kind), target="cuda -arch=sm_90a")
@@ -65,10 +65,10 @@ def test_a_grid_that_the_call_decides_is_coarsened_to_a_vector_a_thread():
 
 @pytest.mark.parametrize(
     ("kind", "sizes"),
-    [("shared", ()), ("thread", ()), ("branch", ()), ("rows", (ROWS // 2,)), ("rows", (ROWS, 512))],
+    [("thread", ()), ("branch", ()), ("rows", (ROWS // 2,)), ("rows", (ROWS, 512))],
 )
 def test_other_kernels_keep_their_blocks(kind, sizes):
-    """Of other memory, of named threads, of branches; of few blocks, of 4 KB each."""
+    """Of named threads, of branches; of few blocks, of 4 KB each."""
     program = softmax(kind, *sizes)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a")
     assert f"grid ({sizes[0] if sizes else ROWS}," in kernel.explain()
