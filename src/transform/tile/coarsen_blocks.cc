@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/region_nest.h"
@@ -34,7 +35,7 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kLeastBytes = 4096;
+constexpr int64_t kLeastBytes = 8192;
 constexpr int64_t kLeastBlocks = 16384;
 constexpr int64_t kMostCoarsening = 16;
 /*! Of all fragments, in the registers of one thread. */
@@ -130,6 +131,10 @@ class Reader : public StmtExprVisitor {
       const int64_t extent = AsInt(loop->extent).value_or(0);
       fits &= extent > 0 && AsInt(loop->min).has_value() && !loop->step;
       return AtBlockLevel(loop->body, times * extent);
+    }
+    if (const Expr fact = AssumptionOf(s); fact.defined()) {
+      fits &= IsArithmetic(fact) && !NamesBlock(fact);
+      return;
     }
     if (s.as<EvaluateNode>()) return Operator(s, times);
     fits &= s.as<BufferStoreNode>() || (loop && loop->kind == ForKind::kParallel);
@@ -271,6 +276,7 @@ class Coarsener : public StmtExprMutator {
       }
       return MakeSeq(out);
     }
+    if (AssumptionOf(s).defined()) return s;
     const auto* loop = s.as<ForNode>();
     if (loop && loop->kind == ForKind::kSerial) {
       auto n = make_object<ForNode>(*loop);

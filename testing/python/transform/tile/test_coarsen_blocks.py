@@ -20,6 +20,8 @@ def softmax(kind="rows", rows=ROWS, columns=32, threads=128):
     ):
         with T.Kernel(*([2, rows // 2] if kind == "two axes" else [rows]), threads=threads) as b:
             row = b if kind != "two axes" else b[1] * 2 + b[0]
+            if kind == "assumed":
+                T.assume(rows > 7)
             x = T.alloc_fragment((columns,), "float32")
             most, total = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
             if kind == "shared":
@@ -48,7 +50,7 @@ def softmax(kind="rows", rows=ROWS, columns=32, threads=128):
 
 @pytest.mark.parametrize("kind", ["rows", "two axes", "shared"])
 def test_a_row_of_a_block_is_one_of_a_part_of_a_warp(kind):
-    """256 bytes and a result of 4: 16 rows make 4 KB, and a row has 8 lanes, not 128 threads."""
+    """256 bytes and a result of 4, of which 16 rows make 4 KB. A row has 8 lanes, not 128 threads."""
     kernel = tilelang.compile(softmax(kind), target="cuda -arch=sm_90a")
     source = kernel.get_kernel_source()
     assert "AllReduce<tl::MaxOp, 8, 1>" in source
@@ -56,19 +58,20 @@ def test_a_row_of_a_block_is_one_of_a_part_of_a_warp(kind):
     assert f"grid ({'2, 512' if kind == 'two axes' else 1024}," in kernel.explain()
 
 
-def test_a_grid_that_the_call_decides_is_coarsened_to_a_vector_a_thread():
+@pytest.mark.parametrize("kind", ["rows", "assumed"])
+def test_a_grid_that_the_call_decides_is_coarsened_to_a_vector_a_thread(kind):
     """x, most and total are 34 elements; 16 of them for each of 128 threads are 32 rows."""
-    source = tilelang.lower(softmax(rows=T.dynamic("M")), target="cuda -arch=sm_90a").kernel_source
+    source = tilelang.lower(softmax(kind, T.dynamic("M")), target="cuda -arch=sm_90a").kernel_source
     assert "AllReduce<tl::MaxOp, 8, 1>" in source
     assert "bx * 16 + tx / 8 < M" in source
 
 
 @pytest.mark.parametrize(
     ("kind", "sizes"),
-    [("thread", ()), ("branch", ()), ("rows", (ROWS // 2,)), ("rows", (ROWS, 512))],
+    [("thread", ()), ("branch", ()), ("rows", (ROWS // 2,)), ("rows", (ROWS, 1024))],
 )
 def test_other_kernels_keep_their_blocks(kind, sizes):
-    """Of named threads, of branches; of few blocks, of 4 KB each."""
+    """Of named threads, of branches; of few blocks, of 8 KB each."""
     program = softmax(kind, *sizes)
     kernel = tilelang.compile(program, target="cuda -arch=sm_90a")
     assert f"grid ({sizes[0] if sizes else ROWS}," in kernel.explain()
