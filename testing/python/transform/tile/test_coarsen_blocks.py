@@ -50,7 +50,7 @@ def softmax(kind="rows", rows=ROWS, columns=32, threads=128):
 
 @pytest.mark.parametrize("kind", ["rows", "two axes", "shared"])
 def test_a_row_of_a_block_is_one_of_a_part_of_a_warp(kind):
-    """256 bytes and a result of 4, of which 16 rows make 4 KB. A row has 8 lanes, not 128 threads."""
+    """16 rows, each of 260 bytes, make 4 KB. A row has 8 lanes, not 128 threads."""
     kernel = tilelang.compile(softmax(kind), target="cuda -arch=sm_90a")
     source = kernel.get_kernel_source()
     assert "AllReduce<tl::MaxOp, 8, 1>" in source
