@@ -180,6 +180,7 @@ class Owners {
     for (size_t i = 0; i < a_indices_.size(); ++i) DropCommon(i, analyzer);
     ChooseIndices();
     decided_ = ChooseKeys() && ChooseSize();
+    if (decided_) ChooseConditions();
   }
 
   /*! `known` has what the same enumerations found before. */
@@ -297,6 +298,49 @@ class Owners {
   /*! What an index grows by with a variable, if that is always the same number. */
   static std::optional<int64_t> StepOf(const Expr& index, const Var& v, Analyzer* analyzer) {
     return AsInt(analyzer->Simplify(Substitute(index, v, v + 1) - index));
+  }
+
+  /*! A condition around both accesses, `f == u`, f of the thread and u the same for both: threads
+   * that differ in f are not both there, so f is as good a name as an index. */
+  void ChooseConditions() {
+    for (const SyncNode* n = pair_.a.node; n->parent; n = n->parent) {
+      const SyncNode* around = n->parent;
+      if (around->kind == SyncNode::Kind::kIf && !n->in_otherwise && IsThere(pair_.b, around)) {
+        ChooseCondition(around->condition);
+      }
+    }
+  }
+  /*! In the branch that is taken where the condition holds. */
+  static bool IsThere(const SharedAccess& access, const SyncNode* branch) {
+    const SyncNode* n = access.node;
+    while (n->parent && n->parent != branch) n = n->parent;
+    return n->parent == branch && !n->in_otherwise;
+  }
+  void ChooseCondition(const Expr& condition) {
+    if (const auto* both = condition.as<AndNode>()) {
+      ChooseCondition(both->a);
+      ChooseCondition(both->b);
+    }
+    const auto* equal = condition.as<EQNode>();
+    if (!equal) return;
+    const bool swapped = IsOfThread(equal->b);
+    const Expr &f = swapped ? equal->b : equal->a, &u = swapped ? equal->a : equal->b;
+    // With a constant it is evaluated for each thread.
+    if (!IsOfThread(f) || !IsFixed(u) || AsInt(u)) return;
+    const Analyzer::Bound bound = analyzer_->ConstBound(f);
+    if (bound.min < 0 || bound.max >= kMaxNames || size_ * (bound.max + 1) > kMaxNames) return;
+    size_ *= bound.max + 1;
+    // In front of the last index, whose elements may be several.
+    indices_.insert(indices_.begin(), a_indices_.size());
+    extents_.insert(extents_.begin(), bound.max + 1);
+    a_indices_.push_back(f);
+    b_indices_.push_back(f);
+  }
+  bool IsOfThread(const Expr& e) const {
+    if (!IsPureInteger(e)) return false;
+    const std::vector<Var> vars = VarsOf(e), threads = ThreadVars(pair_.a.node);
+    return !vars.empty() && std::all_of(vars.begin(), vars.end(),
+                                        [&](const Var& v) { return Contains(threads, v); });
   }
 
   /*! Indices that are equal for both accesses and all threads need no enumeration. Where one

@@ -141,3 +141,16 @@ def test_a_counter_that_a_range_changes_for_all_is_not(sync):
     """Threads of the range are ahead where all threads loop."""
     with pytest.raises(ValueError, match="needs a barrier after an access by other threads"):
         sync(kernel(f"c[0] = 0\n{LOW}c[0] = 2\n{COUNTED[9:]}"))
+
+
+def test_threads_that_a_number_of_the_call_chooses_may_have_elements_of_their_own(sync):
+    """Of the threads with one element, the condition lets one in."""
+    body = "if {} == n % 8:\n    S[tx % 32] = A[tx]\n    A[tx] = S[tx % 32]\n    S[tx % 32] = A[tx]"
+    assert "BARRIER" not in sync(kernel(body.format("tx // 32")))
+    assert "BARRIER" not in sync(
+        kernel(body.format("tx // 32").replace("n % 8:", "n % 8 and tx < n:"))
+    )
+    with pytest.raises(ValueError, match="needs a barrier after an access by other threads"):
+        sync(kernel(body.format("tx % 2").replace("S[tx % 32]\n", "S[31 - tx % 32]\n")))
+    with pytest.raises(ValueError, match="needs a barrier after an access by other threads"):
+        sync(kernel(body.format("tx % 64")))
