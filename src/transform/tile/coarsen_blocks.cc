@@ -14,7 +14,8 @@
  *      more than kMostElements, and shared memory beyond kMostShared; kernels with other memory
  *      than tensors, fragments and shared tiles, with names of threads, with other operators than
  *      copies, fills and reductions of whole fragments, with branches at block level, whose tiles
- *      or loops have layouts or stages, and which call what has an effect.
+ *      or loops have layouts or stages, and which call what has an effect; without masks of what
+ *      is no element, grids that R does not divide.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -28,6 +29,7 @@
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "buffer_bytes.h"
@@ -341,12 +343,20 @@ int64_t TimesOf(const Reader& kernel) {
   return times;
 }
 
+/*! Neighbours behind the end of the grid read what is no element, which LegalizeSafeMemoryAccess
+ * makes zeros. */
+bool MayRunPastEnd(const BlockAxis& axis, int64_t times) {
+  const std::optional<int64_t> extent = AsInt(axis.extent);
+  return (extent && *extent % times == 0) ||
+         !PassConfigFlag("tl.disable_safe_memory_legalize", false);
+}
+
 Stmt Coarsened(const Stmt& kernel) {
   Reader reader;
   reader(kernel);
   const int64_t times = TimesOf(reader);
   for (const BlockAxis& axis : reader.axes) {
-    if (times > 1 && AsInt(axis.extent).value_or(times) >= times) {
+    if (times > 1 && AsInt(axis.extent).value_or(times) >= times && MayRunPastEnd(axis, times)) {
       return Coarsener(axis, times, reader.tiles).Mutate(kernel);
     }
   }

@@ -77,6 +77,16 @@ def test_other_kernels_keep_their_blocks(kind, sizes):
     assert f"grid ({sizes[0] if sizes else ROWS}," in kernel.explain()
 
 
+@pytest.mark.parametrize(("rows", "grid"), [(ROWS, ROWS // 16), (ROWS + 7, ROWS + 7)])
+def test_without_masks_no_block_runs_past_the_end(rows, grid):
+    """The last block's neighbours would read what is behind the tensor."""
+    unmasked = {"tl.disable_safe_memory_legalize": True}
+    kernel = tilelang.compile(
+        softmax("rows", rows), target="cuda -arch=sm_90a", pass_configs=unmasked
+    )
+    assert f"grid ({grid}," in kernel.explain()
+
+
 @pytest.mark.parametrize(
     ("kind", "rows", "columns"),
     [
