@@ -18,6 +18,9 @@ FFI_RANGE := 0.1.14.post0 0.1.15.post2
 
 # Everything here is about the package in $(VENV), whatever the shell's path says.
 unexport PYTHONPATH
+# Bytecode is kept: without it each of the tests' processes compiles torch, TVM and the package, which are
+# 9 seconds of a core instead of 3, and each worker rewrites the assertions of all tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tools keep nothing in a folder that cannot be written to.
 ifneq ($(shell test -w . && echo yes),yes)
@@ -93,11 +96,16 @@ $(VENV)/python:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-# torch goes first: a package that depends on it would choose its own.
-$(VENV)/dependencies: $(VENV)/python pyproject.toml cmake/requirements.py
-	$(PY) -c 'import torch' 2>/dev/null || $(PIP) torch==2.13.0
+# What the compiler is built with: with two jobs, all else is installed while it is built.
+$(VENV)/build-tools: $(VENV)/python pyproject.toml cmake/requirements.py
 	$(PIP) scikit-build-core cython cmake ninja
 	$(PY) cmake/requirements.py >$(VENV)/requirements.txt
+	$(PIP) "$$(grep ^apache-tvm-ffi $(VENV)/requirements.txt)"
+	touch $@
+
+# torch goes first: a package that depends on it would choose its own.
+$(VENV)/dependencies: $(VENV)/build-tools
+	$(PY) -c 'import torch' 2>/dev/null || $(PIP) torch==2.13.0
 	$(PIP) -r $(VENV)/requirements.txt
 	touch $@
 
@@ -112,6 +120,9 @@ $(VENV)/docs-tools: $(VENV)/dependencies
 	touch $@
 
 # Not isolated, so that the compiler's objects in build/ stay valid from one run to the next.
-$(VENV)/installed: $(VENV)/dependencies $(SOURCES)
+$(VENV)/package: $(VENV)/build-tools $(SOURCES)
 	$(PIP) --no-build-isolation --no-deps .
+	touch $@
+
+$(VENV)/installed: $(VENV)/package $(VENV)/dependencies
 	touch $@

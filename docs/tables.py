@@ -170,7 +170,7 @@ def targets_page() -> str:
 
 
 Types = tuple[str, str, str]
-"""Of the operands, of the accumulator, and what is said of A or of both."""
+"""Of both operands, of the accumulator, and what is said of A or of both."""
 
 
 def products(kind: str, arch: str) -> dict[Types, list[str]]:
@@ -181,7 +181,8 @@ def products(kind: str, arch: str) -> dict[Types, list[str]]:
         # Forms of one instruction, such as "mma.m16n8k16" and "mma.m16n8k8", are one name.
         name = re.sub(r"\.(?!sp).*", "", str(row["name"])) + (" (tf32)" if row["opt_in"] else "")
         name = re.sub(r"(?<=\.sp)\..*?(?= |$)", "", name)
-        names = found.setdefault((str(row["operand"]), str(row["accumulator"]), special), [])
+        operands = f"`{row['operand']}` x `{row['operand_b']}`"
+        names = found.setdefault((operands, str(row["accumulator"]), special), [])
         if name not in names:
             names.append(name)
     return found
@@ -202,10 +203,10 @@ def types_page() -> str:
     keys = list(dict.fromkeys(key for _, table in columns for key in table))
     rows = [
         [
-            f"`{a}` x `{a}` to `{c}`" + (f", {special}" if special else ""),
-            *(", ".join(table.get((a, c, special), [])) for _, table in columns),
+            f"{ab} to `{c}`" + (f", {special}" if special else ""),
+            *(", ".join(table.get((ab, c, special), [])) for _, table in columns),
         ]
-        for a, c, special in sorted(keys, key=lambda key: (key[2], keys.index(key)))
+        for ab, c, special in sorted(keys, key=lambda key: (key[2], keys.index(key)))
     ]
     page = [
         "# Types",
@@ -245,6 +246,8 @@ _TYPES = [
     " (`float8_e4m3fn`, `float8_e5m2`, `float8_e8m0fnu`, on AMD `float8_e4m3fnuz`,"
     " `float8_e5m2fnuz`), and elements of 4 bits (`int4`, `uint4`, `float4_e2m1fn`), of which two"
     ' share a byte. Convert before you compute: `T.cast(x, "float32")`.',
+    "* A tensor of `uint8` or `int8` is taken for one of `bool` as it is: its bytes have to be 0 or"
+    " 1. `mask != 0` makes a bool tensor of a mask of 0 and 255.",
     "* Floats of 6 bits (`float6_e2m3fn`, `float6_e3m2fn`), of which four are three bytes, are"
     " copied between tiles and multiplied by `T.gemm_blockscaled`. A tensor (.., n) of them is one"
     " of `uint8` (.., 3 n / 4), which `tilelang.utils.float6` packs and unpacks.",

@@ -148,14 +148,14 @@ bool IsIfThenElse(const CallNode* call) {
 
 bool IsElementwise(const CallNode* call) {
   static const std::unordered_set<std::string> names = {
-      "tirx.exp",   "tirx.exp2",      "tirx.exp10",   "tirx.log",         "prim.log2",
-      "tirx.log10", "tirx.sqrt",      "tirx.rsqrt",   "tirx.sin",         "tirx.cos",
-      "tirx.tan",   "tirx.sinh",      "tirx.cosh",    "tirx.tanh",        "tirx.atan",
-      "tirx.erf",   "tirx.fabs",      "tirx.floor",   "prim.ceil",        "tirx.trunc",
-      "tirx.round", "tirx.nearbyint", "tirx.pow",     "tirx.fmod",        "tirx.isnan",
-      "prim.clz",   "tirx.popcount",  "tirx.sigmoid", "tirx.reinterpret", "tirx.asin",
-      "tirx.acos",  "tirx.asinh",     "tirx.acosh",   "tirx.atanh",       "tirx.log1p",
-      "tirx.atan2", "tirx.hypot",     "tirx.copysign"};
+      "tirx.exp",   "tirx.exp2",      "tirx.exp10",    "tirx.log",         "prim.log2",
+      "tirx.log10", "tirx.sqrt",      "tirx.rsqrt",    "tirx.sin",         "tirx.cos",
+      "tirx.tan",   "tirx.sinh",      "tirx.cosh",     "tirx.tanh",        "tirx.atan",
+      "tirx.erf",   "tirx.fabs",      "tirx.floor",    "prim.ceil",        "tirx.trunc",
+      "tirx.round", "tirx.nearbyint", "tirx.pow",      "tirx.fmod",        "tirx.isnan",
+      "prim.clz",   "tirx.popcount",  "tirx.sigmoid",  "tirx.reinterpret", "tirx.asin",
+      "tirx.acos",  "tirx.asinh",     "tirx.acosh",    "tirx.atanh",       "tirx.log1p",
+      "tirx.atan2", "tirx.hypot",     "tirx.copysign", "tirx.nextafter",   "tirx.ldexp"};
   if (const Intrinsic* row = FindIntrinsic(call)) return row->elementwise;
   const OpNode* op = OpOf(call);
   return op && names.count(std::string(op->name));

@@ -80,8 +80,8 @@ class MmaEmitter {
 
   Var FragmentOf(const GemmOperand& operand, const Var& buffer, int64_t elements) const {
     if (operand.registers.defined()) return operand.registers;
-    return MakeBuffer(std::string(buffer->name) + "_frag", op_.StoredType(), {MakeInt(elements)},
-                      "local");
+    return MakeBuffer(std::string(buffer->name) + "_frag", BufferOf(buffer)->dtype->dtype,
+                      {MakeInt(elements)}, "local");
   }
 
   /*! ldmatrix moves units of 16 bits: others keep their order inside a row only. */
@@ -153,8 +153,9 @@ class MmaEmitter {
     const Expr row = (warp + Expr(group) * warps) * (unit * count) + element->coords[0] * count;
     auto [buffer, indices] =
         scope_->ToPhysical(from.shared, from.Element(row + part, k + Spread(element->coords[1])));
-    const Var neighbours = MakeBuffer(std::string(from.shared->name) + "_vector", op_.OperandType(),
-                                      {MakeInt(count)}, "local");
+    const Var neighbours =
+        MakeBuffer(std::string(from.shared->name) + "_vector", BufferOf(from.shared)->dtype->dtype,
+                   {MakeInt(count)}, "local");
     const bool is_vector = count * mma_.operand.bits <= from.vector_bytes * 8;
     const Stmt load =
         MakeFor(part, MakeInt(count), is_vector ? ForKind::kVectorized : ForKind::kUnrolled,

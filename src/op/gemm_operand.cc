@@ -207,8 +207,9 @@ GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transp
       static_cast<size_t>(map->back() + 1) == map->size()) {
     return {Var(), {}, transposed, 0, registers};
   }
-  Var moved = MakeBuffer(std::string(region.buffer->name) + "_frag", op.StoredType(),
-                         {MakeInt(static_cast<int64_t>(map->size()))}, "local");
+  Var moved =
+      MakeBuffer(std::string(region.buffer->name) + "_frag", BufferOf(region.buffer)->dtype->dtype,
+                 {MakeInt(static_cast<int64_t>(map->size()))}, "local");
   auto alloc = make_object<AllocBufferNode>();
   alloc->buffer = moved;
   before->push_back(AllocBuffer(alloc));

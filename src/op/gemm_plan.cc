@@ -20,9 +20,14 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 
+/*! 8-bit floats of which one instruction multiplies any two. */
+bool IsOcpFloat8(DLDataType t) {
+  return t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e4m3 || t.code == kDLFloat8_e5m2;
+}
+
 /*! Types that multiply and add, the accumulator no integer under floats. */
 void CheckTypes(const GemmOp& op) {
-  const DLDataType a = op.OperandType(), c = op.AccumulatorType();
+  const DLDataType a = op.OperandType(), b = op.OtherType(), c = op.AccumulatorType();
   auto is_number = [&](DLDataType t) {
     if (t.code == kDLFloat4_e2m1fn || op.packed) return op.IsScaled();
     const bool is_float = t.code == kDLFloat || t.code == kDLBfloat || t.code == kDLFloat8_e4m3 ||
@@ -30,9 +35,11 @@ void CheckTypes(const GemmOp& op) {
                           t.code == kDLFloat8_e4m3fnuz || t.code == kDLFloat8_e5m2fnuz;
     return t.lanes == 1 && (is_float || IsInteger(t));
   };
-  if (is_number(a) && is_number(c) && (IsInteger(a) || !IsInteger(c))) return;
+  const bool alike = a == b || (IsOcpFloat8(a) && IsOcpFloat8(b));
+  if (alike && is_number(a) && is_number(b) && is_number(c) && (IsInteger(a) || !IsInteger(c)))
+    return;
   ThrowAt(op.span, "ValueError",
-          op.Name() + std::string(": found ") + DTypeName(a) + " x " + DTypeName(a) + " -> " +
+          op.Name() + std::string(": found ") + DTypeName(a) + " x " + DTypeName(b) + " -> " +
               DTypeName(c) +
               ", wanted floats of 8 bits and more or integers, and an accumulator that holds "
               "their sums; cast the operands while copying them");
@@ -293,18 +300,13 @@ GemmPlan PlanGemm(const GemmOp& op, const GemmContext& context) {
   CheckOperands(op);
   CheckFamily(op, *context.target);
   GemmPlan plan;
-  GemmShape want{op.M(),
-                 op.N(),
-                 op.K(),
-                 op.OperandType(),
-                 op.packed ? *op.packed : BufferOf(op.b.buffer)->dtype->dtype,
-                 op.AccumulatorType(),
-                 context.target,
-                 context.num_threads,
-                 op.allow_tf32,
-                 IsFragment(op.a.buffer) || IsFragment(op.b.buffer) || MustBeWhole(op),
-                 op.IsSparse(),
-                 op.IsScaled()};
+  GemmShape want{
+      op.M(),         op.N(),
+      op.K(),         op.OperandType(),
+      op.OtherType(), op.AccumulatorType(),
+      context.target, context.num_threads,
+      op.allow_tf32,  IsFragment(op.a.buffer) || IsFragment(op.b.buffer) || MustBeWhole(op),
+      op.IsSparse(),  op.IsScaled()};
   plan.why_no_wgmma = ChooseWgmma(op, want, context, &plan);
   if (plan.UsesWgmma()) return plan;
   if (op.asynchronous) RefuseAsynchronous(op, plan.why_no_wgmma);

@@ -165,12 +165,9 @@ class WgmmaEmitter {
     const Expr at_k = k * wgmma_.k;
     const Expr c = AddressOf(registers_c_, {i * (columns_ / 2) + j * (plan_.wgmma.n / 2)});
     const Expr b = IsOneBlock() ? Steps(b_) : Advance(b_, j * plan_.wgmma.n, at_k);
-    Array<Expr> args = {MakeInt(wgmma_.m),
-                        MakeInt(plan_.wgmma.n),
-                        MakeInt(wgmma_.k),
-                        StringOf(wgmma_.operand_name),
-                        StringOf(wgmma_.operand_name),
-                        StringOf(wgmma_.accumulator_name)};
+    Array<Expr> args = {MakeInt(wgmma_.m),        MakeInt(plan_.wgmma.n),
+                        MakeInt(wgmma_.k),        StringOf(wgmma_.operand_name),
+                        StringOf(wgmma_.NameB()), StringOf(wgmma_.accumulator_name)};
     const Expr b_k_major = StringOf(b_.strides.k_major ? "true" : "false");
     // The first MMA along K begins an accumulator that is cleared.
     const Expr sum = NotEqualOf(k, MakeInt(0)) || NotOf(op_.clear_accum);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <set>
 #include <unordered_set>
@@ -86,7 +87,7 @@ bool IsArithmetic(const Expr& e) {
 
 /*! The offset as a function of the nest's variables alone: others are 0. nullopt where memory or a
  * function tells it. */
-std::optional<Expr> OfNest(const Expr& offset, const ParallelNest& nest) {
+std::optional<IntProgram> OfNest(const Expr& offset, const ParallelNest& nest) {
   if (!IsArithmetic(offset)) return std::nullopt;
   Substituter at_zero;
   for (const Var& v : VarsOf(offset)) {
@@ -95,7 +96,7 @@ std::optional<Expr> OfNest(const Expr& offset, const ParallelNest& nest) {
       at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
     }
   }
-  return at_zero.Mutate(offset);
+  return IntProgram(at_zero.Mutate(offset), {nest.vars.begin(), nest.vars.end()});
 }
 
 /*! Iterations of the first warp by register and lane, -1 where a lane has none. */
@@ -111,16 +112,15 @@ std::vector<int64_t> FirstWarp(const Fragment& layout, int64_t lanes) {
 }
 
 /*! The offset at each of the iterations. */
-std::vector<int64_t> OffsetsAt(const Expr& offset, const std::vector<int64_t>& points,
+std::vector<int64_t> OffsetsAt(const IntProgram& offset, const std::vector<int64_t>& points,
                                const ParallelNest& nest) {
   const std::vector<int64_t> extents = StaticExtents(nest);
-  const IntProgram program(offset, {nest.vars.begin(), nest.vars.end()});
   std::vector<int64_t> out(points.size(), 0), at(extents.size());
   for (size_t k = 0; k < points.size(); ++k) {
     if (points[k] < 0) continue;
     int64_t rest = points[k];
     for (size_t d = extents.size(); d-- > 0; rest /= extents[d]) at[d] = rest % extents[d];
-    out[k] = program(at.data());
+    out[k] = offset(at.data());
   }
   return out;
 }
@@ -199,17 +199,24 @@ Wavefronts WavefrontsOf(const std::vector<TileAccess>& accesses,
   return sum;
 }
 
-std::vector<TileAccess> AccessesOf(const Var& tile, const ParallelNest& nest,
-                                   const Fragment& layout, int64_t lanes) {
+/*! The offsets of a nest's accesses of a tile, but those that memory tells. */
+std::vector<IntProgram> OffsetsOf(const Var& tile, const ParallelNest& nest) {
   Accesses accesses(tile);
   accesses(nest.body);
-  const int64_t size = Product(ConstShape(tile));
-  std::vector<TileAccess> found;
+  std::vector<IntProgram> offsets;
   for (const Accesses::Access& access : accesses.found) {
-    const auto offset = OfNest(access.offset, nest);
-    if (!offset) continue;
+    if (auto offset = OfNest(access.offset, nest)) offsets.push_back(std::move(*offset));
+  }
+  return offsets;
+}
+
+std::vector<TileAccess> AccessesAt(const std::vector<IntProgram>& offsets, int64_t size,
+                                   const ParallelNest& nest, const Fragment& layout,
+                                   int64_t lanes) {
+  std::vector<TileAccess> found;
+  for (const IntProgram& offset : offsets) {
     TileAccess in_tile{FirstWarp(layout, lanes), {}};
-    in_tile.elements = OffsetsAt(*offset, in_tile.points, nest);
+    in_tile.elements = OffsetsAt(offset, in_tile.points, nest);
     for (size_t k = 0; k < in_tile.points.size(); ++k) {
       int64_t& element = in_tile.elements[k];
       if (element >= 0 && element < size) continue;
@@ -244,15 +251,9 @@ std::vector<Layout> ChunkSwizzles(const std::vector<int64_t>& shape, int bits) {
   return swizzles;
 }
 
-}  // namespace
-
-Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const Var& tile,
-                       int64_t lanes) {
-  const std::vector<int64_t> shape = ConstShape(tile);
-  const int bits = BufferOf(tile)->dtype->dtype.bits;
-  if (shape.size() < 2 || shape[shape.size() - 2] % 8 || bits < 8) return Layout();
-  const std::vector<TileAccess> accesses = AccessesOf(tile, nest, layout, lanes);
-  if (accesses.empty()) return Layout();
+/*! The swizzle of a tile of this shape with fewest conflicts, undefined where none pays. */
+Layout ChooseSwizzle(const std::vector<TileAccess>& accesses, const std::vector<int64_t>& shape,
+                     int bits, const Fragment& layout, int64_t lanes) {
   const int64_t most =
       std::min<int64_t>(std::max(1, kMaxInstructionBits / bits), layout->ContiguousRegisters());
   const auto count = [&](const std::vector<int64_t>& addresses) {
@@ -272,6 +273,50 @@ Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const V
     best = swizzled;
   }
   return best;
+}
+
+/*! The swizzles that were chosen last, by the threads' layout and what else they depend on: many
+ * copies of a program differ in their tensors' offsets alone. */
+class RecentSwizzles {
+ public:
+  using Key = std::vector<int64_t>;
+  template <typename Choose>
+  Layout Find(const Fragment& threads, const Key& key, const Choose& choose) {
+    const std::pair at(threads.get(), key);
+    if (const auto known = chosen_.find(at); known != chosen_.end()) return known->second.swizzle;
+    if (chosen_.size() == kMost) chosen_.clear();
+    return chosen_.emplace(at, Chosen{threads, choose()}).first->second.swizzle;
+  }
+
+ private:
+  static constexpr size_t kMost = 256;
+  struct Chosen {
+    Fragment threads;  // which holds its address, so that no other has it
+    Layout swizzle;
+  };
+  std::map<std::pair<const FragmentNode*, Key>, Chosen> chosen_;
+};
+
+}  // namespace
+
+Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const Var& tile,
+                       int64_t lanes) {
+  const std::vector<int64_t> shape = ConstShape(tile);
+  const int bits = BufferOf(tile)->dtype->dtype.bits;
+  if (shape.size() < 2 || shape[shape.size() - 2] % 8 || bits < 8) return Layout();
+  const std::vector<IntProgram> offsets = OffsetsOf(tile, nest);
+  if (offsets.empty()) return Layout();
+  static thread_local RecentSwizzles recent;
+  RecentSwizzles::Key key{lanes, bits};
+  for (const std::vector<int64_t>& sizes : {shape, StaticExtents(nest)}) {
+    key.push_back(static_cast<int64_t>(sizes.size()));
+    key.insert(key.end(), sizes.begin(), sizes.end());
+  }
+  for (const IntProgram& offset : offsets) offset.AppendKey(&key);
+  return recent.Find(layout, key, [&] {
+    const auto accesses = AccessesAt(offsets, Product(shape), nest, layout, lanes);
+    return ChooseSwizzle(accesses, shape, bits, layout, lanes);
+  });
 }
 
 int64_t GlobalMemoryBits(const ParallelNest& nest, const Fragment& layout, int64_t lanes) {

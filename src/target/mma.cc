@@ -34,6 +34,7 @@ Array<Any> DescribeMatrixInstructions(const String& kind, const String& arch) {
     all.push_back(Map<String, Any>{{"name", String(i.Text())},
                                    {"shape", Array<int64_t>{i.m, i.n, i.k}},
                                    {"operand", String(DTypeName(i.operand))},
+                                   {"operand_b", String(DTypeName(i.OperandB()))},
                                    {"accumulator", String(DTypeName(i.accumulator))},
                                    {"exchanges_operands", i.exchanges_operands},
                                    {"scale_k", i.scale_k},
@@ -54,6 +55,7 @@ Array<Any> DescribeMatrixTypes(const String& kind, const String& arch) {
     if (!target.Has(i.feature)) continue;
     all.push_back(Map<String, Any>{{"name", String(i.name)},
                                    {"operand", String(DTypeName(i.operand))},
+                                   {"operand_b", String(DTypeName(i.OperandB()))},
                                    {"accumulator", String(DTypeName(i.accumulator))},
                                    {"sparse", i.sparse},
                                    {"scaled", i.scale_k > 0},
@@ -108,7 +110,7 @@ Registration mma_registration([] {
 
 bool HasTypes(const MatrixInstruction& i, const GemmShape& s) {
   return i.sparse == s.sparse && (i.scale_k > 0) == s.scaled &&
-         CanonicalOperand(s.a) == i.operand && CanonicalOperand(s.b) == i.operand &&
+         CanonicalOperand(s.a) == i.operand && CanonicalOperand(s.b) == i.OperandB() &&
          s.c == i.accumulator;
 }
 
@@ -168,7 +170,7 @@ std::string MatrixInstruction::Text(int64_t columns) const {
   const std::string shape =
       "m" + std::to_string(m) + "n" + std::to_string(columns) + "k" + std::to_string(k);
   return name + (IsOfGroup() ? shape : "") + " (" + DTypeName(operand) + " x " +
-         DTypeName(operand) + " -> " + DTypeName(accumulator) + ")";
+         DTypeName(OperandB()) + " -> " + DTypeName(accumulator) + ")";
 }
 
 void AddMatrixInstructions(const std::string& kind, std::vector<MatrixInstruction> rows) {

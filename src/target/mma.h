@@ -58,6 +58,10 @@ struct MatrixInstruction {
   int64_t group_threads = 0;
   /*! Operands of a group may have rows or columns side by side; others only elements along K. */
   bool any_order = false;
+  /*! Type of B, and its name, of as many bits as `operand`, which is then A's alone; of no bits
+   * where it is the same (PTX ISA, mma and wgmma: any two of .e4m3 and .e5m2). */
+  DLDataType other_operand{kDLOpaqueHandle, 0, 1};
+  std::string other_name = {};
 
   bool IsOfGroup() const { return group_threads > 0; }
   /*! Has a group's instruction a form of `columns`? */
@@ -67,6 +71,8 @@ struct MatrixInstruction {
   /*! Elements of each operand that one lane holds. */
   int64_t ElementsA() const { return a->RegisterExtent(); }
   int64_t ElementsB() const { return b->RegisterExtent(); }
+  DLDataType OperandB() const { return other_operand.bits ? other_operand : operand; }
+  const std::string& NameB() const { return other_operand.bits ? other_name : operand_name; }
   int64_t ElementsC() const { return c->RegisterExtent(); }
   /*! The elements that A and B are made of in memory and registers, and that fragments count:
    * bytes of 6-bit floats, of which three have four floats. */

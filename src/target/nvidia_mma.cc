@@ -14,9 +14,11 @@ constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFlo
 
 constexpr Feature kSm75 = Feature::kMmaSm75, kSm80 = Feature::kMmaSm80, kSm89 = Feature::kMmaSm89;
 
-/*! Whether half of A is stored, and whether operands are rounded. */
+/*! Whether half of A is stored, whether operands are rounded, and B's type where it is not A's. */
 struct Marks {
   bool sparse = false, opt_in = false;
+  DLDataType other{kDLOpaqueHandle, 0, 1};
+  const char* other_name = "";
 };
 
 MatrixInstruction Mma(int m, int n, int k, DLDataType operand, DLDataType accumulator,
@@ -31,6 +33,8 @@ MatrixInstruction Mma(int m, int n, int k, DLDataType operand, DLDataType accumu
   i.feature = feature;
   i.operand_name = operand_name;
   i.accumulator_name = accumulator_name;
+  i.other_operand = marks.other;
+  i.other_name = marks.other_name;
   i.sparse = marks.sparse;
   i.opt_in = marks.opt_in;
   i.has_ldmatrix = true;
@@ -40,7 +44,7 @@ MatrixInstruction Mma(int m, int n, int k, DLDataType operand, DLDataType accumu
   const std::string sizes[] = {std::to_string(m), std::to_string(n), std::to_string(k)};
   i.name = (i.sparse ? "mma.sp.m" : "mma.m") + sizes[0] + "n" + sizes[1] + "k" + sizes[2];
   i.intrinsic = i.sparse ? kMmaSpSync : kMmaSync;
-  i.template_args = {sizes[0], sizes[1], sizes[2], operand_name, operand_name, accumulator_name};
+  i.template_args = {sizes[0], sizes[1], sizes[2], operand_name, i.NameB(), accumulator_name};
   return i;
 }
 
@@ -57,6 +61,8 @@ MatrixInstruction Wgmma(int k, DLDataType operand, DLDataType accumulator, const
   i.feature = Feature::kWgmma;
   i.operand_name = operand_name;
   i.accumulator_name = accumulator_name;
+  i.other_operand = marks.other;
+  i.other_name = marks.other_name;
   i.name = marks.sparse ? "wgmma.sp." : "wgmma.";
   i.group_threads = kWarpGroupThreads;
   i.any_order = operand.bits == 16;
@@ -69,7 +75,8 @@ MatrixInstruction Wgmma(int k, DLDataType operand, DLDataType accumulator, const
  * sm_75, the 8-bit floats sm_89, the others sm_80. From sm_90 on ptxas makes those of 4 bits of two
  * of 8 bits and some hundred instructions that unpack. */
 std::vector<MatrixInstruction> Rows() {
-  constexpr Marks kSparse{true, false}, kRounds{false, true}, kSparseRounds{true, true};
+  constexpr Marks kSparse{true, false}, kRounds{false, true}, kSparseRounds{true, true},
+      kByE4M3{false, false, kE4M3, "fp8_e4_t"}, kByE5M2{false, false, kE5M2, "fp8_e5_t"};
   return {
       Wgmma(16, kF16, kF32, "half_t", "float"),
       Wgmma(16, kF16, kF16, "half_t", "half_t"),
@@ -79,6 +86,10 @@ std::vector<MatrixInstruction> Rows() {
       Wgmma(32, kE4M3, kF16, "fp8_e4_t", "half_t"),
       Wgmma(32, kE5M2, kF32, "fp8_e5_t", "float"),
       Wgmma(32, kE5M2, kF16, "fp8_e5_t", "half_t"),
+      Wgmma(32, kE4M3, kF32, "fp8_e4_t", "float", kByE5M2),
+      Wgmma(32, kE4M3, kF16, "fp8_e4_t", "half_t", kByE5M2),
+      Wgmma(32, kE5M2, kF32, "fp8_e5_t", "float", kByE4M3),
+      Wgmma(32, kE5M2, kF16, "fp8_e5_t", "half_t", kByE4M3),
       Wgmma(32, kS8, kS32, "int8_t", "int"),
       Wgmma(32, kU8, kS32, "uint8_t", "int"),
       Wgmma(32, kF16, kF32, "half_t", "float", kSparse),
@@ -105,6 +116,8 @@ std::vector<MatrixInstruction> Rows() {
       Mma(8, 8, 16, kU8, kS32, kSm75, "uint8_t", "int"),
       Mma(16, 8, 32, kE4M3, kF32, kSm89, "fp8_e4_t", "float"),
       Mma(16, 8, 32, kE5M2, kF32, kSm89, "fp8_e5_t", "float"),
+      Mma(16, 8, 32, kE4M3, kF32, kSm89, "fp8_e4_t", "float", kByE5M2),
+      Mma(16, 8, 32, kE5M2, kF32, kSm89, "fp8_e5_t", "float", kByE4M3),
       Mma(16, 8, 64, kS4, kS32, kSm80, "int4b_t", "int"),
       Mma(16, 8, 64, kU4, kS32, kSm80, "uint4b_t", "int"),
       Mma(16, 8, 32, kF16, kF32, kSm80, "half_t", "float", kSparse),
@@ -118,12 +131,12 @@ std::vector<MatrixInstruction> Rows() {
   };
 }
 
-/*! Rows as a program asks for them by hand: "m16n8k16", whether A is sparse, types, their names in
- * the device headers, and elements of A, B and C that a lane holds. */
+/*! Rows of one type as a program asks for them by hand: "m16n8k16", whether A is sparse, types,
+ * their names in the device headers, and elements of A, B and C that a lane holds. */
 Array<Any> MmaRows() {
   Array<Any> rows;
   for (const MatrixInstruction& i : MatrixInstructionsOf("cuda")) {
-    if (i.IsOfGroup()) continue;
+    if (i.IsOfGroup() || i.other_operand.bits) continue;
     const std::string shape =
         "m" + std::to_string(i.m) + "n" + std::to_string(i.n) + "k" + std::to_string(i.k);
     rows.push_back(Array<Any>{String(shape), i.sparse, String(DTypeName(i.operand)),
@@ -139,7 +152,7 @@ Array<Any> MmaRows() {
 Array<Any> WgmmaRows() {
   Array<Any> rows;
   for (const MatrixInstruction& i : MatrixInstructionsOf("cuda")) {
-    if (!i.IsOfGroup()) continue;
+    if (!i.IsOfGroup() || i.other_operand.bits) continue;
     Array<int64_t> columns;
     for (int64_t n = 1; n <= i.n; ++n) {
       if (i.HasColumns(n)) columns.push_back(n);

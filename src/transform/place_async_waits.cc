@@ -105,7 +105,7 @@ class Reader : public CfgReader {
 
   static std::string ShapeOf(const GroupChoice& choice) {
     const MatrixInstruction& i = *choice.instruction;
-    return std::string(i.accumulator_name) + " " + i.operand_name + " n" +
+    return std::string(i.accumulator_name) + " " + i.operand_name + " " + i.NameB() + " n" +
            std::to_string(choice.n) + " k" + std::to_string(i.k) + (i.sparse ? " sparse" : "");
   }
 

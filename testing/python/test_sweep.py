@@ -41,6 +41,18 @@ def test_cases_equal_their_references(sweep, target):
     assert tally.equal == len(cases)
 
 
+def test_a_failure_is_told_when_it_is_found(sweep, capsys):
+    """A sweep that is ended early has not printed its table."""
+    _, runner = sweep
+    tally, progress = runner.Tally(equal=7, failed=["one"]), runner.Progress()
+    progress("gemm", tally)
+    tally.failed.append("two")
+    progress.printed -= runner.SECONDS_BETWEEN_COUNTS
+    progress("gemm", tally)
+    told = "failed: one\nfailed: two\ngemm: 7 equal, 0 refused, 2 failed so far\n"
+    assert capsys.readouterr().err == told
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     monkeypatch.syspath_prepend(str(SWEEP))

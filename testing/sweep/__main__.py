@@ -14,7 +14,7 @@ from pathlib import Path
 from classes import CLASSES, named
 from drawn import listing, made_small
 from registers import OPERATORS
-from runner import TARGET, Draws, Tally, run
+from runner import SHOWN, TARGET, Draws, Progress, Tally, run
 
 from tilelang.testing import forms
 from tilelang.testing.batch import DEVICES
@@ -22,7 +22,6 @@ from tilelang.testing.gpu import require_gpu
 
 RUN_ON_GPU = Path(__file__).resolve().parents[1] / "forms" / "run_on_gpu.txt"
 """The forms of generated code that a GPU has run, now or earlier."""
-_SHOWN = 20
 
 
 def main() -> None:
@@ -65,7 +64,14 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
     names = arguments.operators or [*OPERATORS, *CLASSES]
     draws = Draws(arguments.seed, arguments.count)
     tallies = run(
-        names, arguments.jobs, arguments.device, file, arguments.target, arguments.every, draws
+        names,
+        arguments.jobs,
+        arguments.device,
+        file,
+        arguments.target,
+        arguments.every,
+        draws,
+        Progress(),
     )
     for name, tally in tallies:
         seconds = time.perf_counter() - start
@@ -74,7 +80,7 @@ def _sweep(arguments: argparse.Namespace, file: str) -> int:
         for reason, count in tally.refused.most_common():
             first = tally.refused_first[reason]
             print(f"    {count:>6} refused: {reason} (first: {first})")
-        for line in tally.failed[:_SHOWN]:
+        for line in tally.failed[:SHOWN]:
             print(f"    failed: {line[:300]}")
         if tally.failed and arguments.output is not None:
             arguments.output.mkdir(parents=True, exist_ok=True)

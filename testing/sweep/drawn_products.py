@@ -15,6 +15,8 @@ class _Product:
     def __init__(self, w: Writer):
         self.w = w
         self.dtype = w.pick(("float16", "float16", "bfloat16", "float32", "int8", "float8_e4m3fn"))
+        mixed = self.dtype == "float8_e4m3fn" and w.chance(0.5)
+        self.right = "float8_e5m2" if mixed else self.dtype
         self.sum = _SUMS.get(self.dtype, "float32")
         self.rows, self.columns = w.pick((16, 32, 64, 64, 128)), w.pick((8, 16, 24, 32, 64, 80))
         self.depth = w.pick((16, 32, 32, 64))
@@ -33,12 +35,12 @@ class _Product:
             return name, extent
         return extent, extent
 
-    def operand(self, rows: int | str, columns: int | str, turned: bool) -> str:
-        return self.w.input((columns, rows) if turned else (rows, columns), self.dtype)
+    def operand(self, rows: int | str, columns: int | str, turned: bool, dtype: str) -> str:
+        return self.w.input((columns, rows) if turned else (rows, columns), dtype)
 
     def load(self, source: str, tile: str, at: tuple[str, str], turned: bool) -> list[Step]:
         """The tile of a tensor that begins at some tile's number in both dimensions."""
-        _, shape, _ = self.w.tiles[tile]
+        _, shape, dtype = self.w.tiles[tile]
         sizes = next(t.shape for t in self.w.tensors if t.name == source)
         at = at[::-1] if turned else at
         starts = [f"{number} * {extent}" for number, extent in zip(at, shape, strict=True)]
@@ -52,7 +54,7 @@ class _Product:
         inside = " and ".join(f"{i} < {n}" for i, n in zip(index, sizes, strict=True))
         loop = f"for i, j in T.Parallel({shape[0]}, {shape[1]}):"
         found = Step(f"{tile}[i, j] = {source}[{', '.join(index)}]")
-        none = Step(f'{tile}[i, j] = T.cast(0, "{self.dtype}")')
+        none = Step(f'{tile}[i, j] = T.cast(0, "{dtype}")')
         return [Step(loop, (Step(f"if {inside}:", (found,)), Step("else:", (none,))))]
 
 
@@ -101,11 +103,11 @@ def _tile(
 
 def _loop(p: _Product, c: str) -> Step:
     w = p.w
-    a = p.operand(p.m, p.k, p.turned_a)
-    b = p.operand(p.k, p.n, p.turned_b)
+    a = p.operand(p.m, p.k, p.turned_a, p.dtype)
+    b = p.operand(p.k, p.n, p.turned_b, p.right)
     shape_a = (p.depth, p.rows) if p.turned_a else (p.rows, p.depth)
     shape_b = (p.columns, p.depth) if p.turned_b else (p.depth, p.columns)
-    left, right = _tile(w, "shared", shape_a, p.dtype), _tile(w, "shared", shape_b, p.dtype)
+    left, right = _tile(w, "shared", shape_a, p.dtype), _tile(w, "shared", shape_b, p.right)
     loads = p.load(a, left, ("by", "ko"), p.turned_a) + p.load(b, right, ("ko", "bz"), p.turned_b)
     before, taken = _before(p, left)
     policy = w.pick(("Square", "Square", "FullRow", "FullCol"))

@@ -11,6 +11,8 @@ import collections
 import dataclasses
 import functools
 import itertools
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +28,9 @@ from tilelang.testing.workers import Outcome, Workers
 from tilelang.utils.target import cuda_arch
 
 _CASES_OF_A_BATCH = 24
+SHOWN = 20
+"""How many failures of an operator or class are printed."""
+SECONDS_BETWEEN_COUNTS = 60
 TARGET = "cuda -arch=sm_90a"
 """What the emulator's cases are compiled for, where nothing else is asked for."""
 
@@ -69,6 +74,26 @@ class Tally:
             self.reasons[name] = outcome.reason
             # What a compiler says may be long; its beginning says what is wrong.
             self.failed.append(f"{name}: {outcome.reason}: {outcome.text[:4000]}")
+
+
+class Progress:
+    """What is known of an operator or class before its last case has ended, on stderr: failures
+    when they are found, and the counts each minute. A sweep that is ended early has said it."""
+
+    def __init__(self) -> None:
+        self._failed: collections.Counter[str] = collections.Counter()
+        self.printed = time.perf_counter()
+
+    def __call__(self, name: str, tally: Tally) -> None:
+        for line in tally.failed[self._failed[name] : SHOWN]:
+            print(f"failed: {line[:300]}", file=sys.stderr, flush=True)
+        self._failed[name] = len(tally.failed)
+        if time.perf_counter() - self.printed < SECONDS_BETWEEN_COUNTS:
+            return
+        self.printed = time.perf_counter()
+        refused = sum(tally.refused.values())
+        counts = f"{tally.equal} equal, {refused} refused, {len(tally.failed)} failed"
+        print(f"{name}: {counts} so far", file=sys.stderr, flush=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,12 +228,13 @@ def run(
     target: str = TARGET,
     every: int = 1,
     draws: Draws = Draws(),
+    progress: Callable[[str, Tally], None] = lambda name, tally: None,
 ) -> Iterator[tuple[str, Tally]]:
     """The cases 0, `every`, 2 * `every`, .. of the operators and drawn classes, in `jobs`
     processes; each one's tally when it is complete.
 
     The emulator's cases are compiled for `target`, those of a GPU for the GPU. The generated forms
-    are added to the file `forms`.
+    are added to the file `forms`. `progress` is called after each batch.
     """
     names: dict[Place, str] = {}
     tallies = {name: Tally() for name in operators}
@@ -228,6 +254,7 @@ def run(
             for place, outcome in zip(places, outcomes, strict=True):
                 tallies[place[0]].add(names[place], outcome)
                 left[place[0]] -= 1
+            progress(places[0][0], tallies[places[0][0]])
             for name in [n for n in tallies if n in issued and left[n] == 0]:
                 yield name, tallies.pop(name)
     yield from tallies.items()

@@ -280,7 +280,7 @@ def build_emulated(
     for find_version in (_remembered_version, _version):
         version = find_version(tuple(compiler), store)
         build = _Build(compiler, version, bits_of(resolve_checks(checks)), warp_threads, store)
-        parts = {**build.parts(program, ", ".join(kernel_names)), **once}
+        parts = {**build.parts(program, ", ".join(kernel_names), build.level), **once}
         entry = store.get(KIND, parts)
         if entry is not None:
             break
@@ -401,17 +401,18 @@ class _Build:
         self.store = store
         self.version = version
         self.gnu = "Free Software Foundation" in self.version
-        level = f"-O{env.TILELANG_EMULATE_OPTIMIZATION}"
-        self.command = [*compiler, level, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
+        # Of programs: what all share has a level of its own, with whatever program it is built.
+        self.level = f"-O{env.TILELANG_EMULATE_OPTIMIZATION}"
+        self.command = [*compiler, *_FLAGS, *(_GNU_FLAGS if self.gnu else ())]
         self.command += [f"-DTL_EMU_CHECKS={checks}", f"-DTL_WARP_THREADS={warp_threads}"]
 
-    def parts(self, program: str, name: str) -> dict[str, Any]:
-        """The parts of a compiled program's key: all that it depends on."""
+    def parts(self, program: str, name: str, level: str) -> dict[str, Any]:
+        """The parts of the key of a program, compiled at a level: all that it depends on."""
         return {
             "name": name,
             "source": hashlib.sha256(program.encode()).hexdigest(),
             "compiler": self.version,
-            "command": [*self.command, *_CHECKED_FLAGS, *_GNU_CHECKED_FLAGS],
+            "command": [*self.command, level, *_CHECKED_FLAGS, *_GNU_CHECKED_FLAGS],
             "headers": headers_digest("emu", self.store),
             # Reports tell a kernel's lines from the headers' by where these are.
             "headers_at": str(device_root()),
@@ -428,9 +429,9 @@ class _Build:
             places = f"-ffile-prefix-map={source}={place}"
             runtime = self._runtime(Path(folder))
             if not self.checks:
-                self._run("-shared", places, runtime, "-x", "c++", source, "-o", result)
+                self._run(self.level, "-shared", places, runtime, "-x", "c++", source, "-o", result)
             else:
-                flags = [*_CHECKED_FLAGS, *(_GNU_CHECKED_FLAGS if self.gnu else ())]
+                flags = [self.level, *_CHECKED_FLAGS, *(_GNU_CHECKED_FLAGS if self.gnu else ())]
                 precompiled = self._precompiled(flags)
                 # The user's files are named from here, but not the headers, which may lie below.
                 flags += [f"-fdebug-prefix-map={Path.cwd()}=.", places]
@@ -463,7 +464,7 @@ class _Build:
     def _runtime(self, folder: Path) -> Path:
         """What all programs share."""
         source, result = device_root() / "emu" / "runtime.cc", folder / "runtime.o"
-        parts = self.parts(source.read_text(), "runtime")
+        parts = self.parts(source.read_text(), "runtime", _RUNTIME_LEVEL)
         key = key_of(parts)
         entry = None if key in _runtimes else self.store.get(KIND, parts)
         if entry is not None:

@@ -49,7 +49,8 @@ def SplitHostDevice() -> tvm.transform.Pass:
     These are `main_kernel`, `main_kernel_1`, ...; each carries ``tl.grid``, ``tl.block`` and
     ``tl.cluster`` (three extents each), ``tl.dyn_shared_bytes`` (with ``tl.dyn_shared_limit`` where
     the launch decides how many), ``tl.cooperative``, ``tl.persistent``, ``tl.dependent``,
-    ``tl.written`` (not of the user's own text), and ``tl.l2_hit_ratio`` where the program has one.
+    ``tl.written`` and ``tl.touched`` (not of the user's own text), and ``tl.l2_hit_ratio`` where
+    the program has one.
     Running it raises `ValueError` with the kernel's file and line for statements outside of a
     kernel.
 
@@ -179,6 +180,7 @@ class _PlanWriter:
 
     def launch(self, call: tvm.ir.Call, kernel: tirx.PrimFunc) -> KernelLaunch:
         l2, written = _attr(kernel, "tl.l2_hit_ratio"), _attr(kernel, "tl.written")
+        touched = _attr(kernel, "tl.touched")
         limit = _attr(kernel, "tl.dyn_shared_limit")
         return KernelLaunch(
             name=str(kernel.attrs["global_symbol"]),
@@ -194,6 +196,7 @@ class _PlanWriter:
             l2_hit_ratio=None if l2 is None else (str(l2[0]), float(l2[1].value)),
             by_hand=_attr(kernel, "tl.source") is not None,
             writes=None if written is None else tuple(map(str, written)),
+            touches=() if touched is None else tuple(map(str, touched)),
         )
 
     def _argument(self, arg: Any) -> tuple[Any, ...]:

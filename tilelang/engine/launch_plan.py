@@ -206,7 +206,7 @@ class KernelLaunch:
     persist in the L2 cache during the launch, None where nothing does. A kernel `by_hand` is the
     user's own text: it may declare fewer parameters than there are `args`, the last ones that are
     no tensors (`fitted`). `writes` are the parameters whose memory it may change, None where that
-    is not known. An argument is
+    is not known; `touches` are those that it loads or stores in every launch. An argument is
     ``("param", name)``, the pointer of a tensor or the value of a scalar, ``("value", expr,
     dtype)``, an integer that the host computes, or ``("descriptor", name)``, a tensor map.
     """
@@ -224,9 +224,11 @@ class KernelLaunch:
     writes: tuple[str, ...] | None = None
     shared_limit: int | None = None
     persistent: bool = False
+    touches: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cluster", tuple(self.cluster))
+        object.__setattr__(self, "touches", tuple(self.touches))
         if self.writes is not None:
             object.__setattr__(self, "writes", tuple(self.writes))
         if len(self.cluster) != 3 or not all(isinstance(e, int) and e > 0 for e in self.cluster):
@@ -511,11 +513,13 @@ class LaunchPlan:
 
     def sources_without(self, absent: frozenset[int]) -> Sources | int:
         """The sources in a call with None for these inputs; the index of one that is needed, where
-        there is one: for a tensor map, or for the value of a variable that is used elsewhere."""
-        mapped = {d.param for d in self.descriptors}
-        mapped |= {k.l2_hit_ratio[0] for k in self.kernels if k.l2_hit_ratio is not None}
+        there is one: for a tensor map, for what a kernel loads or stores of it in every launch, or
+        for the value of a variable that is used elsewhere."""
+        needed = {d.param for d in self.descriptors}
+        needed |= {k.l2_hit_ratio[0] for k in self.kernels if k.l2_hit_ratio is not None}
+        needed.update(*(k.touches for k in self.kernels))
         for index in sorted(absent):
-            if not isinstance(self.params[index], TensorParam) or self.params[index].name in mapped:
+            if not isinstance(self.params[index], TensorParam) or self.params[index].name in needed:
                 return index
         found, names = self._sources(absent), {self.params[i].name for i in absent}
         for owner, expr in self._expressions():

@@ -43,6 +43,8 @@ def _checked(name: str, x: Any, whole: bool = False) -> Any:
 
 # What TVM has for these types only; narrower floats are float32 for it, which has their values.
 _OF_TVM = ("float16", "float32", "float64")
+# Integers whose numbers int32 has.
+_EXPONENTS = ("int8", "int16", "int32", "uint8", "uint16", "bool")
 # With the underscore: float64 begins with float6.
 _NARROW = ("float8_", "float6_", "float4_")
 
@@ -506,17 +508,20 @@ def nextafter(x: Any, y: Any) -> Any:
 def ldexp(x: Any, exponent: Any) -> Any:
     """Return ``x`` times 2 to the power of the integer ``exponent``.
 
-    The dtype stays. TypeError if ``x`` is not a scalar of a floating-point dtype or a number.
+    The dtype stays. TypeError if ``x`` is not a scalar of a floating-point dtype or a number, or if
+    ``exponent`` is not an integer that fits int32.
 
     Example
     -------
     ``T.ldexp(mantissa, -7)``
     """
     x, exponent = _checked("ldexp", x), as_expr(exponent)
-    is_number_of_bits = as_int(exponent) is not None and -(2**31) <= exponent < 2**31
-    if not is_number_of_bits and not (is_scalar_expr(exponent) and "int" in exponent.ty.dtype):
+    known = as_int(exponent)
+    if known is not None and -(2**31) <= known < 2**31:
+        return tirx.ldexp(x, tirx.IntImm("int32", known))
+    if not is_scalar_expr(exponent) or exponent.ty.dtype not in _EXPONENTS:
         raise TypeError(f"exponent of T.ldexp is {describe(exponent)}, wanted an int32")
-    return tirx.ldexp(x, exponent)
+    return tirx.ldexp(x, exponent.astype("int32"))
 
 
 def likely(condition: Any) -> Any:

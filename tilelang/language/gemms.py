@@ -37,6 +37,10 @@ class GemmWarpPolicy(IntEnum):
         raise ValueError(f"policy is {describe(value)}, wanted {names}")
 
 
+# Any two are the operands of one matrix instruction (PTX ISA, mma and wgmma: .e4m3, .e5m2).
+_FLOAT8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
+
+
 def gemm(
     A: Any,
     B: Any,
@@ -55,8 +59,8 @@ def gemm(
     Parameters
     ----------
     A, B
-        Buffers or regions, logically (M, K) and (K, N), of one dtype, in shared memory or
-        fragments. Leading dimensions have extent 1.
+        Buffers or regions, logically (M, K) and (K, N), in shared memory or fragments, of one
+        dtype, or one of float8_e4m3fn and one of float8_e5m2. Leading dimensions have extent 1.
     C
         Fragment (M, N), its leading dimensions of extent 1. Sums have its type, or float32 where
         that is narrower and no tensor core forms them.
@@ -119,15 +123,17 @@ def _gemm(
     policy: Any,
     clear_accum: Any,
     annotations: Mapping[str, Any] | None,
+    mixed: tuple[str, ...] = _FLOAT8,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the checked arguments and attributes of a product's operator."""
+    """Return the checked arguments and attributes of a product's operator; its operands have one
+    dtype, or any two of ``mixed``."""
     current_tracer(op)
     a = _operand(A, "A", ("shared", "local.fragment"), op)
     b = _operand(B, "B", ("shared", "local.fragment"), op)
     c = _operand(C, "C", ("local.fragment", "shared.tmem"), op)
     transposed = _flag(transpose_A, "transpose_A", op), _flag(transpose_B, "transpose_B", op)
     _check_shapes(a, b, c, *transposed, op=op)
-    dtype = _common_dtype(a, b, op)
+    dtype = _operand_dtype(a, b, op, mixed)
     arguments = [a, b, c, *transposed, int(GemmWarpPolicy(policy)), _predicate(clear_accum, op)]
     attrs = _options(op, annotations)
     if dtype == "tfloat32":
@@ -188,7 +194,9 @@ def gemm_blockscaled(
             raise ValueError(
                 f"sf_{name}_granularity_k of {op} is {describe(given)}, wanted {_SCALE_K}"
             )
-    (a, b, *rest), attrs = _gemm(op, A, B, C, transpose_A, transpose_B, policy, clear_accum, None)
+    (a, b, *rest), attrs = _gemm(
+        op, A, B, C, transpose_A, transpose_B, policy, clear_accum, None, mixed=()
+    )
     scales = []
     for name, value, operand, k_is_last in (
         ("SFA", SFA, a, not transpose_A),
@@ -364,7 +372,7 @@ def _gemm_sp(
     names = ("transpose_A", "transpose_E", "transpose_B")
     transposed = [_flag(t, name, op) for t, name in zip(transpose, names, strict=True)]
     _check_shapes(a, b, c, transposed[0], transposed[2], op=op, stored=2)
-    dtype = _common_dtype(a, b, op)
+    dtype = _operand_dtype(a, b, op)
     _check_metadata(op, e, a, transposed[1], transposed[0])
     arguments = [a, e, b, c, *transposed]
     arguments += [int(GemmWarpPolicy(policy)), _predicate(clear_accum, op)]
@@ -437,11 +445,14 @@ def _options(op: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
     return notes
 
 
-def _common_dtype(a: ir.TensorRegion, b: ir.TensorRegion, op: str = "T.gemm") -> str:
-    """Return the dtype of both operands, ``tfloat32`` where they were allocated with it."""
+def _operand_dtype(
+    a: ir.TensorRegion, b: ir.TensorRegion, op: str, mixed: tuple[str, ...] = ()
+) -> str:
+    """Return A's dtype, which is B's unless both are ``mixed``; ``tfloat32`` where the operands
+    were allocated with it."""
     tensor_floats = current_tracer(op).tensor_floats
     dtypes = ["tfloat32" if r.source in tensor_floats else str(r.source.dtype) for r in (a, b)]
-    if dtypes[0] != dtypes[1]:
+    if dtypes[0] != dtypes[1] and not set(dtypes) <= set(mixed):
         raise TypeError(
             f"{op} found A of dtype {dtypes[0]} and B of dtype {dtypes[1]}, wanted one dtype; "
             "cast one while copying it"

@@ -142,6 +142,16 @@ def StageResults() -> Pass:
     return get_function("transform.StageResults")()
 
 
+def StageTransposes() -> Pass:
+    """A loop that transposes from tensor to tensor goes through shared memory."""
+    return get_function("transform.StageTransposes")()
+
+
+def StripMineLoops() -> Pass:
+    """Serial loops along neighbours in memory run in strips of a vector."""
+    return get_function("transform.StripMineLoops")()
+
+
 def SelectInstructions() -> Pass:
     """Decides which instructions make each product, and says why no better ones do."""
     return get_function("transform.SelectInstructions")()
@@ -152,6 +162,11 @@ def DoubleAccumulators() -> Pass:
     return get_function("transform.DoubleAccumulators")()
 
 
+def CoarsenBlocks() -> Pass:
+    """Many blocks of little work each become fewer blocks of more."""
+    return get_function("transform.CoarsenBlocks")()
+
+
 def CompactLoops() -> Pass:
     """Loops over iterations of which memory says whether they happen run those alone."""
     return get_function("transform.CompactLoops")()
@@ -160,6 +175,11 @@ def CompactLoops() -> Pass:
 def PlanWarpRoles() -> Pass:
     """Decides which warps of a kernel do what (sm_90 and later): a plan of each kernel."""
     return get_function("transform.PlanWarpRoles")()
+
+
+def PrefetchLoads() -> Pass:
+    """A step of a pipelined loop does not wait for its small loads from global memory."""
+    return get_function("transform.PrefetchLoads")()
 
 
 def ProducerConsumerWarpSpecialized() -> Pass:
@@ -392,6 +412,7 @@ __all__ = [
     "CheckBounds",
     "CheckSemantics",
     "CheckTensorLayouts",
+    "CoarsenBlocks",
     "CompactLoops",
     "CountAsyncOperations",
     "DeepenPipelines",
@@ -429,6 +450,7 @@ __all__ = [
     "PlaceTensors",
     "PlanSharedMemory",
     "PlanWarpRoles",
+    "PrefetchLoads",
     "ProducerConsumerWarpSpecialized",
     "ReadNibbles",
     "RegisterOperands",
@@ -438,7 +460,9 @@ __all__ = [
     "Simplify",
     "SpreadInstances",
     "StageResults",
+    "StageTransposes",
     "StmtSimplify",
+    "StripMineLoops",
     "ThreadSync",
     "UnrollCopies",
     "UnswitchLoops",

@@ -16,11 +16,13 @@
  * wait for the whole grid), `tl.persistent` (any number of blocks works on all tiles, of which the
  * grid has one a block), `tl.dependent` (they wait for the kernel before), `tl.l2_hit_ratio`
  * where there is one (the name of a parameter, a float), `target`, `global_symbol`,
- * `tl.kernel_number` in launch order. A kernel that is the user's own text has its name, all
- * parameters and symbols of the function as its own (who launches it leaves out the last ones that
- * the text does not take), and the text as `tl.source`. Refuses: two kernels of one name; other
- * statements outside of a kernel; block extents that are not constant; two extents for one index;
- * two tensors with a hit ratio in one kernel, or one that the function does not take.
+ * `tl.kernel_number` in launch order, `tl.written` and `tl.touched`, the names of the parameters
+ * that it may write and that it loads or stores in every launch. A kernel that is the user's own
+ * text has its name, all parameters and symbols of the function as its own (who launches it leaves
+ * out the last ones that the text does not take), and the text as `tl.source`. Refuses: two kernels
+ * of one name; other statements outside of a kernel; block extents that are not constant; two
+ * extents for one index; two tensors with a hit ratio in one kernel, or one that the function does
+ * not take.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -30,6 +32,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../analysis/shared_memory.h"
+#include "../../analysis/touched_tensors.h"
 #include "../../op/intrinsics.h"
 #include "../../op/peers.h"
 #include "../../op/rank_intrinsics.h"
@@ -49,6 +52,8 @@ namespace {
 constexpr const char* kLaunch = "tl.launch";
 /*! A kernel whose blocks, of any number, take tile after tile: its grid has one for each tile. */
 constexpr const char* kPersistent = "tl.persistent";
+/*! Names of the parameters that a kernel loads or stores in every launch (AlwaysTouched). */
+constexpr const char* kTouched = "tl.touched";
 
 std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
 
@@ -359,6 +364,7 @@ class Splitter {
       kernel = WithAttr(kernel, kSource, String(TextOf(uses.source->args[1])));
     } else {
       kernel = WithAttr(kernel, kWritten, NamesOfParams(written));
+      kernel = WithAttr(kernel, kTouched, NamesOfParams(OfFunction(AlwaysTouched(described))));
     }
     kernels_.push_back(WithSharedBytes(kernel, uses));
   }
@@ -374,11 +380,16 @@ class Splitter {
 
   /*! What a kernel, with its maps in place, may write: parameters of the function, and more. */
   std::unordered_set<const Object*> Written(const Stmt& described) const {
-    std::unordered_set<const Object*> written;
-    for (const Object* v : WrittenBuffers(described)) {
-      written.insert(OfFunction(GetRef<Var>(static_cast<const VarNode*>(v))).get());
+    return OfFunction(WrittenBuffers(described));
+  }
+
+  std::unordered_set<const Object*> OfFunction(
+      const std::unordered_set<const Object*>& buffers) const {
+    std::unordered_set<const Object*> found;
+    for (const Object* v : buffers) {
+      found.insert(OfFunction(GetRef<Var>(static_cast<const VarNode*>(v))).get());
     }
-    return written;
+    return found;
   }
 
   Array<String> NamesOfParams(const std::unordered_set<const Object*>& some) const {

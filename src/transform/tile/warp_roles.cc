@@ -191,10 +191,33 @@ class RolePlanner {
     if (!node.opaque.empty() || use.writes.empty()) return false;
     if (!std::all_of(use.writes.begin(), use.writes.end(), IsShared)) return false;
     const KnownElements known(roles_.body, views_);
+    if (ComputesWithTile(node, known)) return false;
     return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
            std::all_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
              return IsGlobal(v) || IsLocal(v) || known.Has(v, node);
            });
+  }
+
+  /*! Whether it stores what it makes of a tile that the step loads, as loops that unpack weights
+   * do: the producer would load that tile by its threads. Where a tile has rows of a gather it is
+   * small, and the producer is to know them. */
+  static bool ComputesWithTile(const RoleNode& node, const KnownElements& known) {
+    struct Finder : StmtExprVisitor {
+      const RoleNode* node;
+      const KnownElements* known;
+      bool found = false;
+      using StmtExprVisitor::Visit_;
+      void Visit_(const BufferStoreNode* op) final { Visit(op->value); }
+      /*! Not the indices. */
+      void Visit_(const TensorLoadNode* op) final {
+        const auto element = known->Find(op, *node);
+        found |= element && PipelineOf(*element->writer->parent);
+      }
+    } finder;
+    finder.node = &node;
+    finder.known = &known;
+    if (!AsTileOp(node.stmt)) finder(node.stmt);
+    return finder.found;
   }
 
   void Classify(RoleNode* node) {

@@ -12,7 +12,8 @@ __device__ void functions(T* p) {
   z = z + tl::ceil(x) + tl::round(x) + tl::trunc(x) + tl::pow(x, y) + tl::fmod(x, y);
   z = z + tl::sigmoid(x) + tl::max(x, y) + tl::min(x, y) + tl::cast<T>(tl::isnan(x));
   z = z + tl::asin(x) + tl::acos(x) + tl::asinh(x) + tl::acosh(x) + tl::atanh(x) + tl::log1p(x);
-  z = z + tl::atan2(x, y) + tl::hypot(x, y) + tl::copysign(x, y);
+  z = z + tl::atan2(x, y) + tl::hypot(x, y) + tl::copysign(x, y) + tl::nextafter(x, y);
+  z = z + tl::ldexp(x, tl::ramp<int, 2>(-1, 1));
   z = z + tl::cast<T>(tl::isinf(x)) + tl::cast<T>(tl::isfinite(x));
   tl::store(p, tl::select(x < y, z, tl::ramp<T, 2>(T(0), T(1)) + tl::broadcast<T, 2>(T(2))));
 }

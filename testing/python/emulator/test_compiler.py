@@ -72,15 +72,17 @@ def test_a_built_program_is_taken_from_the_cache(built):
 
 
 def test_programs_of_a_process_share_the_compiled_runtime(tmp_path, monkeypatch):
-    """It takes a second, and who builds many programs may keep each in a folder of its own."""
+    """It takes a second, and who builds many programs may keep each in a folder of its own. The
+    level of the programs is not the runtime's."""
     compiled = []
     run = compiler._Build._run
     monkeypatch.setattr(
         compiler._Build, "_run", lambda self, *words: (compiled.append(words), run(self, *words))
     )
     monkeypatch.setattr(compiler, "_runtimes", {})
-    for folder in ("first", "second"):
-        build_emulated(SOURCE, NAMES, tmp_path / folder)
+    for level in ("0", "1"):
+        monkeypatch.setenv("TILELANG_EMULATE_OPTIMIZATION", level)
+        build_emulated(SOURCE, NAMES, tmp_path / level)
     assert len([words for words in compiled if "runtime.cc" in str(words)]) == 1
 
 

@@ -68,9 +68,10 @@ def test_other_chunks_are_refused(example):
         example.kernels_of(1, 32)
 
 
-@pytest.mark.parametrize(("kernel", "spilled"), [("states", 0), ("gradients", 12)])
+@pytest.mark.parametrize(("kernel", "spilled"), [("states", 0), ("gradients", 20)])
 def test_registers(example, monkeypatch, kernel, spilled):
-    """Of the benchmark's sizes: no product serialised, few bytes a thread spilled."""
+    """Of the benchmark's sizes: no product serialised, few bytes a thread spilled (20 by NVRTC
+    13.5, 12 by 13.0)."""
     monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
     program = getattr(example, kernel)(256)
     (usage,) = tilelang.compile(program, execution_backend="emulate").resource_usage.values()

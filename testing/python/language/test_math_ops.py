@@ -1,10 +1,14 @@
 """Scalar functions on Python numbers and on expressions."""
 
+import inspect
+import math
+
 import pytest
 import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.language import elementwise, scalars
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -84,7 +88,7 @@ UNARY = ["exp", "exp2", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sigmo
 UNARY += ["tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "atanh", "erf", "abs"]
 UNARY += ["floor", "ceil", "trunc", "round", "nearbyint", "exp10", "acosh", "isnan", "isinf"]
 UNARY += ["isfinite"]
-BINARY = ["atan2", "hypot", "copysign", "fmod", "pow", "max", "min"]
+BINARY = ["atan2", "hypot", "copysign", "fmod", "pow", "max", "min", "nextafter"]
 REFERENCES = {
     "exp10": lambda x: 10.0**x,
     "nearbyint": torch.round,
@@ -122,6 +126,50 @@ def test_functions(dtype):
     torch.testing.assert_close(
         found, torch.stack([e.double() for e in exact]), rtol=16 * eps, atol=4 * eps
     )
+
+
+def test_every_function_of_floats_is_compiled_here():
+    """A public name whose call has no form in the device headers is seen by nobody else."""
+    public = {n for n in vars(elementwise) if n in vars(T) and inspect.isfunction(vars(T)[n])}
+    public -= {"as_dtype", "reinterpret", "cast"} | set(vars(scalars))
+    assert public - set(UNARY) - set(BINARY) == {"ldexp", "likely"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [("float32", "int32"), ("float64", "int64"), ("float16", "int16"), ("bfloat16", "int16")],
+)
+def test_neighbours_and_exponents(dtype, bits):
+    @T.prim_func
+    def main(A: T.Tensor((40,), dtype), N: T.Tensor((40,), "int8"), B: T.Tensor((5, 40), dtype)):
+        with T.Kernel(1, threads=8):
+            for i in T.Parallel(40):
+                B[0, i] = T.nextafter(A[i], T.cast(0.5, dtype))
+                B[1, i] = T.ldexp(A[i], N[i])
+                B[2, i] = T.ldexp(A[i], -3)
+                B[3, i] = T.nextafter(T.cast(1, dtype), T.cast(2, dtype))
+                B[4, i] = T.ldexp(1.5, 3)
+
+    kind, bits = getattr(torch, dtype), getattr(torch, bits)
+    special = [0.0, -0.0, math.nan, 0.5, math.inf, -math.inf, torch.finfo(kind).max, -0.5]
+    a = torch.cat([torch.tensor(special, dtype=kind), torch.randn(32).to(kind)])
+    n = torch.randint(-30, 31, (40,), dtype=torch.int8)
+    found = tilelang.compile(main, out_idx=-1)(a.to(DEVICE), n.to(DEVICE)).cpu()
+    assert torch.equal(found[1:3].nan_to_num(7), torch.stack([ldexp(a, n), a / 8]).nan_to_num(7))
+    assert (found[3].double() == 1 + torch.finfo(kind).eps).all()
+    assert (found[4] == 12).all()
+    beside = found[0]
+    assert beside[:2].view(bits).tolist() == [1, 1]
+    assert beside[2].isnan()
+    assert beside[3] == 0.5
+    a, beside = a[4:], beside[4:]
+    assert ((beside.view(bits) - a.view(bits)).abs() == 1).all()
+    assert ((beside > a) == (a < 0.5)).all()
+
+
+def ldexp(a, n):
+    """What `T.ldexp` gives: the exact product, rounded once."""
+    return (a.double() * 2.0 ** n.double()).to(a.dtype)
 
 
 def test_bits_and_division_as_in_c():

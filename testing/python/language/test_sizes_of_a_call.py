@@ -245,6 +245,19 @@ def test_a_tensor_that_the_path_does_not_touch_may_be_none(with_optional_bias):
         with_optional_bias(None, None, 0)
 
 
+def test_a_tensor_that_every_launch_touches_is_not_none():
+    @T.prim_func
+    def main(A: T.Tensor((40,), "float32"), C: T.Tensor((40,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(40):
+                C[i] = A[i] + 1
+
+    kernel = tilelang.compile(main)
+    for arguments in ((None, zeros(40)), (zeros(40), None)):
+        with pytest.raises(TypeError, match=r"got NoneType.*every launch"):
+            kernel(*arguments)
+
+
 @pytest.mark.skipif(DEVICE == "cuda", reason="a GPU does not report it")
 def test_a_tensor_that_is_touched_and_none_is_reported(with_optional_bias):
     with pytest.raises(

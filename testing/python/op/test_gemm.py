@@ -18,21 +18,22 @@ ERROR = {"float16": 2e-3, "bfloat16": 8e-3, "float32": 3e-6, "float64": 1e-14, "
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def gemm(tile, dtype, accum, form, threads=128, **options):
+def gemm(tile, dtype, accum, form, threads=128, other=None, **options):
     """A kernel of one gemm. `form` has a letter for each of A and B: s(hared) or f(ragment), in
-    upper case where the operand is stored transposed.
+    upper case where the operand is stored transposed. B has the type `other`, or A's.
     """
     m, n, k = tile
+    other = other or dtype
     trans_a, trans_b = (letter.isupper() for letter in form)
     shape_a, shape_b = (k, m) if trans_a else (m, k), (n, k) if trans_b else (k, n)
 
     @T.prim_func
-    def main(A: T.Tensor(shape_a, dtype), B: T.Tensor(shape_b, dtype), C: T.Tensor((m, n), accum)):
+    def main(A: T.Tensor(shape_a, dtype), B: T.Tensor(shape_b, other), C: T.Tensor((m, n), accum)):
         with T.Kernel(1, threads=threads):
             a_s = T.alloc_shared(shape_a, dtype)
-            b_s = T.alloc_shared(shape_b, dtype)
+            b_s = T.alloc_shared(shape_b, other)
             a_f = T.alloc_fragment(shape_a, dtype)
-            b_f = T.alloc_fragment(shape_b, dtype)
+            b_f = T.alloc_fragment(shape_b, other)
             c_f = T.alloc_fragment((m, n), accum)
             T.copy(A, a_s)
             T.copy(B, b_s)
@@ -69,7 +70,7 @@ def check(tile, dtype, accum, form="ss", threads=128, arch=None, error=None, **o
     m, n, k = tile
     kernel, device = build(gemm(tile, dtype, accum, form, threads, **options), arch)
     a = data(dtype, *((k, m) if form[0].isupper() else (m, k)))
-    b = data(dtype, *((n, k) if form[1].isupper() else (k, n)))
+    b = data(options.get("other") or dtype, *((n, k) if form[1].isupper() else (k, n)))
     x = a.double().T if form[0].isupper() else a.double()
     y = b.double().T if form[1].isupper() else b.double()
     wanted = x @ y + (0 if options.get("clear_accum") else 1)
@@ -118,6 +119,23 @@ def test_float8(dtype, form):
     for arch, uses_mma in (("sm_89", True), ("sm_80", False)):
         source = check((32, 32, 64), dtype, "float32", form, 64, arch, error=1e-5)
         assert ("mma_sync" in source) is uses_mma
+
+
+@pytest.mark.parametrize(
+    ("arch", "tile", "call"),
+    [
+        ("sm_90a", (64, 32, 64), "wgmma_ss<64, 32, 32, {}, {}, float"),
+        ("sm_89", (32, 24, 64), "mma_sync<16, 8, 32, {}, {}, float>"),
+        ("sm_80", (32, 24, 64), "float("),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_types_of_float8(arch, tile, call, swapped):
+    """PTX ISA, mma and wgmma: one operand may be e4m3, the other one e5m2."""
+    types = ("float8_e5m2", "float8_e4m3fn") if swapped else ("float8_e4m3fn", "float8_e5m2")
+    source = check(tile, types[0], "float32", "sS", 128, arch, error=1e-5, other=types[1])
+    names = {"float8_e4m3fn": "fp8_e4_t", "float8_e5m2": "fp8_e5_t"}
+    assert call.format(*(names[t] for t in types)) in source
 
 
 def test_tf32_is_asked_for():

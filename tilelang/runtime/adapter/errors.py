@@ -49,12 +49,18 @@ def wrong_count(plan: LaunchPlan, got: int) -> ValueError:
     return ValueError(text + ".")
 
 
+_ABSENT = (
+    "None goes for one that gives no size, has no tensor map, and is not read or written by every "
+    "launch"
+)
+
+
 def not_a_tensor(plan: LaunchPlan, index: int, arg: Any) -> TypeError:
     """Something else than a tensor was passed for a tensor."""
     return TypeError(
         f"{_about(plan, index)}: expected a torch.Tensor, got {type(arg).__name__}. Pass a tensor "
         f"of shape {_shape(plan, index)} and dtype {plan.params[index].dtype}"
-        + ("; None goes for one that gives no size and has no tensor map." if arg is None else ".")
+        + (f"; {_ABSENT}." if arg is None else ".")
     )
 
 

@@ -43,7 +43,7 @@ namespace detail {
 
 // One specialisation for each instruction. D and AB are the registers of the accumulator and of the
 // operands; a register of less than 64 bits holds as many elements as fit into 32.
-template <int M, int K, typename T, typename Accumulator>
+template <int M, int K, typename T, typename Accumulator, typename B = T>
 struct Mma;
 
 #define TL_MMA(M, K, T, Accumulator, DRegister, Register, instruction, operands, outputs, inputs) \
@@ -92,6 +92,20 @@ TL_MMA_BYTES(int8_t, "s8")
 TL_MMA_BYTES(uint8_t, "u8")
 TL_MMA_LONG(32, fp8_e4_t, float, float, "+f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
 TL_MMA_LONG(32, fp8_e5_t, float, float, "+f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
+#define TL_MMA_TWO_TYPES(A, B, types)                                          \
+  template <>                                                                  \
+  struct Mma<16, 32, A, float, B> {                                            \
+    using D = float;                                                           \
+    using AB = uint32_t;                                                       \
+    static TL_DEVICE void run(D* d, const AB* a, const AB* b) {                \
+      asm("mma.sync.aligned.m16n8k32.row.col.f32." types ".f32 " TL_D4A4B2 ";" \
+          : TL_D4("+f")                                                        \
+          : TL_A4B2);                                                          \
+    }                                                                          \
+  };
+TL_MMA_TWO_TYPES(fp8_e4_t, fp8_e5_t, "e4m3.e5m2")
+TL_MMA_TWO_TYPES(fp8_e5_t, fp8_e4_t, "e5m2.e4m3")
+#undef TL_MMA_TWO_TYPES
 TL_MMA_LONG(64, int4b_t, int, int, "+r", "m16n8k64.row.col.s32.s4.s4.s32")
 TL_MMA_LONG(64, uint4b_t, int, int, "+r", "m16n8k64.row.col.s32.u4.u4.s32")
 
@@ -158,19 +172,19 @@ template <typename T, int N>
 TL_DEVICE void round_operand(double (&)[N]) {}
 
 /*! Elements of the operands from and to registers, `run` on those. */
-template <typename Mma, int AElements, int BElements, int DElements, typename T, typename TC,
-          typename... Metadata>
-TL_DEVICE void run_mma(TC* d, const mma_memory<T>* a, const mma_memory<T>* b, Metadata... e) {
+template <typename Mma, int AElements, int BElements, int DElements, typename T, typename TB,
+          typename TC, typename... Metadata>
+TL_DEVICE void run_mma(TC* d, const mma_memory<T>* a, const mma_memory<TB>* b, Metadata... e) {
   using AB = typename Mma::AB;
   using D = typename Mma::D;
   AB a_registers[AElements * mma_bits<T> / 8 / sizeof(AB)];
-  AB b_registers[BElements * mma_bits<T> / 8 / sizeof(AB)];
+  AB b_registers[BElements * mma_bits<TB> / 8 / sizeof(AB)];
   D d_registers[DElements * sizeof(TC) / sizeof(D)];
   memcpy(a_registers, a, sizeof(a_registers));
   memcpy(b_registers, b, sizeof(b_registers));
   memcpy(d_registers, d, sizeof(d_registers));
   round_operand<T>(a_registers);
-  round_operand<T>(b_registers);
+  round_operand<TB>(b_registers);
   Mma::run(d_registers, a_registers, b_registers, e...);
   memcpy(d, d_registers, sizeof(d_registers));
 }
@@ -186,7 +200,8 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b) {
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
   if constexpr (mma_exists<M, N, K, TA, TB, TC>) {
-    detail::run_mma<detail::Mma<M, K, TA, TC>, M * K / 32, N * K / 32, M * N / 32, TA>(d, a, b);
+    detail::run_mma<detail::Mma<M, K, TA, TC, TB>, M * K / 32, N * K / 32, M * N / 32, TA, TB>(d, a,
+                                                                                               b);
   }
 }
 
@@ -199,7 +214,8 @@ template <int M, int N, int K, typename TA, typename TB, typename TC>
 TL_DEVICE void mma_sp_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b, uint32_t e) {
   TL_ASSERT_MMA_SP_EXISTS(M, N, K, TA, TB, TC);
   if constexpr (mma_sp_exists<M, N, K, TA, TB, TC>) {
-    detail::run_mma<detail::MmaSp<K, TA, TC>, M * K / 64, N * K / 32, M * N / 32, TA>(d, a, b, e);
+    detail::run_mma<detail::MmaSp<K, TA, TC>, M * K / 64, N * K / 32, M * N / 32, TA, TA>(d, a, b,
+                                                                                          e);
   }
 }
 

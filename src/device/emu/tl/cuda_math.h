@@ -52,6 +52,8 @@ TL_C_MATH_OF_TWO(fmod)
 TL_C_MATH_OF_TWO(hypot)
 TL_C_MATH_OF_TWO(pow)
 TL_C_MATH_OF_TWO(remainder)
+extern "C" double ldexp(double, int) noexcept;
+extern "C" float ldexpf(float, int) noexcept;
 #undef TL_C_MATH
 #undef TL_C_MATH_OF_TWO
 extern "C" double fma(double, double, double) noexcept;

@@ -141,7 +141,7 @@ TL_DEVICE void check_mma_operands(const TC* d, const void* a, const void* b, Loc
 }
 
 /*! Pair i of a lane's accumulators is at row g + 8 * i, column 2 * t. */
-template <int M, int K, typename T, typename Accumulator, bool sparse>
+template <int M, int K, typename T, typename TB, typename Accumulator, bool sparse>
 TL_UNOBSERVED void mma(void* const* arguments) {
   using Number = MmaNumberOf<T>;
   constexpr int N = 8;
@@ -155,7 +155,7 @@ TL_UNOBSERVED void mma(void* const* arguments) {
   } else {
     mma_operand<M, K, T>(lane_a, a);
   }
-  mma_operand<N, K, T>([&](int l) { return lane(l)->b; }, stored_b);
+  mma_operand<N, K, TB>([&](int l) { return lane(l)->b; }, stored_b);
   for (int k = 0; k < K; ++k) {
     for (int n = 0; n < N; ++n) b[k * N + n] = stored_b[n * K + k];
   }
@@ -217,7 +217,7 @@ TL_DEVICE void mma_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>* b,
   TL_ASSERT_MMA_EXISTS(M, N, K, TA, TB, TC);
   emu::check_mma_operands<M, N, K, TA, TB, TC, false>(d, a, b, where);
   emu::MmaArguments arguments{d, a, b, 0, where};
-  emu::collective_sync("mma_sync", emu::mma<M, K, TA, TC, false>, &arguments, where);
+  emu::collective_sync("mma_sync", emu::mma<M, K, TA, TB, TC, false>, &arguments, where);
 }
 
 /*! The same with half of the elements of a stored, as the lanes' metadata `e` tells. */
@@ -227,7 +227,7 @@ TL_DEVICE void mma_sp_sync(TC* d, const mma_memory<TA>* a, const mma_memory<TB>*
   TL_ASSERT_MMA_SP_EXISTS(M, N, K, TA, TB, TC);
   emu::check_mma_operands<M, N, K, TA, TB, TC, true>(d, a, b, where);
   emu::MmaArguments arguments{d, a, b, e, where};
-  emu::collective_sync("mma_sp_sync", emu::mma<M, K, TA, TC, true>, &arguments, where);
+  emu::collective_sync("mma_sp_sync", emu::mma<M, K, TA, TB, TC, true>, &arguments, where);
 }
 
 }  // namespace tl

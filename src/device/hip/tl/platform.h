@@ -202,6 +202,8 @@ TL_DEVICE float copysignf(float x, float y) { return __builtin_copysignf(x, y); 
 TL_DEVICE double copysign(double x, double y) { return __builtin_copysign(x, y); }
 TL_DEVICE float fmodf(float x, float y) { return __builtin_fmodf(x, y); }
 TL_DEVICE double fmod(double x, double y) { return __builtin_fmod(x, y); }
+TL_DEVICE float ldexpf(float x, int n) { return __builtin_amdgcn_ldexpf(x, n); }
+TL_DEVICE double ldexp(double x, int n) { return __builtin_amdgcn_ldexp(x, n); }
 
 #define TL_OCML(name)                                         \
   extern "C" __device__ double __ocml_##name##_f64(double x); \

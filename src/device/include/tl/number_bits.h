@@ -1,4 +1,4 @@
-/*! Questions about the bits of a number, for the types of math.h. */
+/*! Questions about the bits of a number, and its neighbour, for the types of math.h. */
 #pragma once
 
 #include <tl/math.h>
@@ -35,5 +35,41 @@ TL_DEVICE int clz(uint64_t x) { return detail::count_leading_zeros(x); }
 TL_DEVICE int clz(int32_t x) { return detail::count_leading_zeros(uint32_t(x)); }
 TL_DEVICE int clz(int64_t x) { return detail::count_leading_zeros(uint64_t(x)); }
 TL_VEC_MAP(clz, int)
+
+namespace detail {
+
+// A sign and a magnitude count from the largest negative number to the largest positive one.
+template <typename Bits, typename T>
+TL_DEVICE T number_beside(T x, T y) {
+  constexpr Bits sign = Bits(Bits(1) << (8 * sizeof(Bits) - 1));
+  const Bits from = bit_cast<Bits>(x), to = bit_cast<Bits>(y);
+  const Bits magnitude = Bits(from & Bits(~sign));
+  const Bits target = Bits(to & Bits(~sign));
+  if (from == to || (magnitude == 0 && target == 0)) return y;
+  if (magnitude == 0) return bit_cast<T>(Bits((to & sign) | Bits(1)));
+  const bool outwards = (from & sign) == (to & sign) && target > magnitude;
+  return bit_cast<T>(Bits(outwards ? from + 1 : from - 1));
+}
+
+}  // namespace detail
+
+/*! The number beside x towards y, which C has for float and double alone; NaN if one of them is. */
+TL_DEVICE float nextafter(float x, float y) {
+  return isnan(x) || isnan(y) ? x + y : detail::number_beside<uint32_t>(x, y);
+}
+TL_DEVICE double nextafter(double x, double y) {
+  return isnan(x) || isnan(y) ? x + y : detail::number_beside<uint64_t>(x, y);
+}
+template <typename Format>
+TL_DEVICE Float16<Format> nextafter(Float16<Format> x, Float16<Format> y) {
+  if (isnan(float(x)) || isnan(float(y))) return Float16<Format>(float(x) + float(y));
+  return detail::number_beside<uint16_t>(x, y);
+}
+template <typename Format>
+TL_DEVICE Float8<Format> nextafter(Float8<Format> x, Float8<Format> y) {
+  if (isnan(float(x)) || isnan(float(y))) return Float8<Format>(float(x) + float(y));
+  return detail::number_beside<uint8_t>(x, y);
+}
+TL_VEC_MAP2(nextafter)
 
 }  // namespace tl

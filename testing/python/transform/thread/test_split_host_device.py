@@ -50,6 +50,35 @@ def test_extents_in_which_host_values_are_expanded():
     assert [int(e) for e in device["main_kernel_1"].attrs["tl.block"]] == [8, 1, 1]
 
 
+def test_tensors_that_every_launch_touches():
+    """Behind conditions of threads and iterations alone; not of arguments, nor where the call
+    decides how many blocks or iterations there are."""
+
+    @T.prim_func(s_tir=True)
+    def func(
+        k: T.int32,
+        A: T.Buffer((40,), "float32"),
+        B: T.Buffer((40,), "float32"),
+        C: T.Buffer((40,), "float32"),
+        D: T.Buffer((40,), "float32"),
+        E: T.Buffer((40,), "float32"),
+    ):
+        tx = T.launch_thread("threadIdx.x", 32)
+        for i in range(2):
+            if i * 32 + tx < 40:
+                A[i * 32 + tx] = T.if_then_else(k > 0, C[tx], B[i * 32 + tx])
+        if k > 1:
+            D[tx] = T.float32(0)
+        for i in range(k):
+            E[i] = A[i] + B[0]
+
+    _, device = split(func)
+    assert [str(name) for name in device["main_kernel"].attrs["tl.touched"]] == ["A"]
+    _, device = split(two_kernels)
+    touched = [device[name].attrs["tl.touched"] for name in ("main_kernel", "main_kernel_1")]
+    assert [list(map(str, names)) for names in touched] == [[], ["C"]]
+
+
 def test_shared_bytes_end_with_the_last_buffer():
     @T.prim_func(s_tir=True)
     def func(C: T.Buffer((8,), "float32")):

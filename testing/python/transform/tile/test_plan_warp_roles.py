@@ -125,6 +125,34 @@ def test_a_producer_of_few_bytes_beside_tma_has_one_warp_group(plans, rows, prod
     assert [role["threads"] for role in plan["roles"]] == [producers, 256]
 
 
+def test_a_loop_that_computes_with_a_tile_of_the_step_is_the_consumers(plans):
+    """The producer would load the tile of weights again, by its threads, for the scales' sake."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"),
+        W: T.Tensor((64, 512), "int8"),
+        Scale: T.Tensor((64, 8), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            S = T.alloc_shared((64, 64), "float16")
+            packed = T.alloc_shared((64, 64), "int8")
+            weights = T.alloc_shared((64, 64), "float16")
+            F = T.alloc_fragment((64, 64), "float32")
+            T.clear(F)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(A[0, k * 64], S)
+                T.copy(W[0, k * 64], packed)
+                for i, j in T.Parallel(64, 64):
+                    weights[i, j] = packed[i, j].astype("float16") * Scale[i, k]
+                T.gemm(S, weights, F, transpose_B=True)
+            T.copy(F, C)
+
+    _, (plan,) = plans(main)
+    assert [s["by"] for s in plan["statements"]] == ["tma", "tma", "", ""]
+
+
 @pytest.mark.parametrize(
     ("first", "channels"),
     [

@@ -1,0 +1,95 @@
+"""A step of a pipelined loop does not wait for its small loads from global memory."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+
+TARGETS = {"sm_90a": "mbarrier_wait", "sm_80": "cp_async_wait"}
+
+
+def product(kind="scaled", K=1024, some=False):
+    """C = A (scale B)^T, B in 8 bits with a scale for 64 elements along K; of `some` steps."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, K), "float16"),
+        B: T.Tensor((64, K), "int8"),
+        Scales: T.Tensor((64, T.ceildiv(K, 64)), "float16"),
+        C: T.Tensor((64, 64), "float32"),
+        n: T.int32,
+    ):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "int8")
+            w = T.alloc_shared((64, 64), "float16")
+            scale = T.alloc_fragment((64,), "float16")
+            part = T.alloc_fragment((64, 64), "float32")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(n if some else T.ceildiv(K, 64), num_stages=2):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[0, k * 64], b)
+                if kind == "behind":
+                    T.copy(Scales[:, k], scale)
+                    for i, j in T.Parallel(64, 64):
+                        w[i, j] = b[i, j].astype("float16")
+                    T.gemm(a, w, part, transpose_B=True, clear_accum=True)
+                    for i, j in T.Parallel(64, 64):
+                        c[i, j] += part[i, j] * scale[j]
+                else:
+                    for i, j in T.Parallel(64, 64):
+                        w[i, j] = b[i, j].astype("float16") * Scales[i, k]
+                    T.gemm(a, w, c, transpose_B=True)
+                if kind == "leaves" and k == n:
+                    break
+                if kind == "written":
+                    Scales[0, k] = T.float16(1)
+            T.copy(c, C)
+
+    return main
+
+
+def loop(program, arch):
+    """The text in front of the loop that computes, and the loop up to its first product."""
+    source = tilelang.lower(program, target=f"cuda -arch={arch}").kernel_source
+    front = re.split(r"wgmma_ss<|mma_sync<", source)[0]
+    return front.rsplit("for (int k = ", 1)
+
+
+@pytest.mark.parametrize("arch", TARGETS)
+def test_scales_are_loaded_a_step_ahead(arch):
+    front, step = loop(product(), arch)
+    assert "prefetched[o] = Scales[" in front
+    wait, use, again = (step.index(x) for x in (TARGETS[arch], "(prefetched[", "] = Scales["))
+    assert wait < use < again
+    assert step.count("Scales[") == 1
+    assert "if (k < 15)" in step
+
+
+@pytest.mark.parametrize("kind", ["behind", "leaves", "written"])
+def test_what_is_not_awaited_or_not_known_stays(kind):
+    """Computed with behind the product; an element that may not exist; one that changes."""
+    front, step = loop(product(kind), "sm_80")
+    assert "Scales[" in step
+    assert "prefetched" not in front
+
+
+def test_a_loop_may_have_no_iteration():
+    front, step = loop(product(some=True), "sm_90a")
+    assert re.search(r"if \(0 < n\) \{[^}]*prefetched\[o\] = Scales", front)
+    assert "if (k + 1 < n)" in step
+
+
+@pytest.mark.parametrize(("K", "n"), [(200, 4), (256, 4), (256, 1), (256, 0)])
+def test_results_are_those_of_the_loop(K, n):
+    kernel = tilelang.compile(product(K=K, some=True), execution_backend="emulate")
+    a, b = torch.randn(64, K).half(), torch.randint(-9, 9, (64, K), dtype=torch.int8)
+    scales, c = torch.randn(64, -(-K // 64)).half(), torch.empty(64, 64)
+    kernel(a, b, scales, c, n)
+    weights = (b.half() * scales.repeat_interleave(64, 1)[:, :K]).float()
+    a, weights = a[:, : n * 64].float(), weights[:, : n * 64]
+    torch.testing.assert_close(c, a @ weights.T, atol=1e-2, rtol=1e-3)
