@@ -65,6 +65,8 @@ def LowerAndLegalize(
         transform.SelectInstructions,
         transform.DoubleAccumulators,
         transform.CompactLoops,
+        transform.NarrowProducts,
+        transform.OrderBlocks,
         transform.MakePersistent,
         transform.DeepenPipelines,
         transform.PlanWarpRoles,

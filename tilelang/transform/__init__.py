@@ -62,6 +62,16 @@ def DeepenPipelines() -> Pass:
     return get_function("transform.DeepenPipelines")()
 
 
+def NarrowProducts() -> Pass:
+    """Products by wgmma of fewer columns, where wide ones keep a block off a multiprocessor."""
+    return get_function("transform.NarrowProducts")()
+
+
+def OrderBlocks() -> Pass:
+    """Blocks that run at the same time load the same rows and columns."""
+    return get_function("transform.OrderBlocks")()
+
+
 def MakePersistent() -> Pass:
     """Blocks of a grid of tiles take tile after tile, where one block has a multiprocessor."""
     return get_function("transform.MakePersistent")()
@@ -419,7 +429,9 @@ __all__ = [
     "MakePersistent",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
+    "NarrowProducts",
     "NarrowThreads",
+    "OrderBlocks",
     "PackFloat6",
     "Pass",
     "PassConfigKey",

@@ -8,26 +8,24 @@
  * Establishes: a multiprocessor has room for as many blocks as before, or all that it gets of the
  * grid, and loads of kBytesAhead are under way in it as far as memory goes. What later passes need
  * may still be too much (shared_estimate.h).
- * Left alone: loops without stages or with one, of several products, with an order or stages of
- * their own, with few iterations; kernels without a producer of the compiler's, or with pipeline
- * depths of the program's.
+ * Loops of several products get two stages at most: with one, a step waits for its loads, and
+ * products of two iterations do not overlap.
+ * Left alone: loops without stages, with an order or stages of their own, with few iterations;
+ * kernels without a producer of the compiler's, or with pipeline depths of the program's.
  * Refuses nothing.
  */
 #include <algorithm>
 
 #include "../../op/call_attrs.h"
 #include "../../target/mma.h"
-#include "../../target/multiprocessors.h"
-#include "../../target/registers.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "register_estimate.h"
 #include "shared_estimate.h"
-#include "warp_roles.h"
-#include "ws_schedule.h"
 
 namespace tl {
 namespace {
@@ -66,7 +64,7 @@ class Deepener : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     const int64_t stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
-    if (stages < 2) return Default<Stmt>(op);
+    if (stages < 1) return Default<Stmt>(op);
     const bool is_ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);
     const int64_t wanted = StagesFor(op, stages);
     if (is_ordered || wanted <= stages) return GetRef<Stmt>(op);
@@ -77,71 +75,26 @@ class Deepener : public StmtExprMutator {
   }
 
  private:
-  /*! Loops of several products wait for one of them in a step, and use two: attention is as fast
-   * with three. */
+  /*! Loops of several products wait for one of them in a step, and use two stages: attention is as
+   * fast with three. With one, nothing is loaded while the step runs, and no product of two
+   * iterations overlaps (mma_overlap.cc). */
   int64_t StagesFor(const ForNode* loop, int64_t stages) const {
     int64_t products = 0, step = 0;
     ForEachIn<EvaluateNode>(loop->body,
                             [&](const EvaluateNode* op) { products += IsGemm(GetRef<Stmt>(op)); });
     for (const Var& tile : LoadedTiles(loop)) step += BytesOfBuffer(tile);
-    if (step == 0 || products > 1) return stages;
-    const int64_t wanted = std::min(most_, 2 + (ahead_ + step - 1) / step);
+    if (step == 0) return stages;
+    const int64_t ahead = products > 1 ? 0 : (ahead_ + step - 1) / step;
+    const int64_t wanted = std::min(most_, 2 + ahead);
     return std::min(wanted, AsInt(loop->extent).value_or(wanted));
   }
 
   const int64_t most_, ahead_;
 };
 
-/*! Registers of a thread for the accumulators of one wgmma, where one warp group makes products; 0
- * where there are several, which may share the columns. */
-int64_t AccumulatorsOfOne(const KernelInfo& kernel) {
-  constexpr int64_t kMostColumns = 256;
-  if (kernel.threads != kWarpGroupThreads) return 0;
-  int64_t most = 0;
-  ForEachIn<EvaluateNode>(kernel.block->body, [&](const EvaluateNode* op) {
-    if (!IsGemm(GetRef<Stmt>(op))) return;
-    const Array<Expr> shape = TileRegion::From(AsTileOp(GetRef<Stmt>(op))->args[2]).Extents();
-    most = std::max(most, std::min(kMostColumns, AsInt(shape.back()).value_or(0)) / 2);
-  });
-  return most;
-}
-
-/*! Blocks that a multiprocessor has registers for, supposing that a thread's are those of its
- * fragments and kFewOtherRegisters, or kManyOtherRegisters without products. */
-int64_t BlocksByRegisters(const KernelInfo& kernel) {
-  constexpr int64_t kRegisterBytes = 4;
-  int64_t bytes = 0;
-  for (const Var& v : kernel.block->alloc_buffers) {
-    if (IsFragment(v)) bytes += BytesOfBuffer(v);
-  }
-  const bool has_products = HasNode<EvaluateNode>(
-      kernel.block->body, [](const EvaluateNode* op) { return IsGemm(GetRef<Stmt>(op)); });
-  const int64_t wanted = bytes / kRegisterBytes / kernel.threads +
-                         (has_products ? kFewOtherRegisters : kManyOtherRegisters);
-  return BlocksWithRegisters(
-      {kWarpGroupThreads, kernel.threads, kLeastRegisters, wanted, AccumulatorsOfOne(kernel)},
-      kMostBlocksWithRoles);
-}
-
-/*! Blocks of the grid for each multiprocessor, rounded up; many where the launch decides. */
-int64_t BlocksOfGrid(const Stmt& kernel, const Target& target) {
-  constexpr int64_t kMany = int64_t(1) << 30;
-  const int64_t multiprocessors = std::max<int64_t>(1, MostMultiprocessors(target));
-  int64_t blocks = 1;
-  ForEachIn<AttrStmtNode>(kernel, [&](const AttrStmtNode* op) {
-    if (op->attr_key != kThreadExtent) return;
-    const std::string tag = op->node.cast<IterVar>()->thread_tag;
-    if (tag.rfind("blockIdx", 0) != 0) return;
-    blocks = std::min(kMany, blocks * std::min(kMany, AsInt(op->value).value_or(kMany)));
-  });
-  return (blocks + multiprocessors - 1) / multiprocessors;
-}
-
 std::optional<Stmt> Deepened(const Stmt& kernel, const PrimFunc& f) {
   const KernelInfo info = ReadKernelInfo(kernel, f);
-  if (!info.block || !info.is_flat || info.threads % kWarpGroupThreads) return std::nullopt;
-  if (ScheduleOf(info.block, info.target->warp_threads)) return std::nullopt;
-  if (info.block->annotations.count(kWsDepths)) return std::nullopt;
+  if (!MayHaveProducer(info)) return std::nullopt;
   const int64_t threads = info.threads + kWarpGroupThreads;
   const auto room = [&](const Stmt& s) {
     const SharedEstimate shared(GetRef<Stmt>(ReadKernelInfo(s, f).block));
@@ -150,9 +103,10 @@ std::optional<Stmt> Deepened(const Stmt& kernel, const PrimFunc& f) {
   // Other tiles may share bytes with those of the loops.
   const int64_t loaded = SharedEstimate(GetRef<Stmt>(info.block)).LoadedBytes(kernel);
   const int64_t at_once = std::min({info.target->BlocksThatFit(threads, loaded),
-                                    BlocksByRegisters(info), BlocksOfGrid(kernel, *info.target)});
+                                    BlocksByRegisters(info, WidestAccumulators(info)),
+                                    BlocksOfGrid(kernel, *info.target)});
   const int64_t blocks = std::max(at_once, info.min_blocks);
-  for (int64_t most = kMostStages; most > 2; --most) {
+  for (int64_t most = kMostStages; most > 1; --most) {
     Deepener deepener(most, blocks);
     const Stmt deeper = deepener.Mutate(kernel);
     if (!deepener.changed) return std::nullopt;
