@@ -61,6 +61,7 @@ def LowerAndLegalize(
         transform.FoldClears,
         transform.GuardMasks,
         transform.RegisterOperands,
+        transform.WidenSteps,
         transform.StageResults,
         transform.SelectInstructions,
         transform.DoubleAccumulators,

@@ -62,6 +62,11 @@ def DeepenPipelines() -> Pass:
     return get_function("transform.DeepenPipelines")()
 
 
+def WidenSteps() -> Pass:
+    """Steps of a product along K whose rows are short become one step."""
+    return get_function("transform.WidenSteps")()
+
+
 def NarrowProducts() -> Pass:
     """Products by wgmma of fewer columns, where wide ones keep a block off a multiprocessor."""
     return get_function("transform.NarrowProducts")()
@@ -462,6 +467,7 @@ __all__ = [
     "VerifyTileProgram",
     "WidenAccumulators",
     "WidenBlocks",
+    "WidenSteps",
     "current_config",
     "normalize_pass_configs",
     "simplify_prim_func",

@@ -12,14 +12,14 @@ PASSES = ("SelectInstructions", "DeepenPipelines")
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
 
-def product(tile, threads, stages, grid=64, steps=64, **pipeline):
+def product(tile, threads, stages, grid=64, steps=64, result="float32", **pipeline):
     m, n, k = tile
 
     @T.prim_func
     def main(
         A: T.Tensor((m, k * steps), "float16"),
         B: T.Tensor((k * steps, n), "float16"),
-        C: T.Tensor((grid, m, n), "float32"),
+        C: T.Tensor((grid, m, n), result),
     ):
         with T.Kernel(grid, threads=threads) as bx:
             a = T.alloc_shared((m, k), "float16")
@@ -61,6 +61,14 @@ def stages_of(tile_passes):
 )
 def test_as_many_stages_as_hide_a_loads_time(stages_of, tile, threads, stages, grid, wanted):
     assert stages_of(product(tile, threads, stages, grid)) == [wanted]
+
+
+def test_a_tile_of_results_takes_no_room_from_a_second_block(tile_passes):
+    """It has bytes that the loop has left."""
+    function = product((128, 128, 64), 128, 2, 1024, result="float16")
+    text = tile_passes(function, "StageResults", *PASSES, arch="sm_90a")["main"].script()
+    assert '"num_stages": 3' in text
+    assert "c_result" in text
 
 
 def two_products(stages):
