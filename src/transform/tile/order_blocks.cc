@@ -22,6 +22,7 @@
 #include "../../target/mma.h"
 #include "../../target/multiprocessors.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -167,9 +168,9 @@ Stmt Ordered(const AttrStmtNode* op, const PrimFunc& f, std::string* note) {
   const double before = wave.Bytes(*columns), after = wave.InPanels(panel);
   if (before < kWorthIt * after) return Stmt();
   constexpr double kMega = 1e6;
-  *note = "blocks take tiles in panels of " + std::to_string(panel) +
-          " rows: those that run at the same time load " + std::to_string(int(after / kMega)) +
-          " MB, not " + std::to_string(int(before / kMega));
+  *note = Where(kernel->span) + ": T.Kernel: blocks take tiles in panels of " +
+          std::to_string(panel) + " rows: those that run at the same time load " +
+          std::to_string(int(after / kMega)) + " MB, not " + std::to_string(int(before / kMega));
   return WithOrder("rasterization2DRow<" + std::to_string(panel) + ">").Mutate(kernel);
 }
 

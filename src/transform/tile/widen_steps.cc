@@ -27,11 +27,13 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
+#include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../notes.h"
 #include "pipeline_barriers.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
@@ -67,6 +69,9 @@ class StepWidener : public StmtExprMutator {
  public:
   explicit StepWidener(const KernelInfo& kernel)
       : kernel_(kernel), views_(kernel.block->body), shared_(GetRef<Stmt>(kernel.block)) {}
+
+  /*! What has changed, a line for each loop. */
+  Array<String> notes;
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -177,15 +182,22 @@ class StepWidener : public StmtExprMutator {
 
   /*! Steps to be one: the rows along K of the tile with the shortest ones have 128 bytes then. */
   static int64_t TimesOf(const std::vector<LoadedTile>& tiles, int64_t steps) {
+    const int64_t row = RowBytes(tiles);
+    if (row == 0 || kRowBytes % row) return 1;
+    int64_t times = kRowBytes / row;
+    while (times > 1 && steps % times) times /= 2;
+    return times;
+  }
+
+  /*! Of the shortest rows along K; those of a swizzle where there are none. */
+  static int64_t RowBytes(const std::vector<LoadedTile>& tiles) {
     int64_t least = kRowBytes;
     for (const LoadedTile& t : tiles) {
       if (t.dim + 1 != BufferOf(t.tile)->shape.size()) continue;
       const int64_t bits = BufferOf(t.tile)->dtype->dtype.bits;
       least = std::min(least, ToInt(BufferOf(t.tile)->shape[t.dim]) * bits / 8);
     }
-    int64_t times = 1;
-    while (least > 0 && 2 * times * least <= kRowBytes && steps % (2 * times) == 0) times *= 2;
-    return times;
+    return least;
   }
 
   static int64_t StagesOfWide(const ForNode* loop, int64_t times) {
@@ -212,6 +224,9 @@ class StepWidener : public StmtExprMutator {
                const std::vector<LoadedTile>& tiles, int64_t times) {
     const Var& k = op->loop_var;
     for (const LoadedTile& t : tiles) wide_[t.tile.get()] = Wide(t, times);
+    notes.push_back(Where(op->span) + ": T.Pipelined: " + std::to_string(times) +
+                    " steps along K are one, whose rows have " +
+                    std::to_string(times * RowBytes(tiles)) + " bytes");
     Substituter at;
     at.map[k.get()] = MakeInt(k->dtype(), axis.min) + k * MakeInt(k->dtype(), times);
     std::vector<Stmt> body;
@@ -265,11 +280,17 @@ class StepWidener : public StmtExprMutator {
 PrimFunc WidenSteps(PrimFunc f) {
   if (!TargetOf(f).Has(Feature::kTma) || !TargetOf(f).Has(Feature::kWgmma)) return f;
   if (DisablesWarpSpecialized()) return f;
-  return ForEachKernel(f, [&](const AttrStmtNode* op) {
+  Array<String> notes;
+  const PrimFunc out = ForEachKernel(f, [&](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
     const KernelInfo info = ReadKernelInfo(kernel, f);
-    return MayHaveProducer(info) ? StepWidener(info).Mutate(kernel) : kernel;
+    if (!MayHaveProducer(info)) return kernel;
+    StepWidener widener(info);
+    const Stmt wide = widener.Mutate(kernel);
+    for (const String& note : widener.notes) notes.push_back(note);
+    return wide;
   });
+  return WithNotes(out, notes);
 }
 
 Registration widen_steps_registration([] { RegisterPass("WidenSteps", WidenSteps); });

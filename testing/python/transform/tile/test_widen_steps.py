@@ -103,3 +103,8 @@ def test_it_computes_the_same(depth, dtype, trans):
     c = torch.full((64, 64), -1).to(torch.int32 if dtype == "int8" else torch.float32)
     kernel(a, b if trans[1] else b.T.contiguous(), c)
     assert torch.equal(c.double(), a.double() @ b.double().T)
+
+
+def test_explained():
+    text = tilelang.compile(product(), target=HOPPER, execution_backend="emulate").explain()
+    assert "T.Pipelined: 2 steps along K are one, whose rows have 128 bytes" in text
