@@ -83,7 +83,13 @@ class Deepener : public StmtExprMutator {
     int64_t products = 0, step = 0;
     ForEachIn<EvaluateNode>(loop->body,
                             [&](const EvaluateNode* op) { products += IsGemm(GetRef<Stmt>(op)); });
-    for (const Var& tile : LoadedTiles(loop)) step += BytesOfBuffer(tile);
+    bool has_slots = true;
+    for (const Var& tile : LoadedTiles(loop)) {
+      step += BytesOfBuffer(tile);
+      has_slots &= BytesOfBuffer(tile) % kSlotBytes == 0;
+    }
+    // What the program says of its only slot, a copy by TMA, may not hold for a second one.
+    if (stages == 1 && !has_slots) return stages;
     if (step == 0) return stages;
     const int64_t ahead = products > 1 ? 0 : (ahead_ + step - 1) / step;
     const int64_t wanted = std::min(most_, 2 + ahead);

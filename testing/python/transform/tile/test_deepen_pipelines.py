@@ -53,6 +53,7 @@ def stages_of(tile_passes):
         ((128, 256, 32), 256, 3, 1024, 5),  # of 24 by one
         ((128, 128, 32), 128, 2, 132, 6),  # all that the multiprocessor gets
         ((128, 128, 32), 128, 1, 1024, 4),
+        ((128, 72, 32), 128, 1, 1024, 1),  # a second slot would begin within a swizzle
         ((64, 64, 64), 128, 2, 1024, 3),  # the fourth stage has no room beside four blocks
         ((256, 256, 64), 256, 2, 1024, 3),  # of 64 by one
         ((128, 128, 32), 128, 5, 1024, 5),  # as the program has it
