@@ -67,7 +67,6 @@ def LowerAndLegalize(
         transform.DoubleAccumulators,
         transform.CompactLoops,
         transform.NarrowProducts,
-        transform.OrderBlocks,
         transform.MakePersistent,
         transform.DeepenPipelines,
         transform.PlanWarpRoles,

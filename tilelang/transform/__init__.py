@@ -72,11 +72,6 @@ def NarrowProducts() -> Pass:
     return get_function("transform.NarrowProducts")()
 
 
-def OrderBlocks() -> Pass:
-    """Blocks that run at the same time load the same rows and columns."""
-    return get_function("transform.OrderBlocks")()
-
-
 def MakePersistent() -> Pass:
     """Blocks of a grid of tiles take tile after tile, where one block has a multiprocessor."""
     return get_function("transform.MakePersistent")()
@@ -436,7 +431,6 @@ __all__ = [
     "MergeSharedMemoryAllocations",
     "NarrowProducts",
     "NarrowThreads",
-    "OrderBlocks",
     "PackFloat6",
     "Pass",
     "PassConfigKey",

@@ -44,13 +44,130 @@
 #include "../../tvm/registry.h"
 #include "../../tvm/tile_numbers.h"
 #include "../each_kernel.h"
-#include "independent_blocks.h"
 #include "shared_estimate.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"
 
 namespace tl {
 namespace {
+
+/*! The variables of a grid's axes, x first, and their extents. */
+struct Grid {
+  std::vector<Var> vars;
+  std::vector<Expr> extents;
+
+  Expr Tiles() const {
+    Expr tiles = MakeInt(1);
+    for (const Expr& extent : extents) tiles = tiles * extent;
+    return Analyzer().Simplify(tiles);
+  }
+};
+
+/*! The launch of a kernel: its grid and what says that its blocks are not independent. */
+class LaunchReader : public StmtExprVisitor {
+ public:
+  Grid grid;
+  bool is_special = false;
+  /*! The order of T.use_swizzle, "" without one. */
+  std::string order;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    if (op->attr_key == kThreadExtent) {
+      const IterVar axis = op->node.cast<IterVar>();
+      if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) {
+        grid.vars.push_back(axis->var);
+        grid.extents.push_back(op->value);
+      }
+    }
+    for (const char* key : {kClusterDims, kMinBlocks, kThreadRange, kWsOp}) {
+      is_special |= op->attr_key == key;
+    }
+    if (op->attr_key == kSwizzle) {
+      // Several orders, or one of chiplets, go by the number of the block.
+      is_special |= !order.empty();
+      order = op->value.as_or_throw<StringImm>()->value;
+      is_special |= order.find(',') != std::string::npos;
+    }
+    Default(op);
+  }
+};
+
+/*! What of a kernel's statements keeps its blocks from taking tile after tile. */
+class Independence : public StmtExprVisitor {
+ public:
+  explicit Independence(const Grid& grid) {
+    for (const Var& v : grid.vars) of_block_.insert(v.get());
+  }
+
+  bool has_products = false;
+  /*! Blocks depend on each other, or their tiles may take different times. */
+  bool is_refused = false;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const SBlockNode* op) final {
+    is_refused |= op->annotations.count(kWsSchedule) || op->annotations.count(kBarrierInit);
+    Default(op);
+  }
+  void Visit_(const BindNode* op) final {
+    if (!IsOfAllBlocks(op->value)) of_block_.insert(op->var.get());
+    Default(op);
+  }
+  void Visit_(const WhileNode*) final { is_refused = true; }
+  void Visit_(const IfThenElseNode* op) final { Within(op); }
+  void Visit_(const ForNode* op) final {
+    if (IsPipelined(op)) {
+      is_refused |= depth_ > 0;
+      has_products |= HasNode<EvaluateNode>(
+          op->body, [](const EvaluateNode* e) { return IsGemm(GetRef<Stmt>(e)); });
+    }
+    is_refused |= !IsOfAllBlocks(op->min) || !IsOfAllBlocks(op->extent);
+    Within(op);
+  }
+  void Visit_(const CallNode* op) final {
+    const Expr call = GetRef<Expr>(op);
+    for (const char* name : {kThreadReturn, kPdlSync, kPdlTrigger, kSyncGrid}) {
+      is_refused |= IsCallTo(call, name);
+    }
+    // The user's text may ask for the number of the block.
+    for (const char* name : {"tirx.call_extern", "tirx.call_pure_extern"}) {
+      is_refused |= IsCallTo(call, name);
+    }
+    is_refused |= IsOfOtherBlocks(op);
+    Default(op);
+  }
+
+ private:
+  template <typename Node>
+  void Within(const Node* op) {
+    ++depth_;
+    Default(op);
+    --depth_;
+  }
+
+  /*! A number that is the same in all blocks, as far as its variables tell. */
+  bool IsOfAllBlocks(const Expr& e) const {
+    return IsArithmetic(e) &&
+           !HasNode<VarNode>(e, [&](const VarNode* v) { return of_block_.count(v) != 0; });
+  }
+
+  /*! It tells other blocks, or learns from them, more than a sum or an extremum of what all do. */
+  static bool IsOfOtherBlocks(const CallNode* call) {
+    const IntrinsicEffects* effects = EffectsOf(call);
+    if (!effects) return false;
+    const bool is_update = *effects->update && effects->result == CallResult::kOfOperands;
+    const std::vector<PointerAccess> accesses = PointerAccesses(call);
+    const bool is_atomic = std::any_of(accesses.begin(), accesses.end(), [](const auto& access) {
+      return access.access == Access::kAtomic;
+    });
+    return (is_atomic || effects->tells == ThreadScope::kGrid) && !is_update;
+  }
+
+  std::unordered_set<const Object*> of_block_;
+  int depth_ = 0;
+};
 
 /*! Puts the loop over tiles around a kernel's statements. The indices of a tile are calls: what is
  * known of them is what was known of the block's, their ranges. */
@@ -232,14 +349,16 @@ bool IsWorthIt(const Stmt& kernel, int64_t tiles, const Target& target) {
 }
 
 /*! The launch and the statements allow it, and tiles are more than a wave. */
-bool MayBePersistent(const Launch& launch, const Stmt& kernel, const Target& target) {
+bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Target& target) {
   if (launch.is_special || launch.grid.vars.size() != 3) return false;
   // Where the launch decides, tiles may be one wave, which takes 2 % longer.
   const auto tiles = AsInt(launch.grid.Tiles());
   // Numbers of tiles, and of the tile behind the last one, are int32.
   constexpr int64_t kMostTiles = int64_t(1) << 30;
   if (!tiles || *tiles <= MostMultiprocessors(target) || *tiles > kMostTiles) return false;
-  return MultiplyIndependently(launch.grid, kernel) && IsWorthIt(kernel, *tiles, target);
+  Independence reader(launch.grid);
+  reader(kernel);
+  return reader.has_products && !reader.is_refused && IsWorthIt(kernel, *tiles, target);
 }
 
 /*! With its producer's tiles, and with all that it has, one block has room on a multiprocessor. */
@@ -268,7 +387,8 @@ PrimFunc MakePersistent(PrimFunc f) {
   bool takes_shared = false;
   const PrimFunc out = ForEachKernel(f, [&](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
-    const Launch launch = ReadLaunch(kernel);
+    LaunchReader launch;
+    launch(kernel);
     if (!MayBePersistent(launch, kernel, target)) return kernel;
     const Stmt persistent = TileLoop(launch.grid, launch.order, launch.grid.Tiles()).Mutate(kernel);
     if (!IsAlone(persistent, f)) return kernel;
