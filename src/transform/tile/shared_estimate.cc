@@ -84,7 +84,7 @@ SharedEstimate::SharedEstimate(const Stmt& kernel) {
 int64_t SharedEstimate::BlocksThatFit(const Target& target, int64_t threads) const {
   if (!bytes) return 0;
   const int64_t apart = target.BlocksThatFit(threads, *bytes);
-  return std::max(apart, std::min<int64_t>(2, target.BlocksThatFit(threads, least_bytes_)));
+  return apart == 1 ? std::min<int64_t>(2, target.BlocksThatFit(threads, least_bytes_)) : apart;
 }
 
 int64_t SharedEstimate::VersionsOf(const Var& tile) const {
