@@ -86,7 +86,11 @@ def repair(usage: ResourceUsage) -> str:
             "those that keep their number"
         )
     if codes.intersection(_IN_FLIGHT) and not codes.intersection(_FEW_REGISTERS):
-        return "let the loop have num_stages=1: no product then runs beside the next step"
+        # A loop of one stage may get two (DeepenPipelines).
+        return (
+            "let the loop of n statements have order=range(n) and stage=[0] * n: no product then "
+            "runs beside the next step"
+        )
     # Beyond 256 threads each has fewer registers.
     return (
         "where 128 threads compute, let 256 share the tiles (threads= of T.Kernel), else make a "

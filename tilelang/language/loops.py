@@ -469,9 +469,10 @@ def Pipelined(
     ----------
     num_stages
         Versions of each shared buffer that is filled in the loop; 0 is a plain loop. With
-        ``order`` it counts for what has -1 there. From two on, a loop without ``order`` and
-        outside of ``T.ws`` may get more, where loads are few bytes and shared memory is left for
-        as many blocks; ``T.annotate_min_blocks_per_sm`` says how many blocks need room.
+        ``order`` it counts for what has -1 there. From one on, a loop without ``order`` and
+        outside of ``T.ws`` may get more, where loads are few bytes, or products of two iterations
+        can overlap, and shared memory is left for as many blocks;
+        ``T.annotate_min_blocks_per_sm`` says how many blocks need room.
     order, stage
         The schedule, instead of the compiler's: for each statement of the body its position in a
         step and its pipeline stage. In step ``t`` a statement of stage ``s`` works on iteration

@@ -62,6 +62,16 @@ def DeepenPipelines() -> Pass:
     return get_function("transform.DeepenPipelines")()
 
 
+def WidenSteps() -> Pass:
+    """Steps of a product along K whose rows are short become one step."""
+    return get_function("transform.WidenSteps")()
+
+
+def NarrowProducts() -> Pass:
+    """Products by wgmma of fewer columns, where wide ones keep a block off a multiprocessor."""
+    return get_function("transform.NarrowProducts")()
+
+
 def MakePersistent() -> Pass:
     """Blocks of a grid of tiles take tile after tile, where one block has a multiprocessor."""
     return get_function("transform.MakePersistent")()
@@ -440,6 +450,7 @@ __all__ = [
     "MakePersistent",
     "MaterializeKernelLaunch",
     "MergeSharedMemoryAllocations",
+    "NarrowProducts",
     "NarrowThreads",
     "PackFloat6",
     "Pass",
@@ -474,6 +485,7 @@ __all__ = [
     "VerifyTileProgram",
     "WidenAccumulators",
     "WidenBlocks",
+    "WidenSteps",
     "current_config",
     "normalize_pass_configs",
     "simplify_prim_func",

@@ -5,19 +5,19 @@
  * In:  a tile program under thread_extent attributes whose copies have their candidates; pipelined
  *      loops annotated as the user wrote them.
  * Out: the same with larger `num_stages`.
- * Establishes: a multiprocessor has room for as many blocks as before, or all that it gets of the
- * grid, and loads of kBytesAhead are under way in it as far as memory goes. What later passes need
- * may still be too much (shared_estimate.h).
- * Left alone: loops without stages or with one, of several products, with an order or stages of
- * their own, with few iterations; kernels without a producer of the compiler's, or with pipeline
- * depths of the program's.
+ * Establishes: a multiprocessor has room for as many blocks as before, three instead of four, or
+ * all that it gets of the grid, and loads of kBytesAhead are under way in it as far as memory goes.
+ * Loops of several products get two stages at most: with one, a step waits for its loads, and
+ * products of two iterations do not overlap. What later passes need may still be too much
+ * (shared_estimate.h).
+ * Left alone: loops without stages, with an order or stages of their own, with few iterations;
+ * kernels without a producer of the compiler's, or with pipeline depths of the program's.
  * Refuses nothing.
  */
 #include <algorithm>
 
 #include "../../op/call_attrs.h"
 #include "../../target/mma.h"
-#include "../../target/multiprocessors.h"
 #include "../../target/registers.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
@@ -25,9 +25,8 @@
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "register_estimate.h"
 #include "shared_estimate.h"
-#include "warp_roles.h"
-#include "ws_schedule.h"
 
 namespace tl {
 namespace {
@@ -66,7 +65,7 @@ class Deepener : public StmtExprMutator {
   using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     const int64_t stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
-    if (stages < 2) return Default<Stmt>(op);
+    if (stages < 1) return Default<Stmt>(op);
     const bool is_ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);
     const int64_t wanted = StagesFor(op, stages);
     if (is_ordered || wanted <= stages) return GetRef<Stmt>(op);
@@ -77,90 +76,62 @@ class Deepener : public StmtExprMutator {
   }
 
  private:
-  /*! Loops of several products wait for one of them in a step, and use two: attention is as fast
-   * with three. */
+  /*! Loops of several products wait for one of them in a step, and use two stages: attention is as
+   * fast with three. With one, nothing is loaded while the step runs, and no product of two
+   * iterations overlaps (mma_overlap.cc). */
   int64_t StagesFor(const ForNode* loop, int64_t stages) const {
     int64_t products = 0, step = 0;
     ForEachIn<EvaluateNode>(loop->body,
                             [&](const EvaluateNode* op) { products += IsGemm(GetRef<Stmt>(op)); });
-    for (const Var& tile : LoadedTiles(loop)) step += BytesOfBuffer(tile);
-    if (step == 0 || products > 1) return stages;
-    const int64_t wanted = std::min(most_, 2 + (ahead_ + step - 1) / step);
+    bool has_slots = true;
+    for (const Var& tile : LoadedTiles(loop)) {
+      step += BytesOfBuffer(tile);
+      has_slots &= BytesOfBuffer(tile) % kSlotBytes == 0;
+    }
+    // What the program says of its only slot, a copy by TMA, may not hold for a second one.
+    if (stages == 1 && !has_slots) return stages;
+    if (step == 0) return stages;
+    const int64_t ahead = products > 1 ? 0 : (ahead_ + step - 1) / step;
+    const int64_t wanted = std::min(most_, 2 + ahead);
     return std::min(wanted, AsInt(loop->extent).value_or(wanted));
   }
 
   const int64_t most_, ahead_;
 };
 
-/*! Registers of a thread for the accumulators of one wgmma, where one warp group makes products; 0
- * where there are several, which may share the columns. */
-int64_t AccumulatorsOfOne(const KernelInfo& kernel) {
-  constexpr int64_t kMostColumns = 256;
-  if (kernel.threads != kWarpGroupThreads) return 0;
-  int64_t most = 0;
-  ForEachIn<EvaluateNode>(kernel.block->body, [&](const EvaluateNode* op) {
-    if (!IsGemm(GetRef<Stmt>(op))) return;
-    const Array<Expr> shape = TileRegion::From(AsTileOp(GetRef<Stmt>(op))->args[2]).Extents();
-    most = std::max(most, std::min(kMostColumns, AsInt(shape.back()).value_or(0)) / 2);
-  });
-  return most;
-}
-
-/*! Blocks that a multiprocessor has registers for, supposing that a thread's are those of its
- * fragments and kFewOtherRegisters, or kManyOtherRegisters without products. */
-int64_t BlocksByRegisters(const KernelInfo& kernel) {
-  constexpr int64_t kRegisterBytes = 4;
-  int64_t bytes = 0;
-  for (const Var& v : kernel.block->alloc_buffers) {
-    if (IsFragment(v)) bytes += BytesOfBuffer(v);
-  }
-  const bool has_products = HasNode<EvaluateNode>(
-      kernel.block->body, [](const EvaluateNode* op) { return IsGemm(GetRef<Stmt>(op)); });
-  const int64_t wanted = bytes / kRegisterBytes / kernel.threads +
-                         (has_products ? kFewOtherRegisters : kManyOtherRegisters);
-  return BlocksWithRegisters(
-      {kWarpGroupThreads, kernel.threads, kLeastRegisters, wanted, AccumulatorsOfOne(kernel)},
-      kMostBlocksWithRoles);
-}
-
-/*! Blocks of the grid for each multiprocessor, rounded up; many where the launch decides. */
-int64_t BlocksOfGrid(const Stmt& kernel, const Target& target) {
-  constexpr int64_t kMany = int64_t(1) << 30;
-  const int64_t multiprocessors = std::max<int64_t>(1, MostMultiprocessors(target));
-  int64_t blocks = 1;
-  ForEachIn<AttrStmtNode>(kernel, [&](const AttrStmtNode* op) {
-    if (op->attr_key != kThreadExtent) return;
-    const std::string tag = op->node.cast<IterVar>()->thread_tag;
-    if (tag.rfind("blockIdx", 0) != 0) return;
-    blocks = std::min(kMany, blocks * std::min(kMany, AsInt(op->value).value_or(kMany)));
-  });
-  return (blocks + multiprocessors - 1) / multiprocessors;
-}
-
-std::optional<Stmt> Deepened(const Stmt& kernel, const PrimFunc& f) {
+/*! The kernel with the most stages, `least` and more, for which so many blocks have room. */
+std::optional<Stmt> WithStages(const Stmt& kernel, const PrimFunc& f, int64_t least,
+                               int64_t blocks) {
   const KernelInfo info = ReadKernelInfo(kernel, f);
-  if (!info.block || !info.is_flat || info.threads % kWarpGroupThreads) return std::nullopt;
-  if (ScheduleOf(info.block, info.target->warp_threads)) return std::nullopt;
-  if (info.block->annotations.count(kWsDepths)) return std::nullopt;
-  const int64_t threads = info.threads + kWarpGroupThreads;
-  const auto room = [&](const Stmt& s) {
-    const SharedEstimate shared(GetRef<Stmt>(ReadKernelInfo(s, f).block));
-    return shared.bytes ? info.target->BlocksThatFit(threads, *shared.bytes) : 0;
-  };
-  // Other tiles may share bytes with those of the loops.
-  const int64_t loaded = SharedEstimate(GetRef<Stmt>(info.block)).LoadedBytes(kernel);
-  const int64_t at_once = std::min({info.target->BlocksThatFit(threads, loaded),
-                                    BlocksByRegisters(info), BlocksOfGrid(kernel, *info.target)});
-  const int64_t blocks = std::max(at_once, info.min_blocks);
-  for (int64_t most = kMostStages; most > 2; --most) {
+  for (int64_t most = kMostStages; most >= least; --most) {
     Deepener deepener(most, blocks);
     const Stmt deeper = deepener.Mutate(kernel);
     if (!deepener.changed) return std::nullopt;
-    if (room(deeper) < blocks) continue;
+    const SharedEstimate shared(GetRef<Stmt>(ReadKernelInfo(deeper, f).block));
+    if (shared.BlocksThatFit(*info.target, info.threads + kWarpGroupThreads) < blocks) continue;
     if (!PlanProducerConsumer(ReadKernelInfo(deeper, f)).IsApplied()) return std::nullopt;
     return deeper;
   }
   return std::nullopt;
+}
+
+/*! Four blocks of two stages each take longer than three of three: 430 us, 360 (4096^3 by tiles of
+ * 64 x 64 x 64, H200). */
+std::optional<Stmt> Deepened(const Stmt& kernel, const PrimFunc& f) {
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  if (!MayHaveProducer(info)) return std::nullopt;
+  // Other tiles may share bytes with those of the loops.
+  const int64_t loaded = SharedEstimate(GetRef<Stmt>(info.block)).LoadedBytes(kernel);
+  const int64_t at_once = std::min(
+      {info.target->BlocksThatFit(info.threads + kWarpGroupThreads, loaded),
+       BlocksByRegisters(info, WidestAccumulators(info)), BlocksOfGrid(kernel, *info.target)});
+  const int64_t blocks = std::max(at_once, info.min_blocks);
+  constexpr int64_t kFewStages = 2;
+  if (const auto deeper = WithStages(kernel, f, kFewStages + 1, blocks)) return deeper;
+  if (blocks == kMostBlocksWithRoles && info.min_blocks < blocks) {
+    if (const auto deeper = WithStages(kernel, f, kFewStages + 1, blocks - 1)) return deeper;
+  }
+  return WithStages(kernel, f, kFewStages, blocks);
 }
 
 PrimFunc DeepenPipelines(PrimFunc f) {

@@ -13,12 +13,13 @@ namespace {
 /*! What later passes may add: barriers, gaps between tiles, what reductions exchange. */
 constexpr int64_t kOtherSharedBytes = 8192;
 
-/*! The tiles of a kernel, and the stages of the loops that write them. */
+/*! The tiles of a kernel, the stages of the loops that write them, and which of them loops use. */
 class TileReader : public StmtExprVisitor {
  public:
   explicit TileReader(const Stmt& kernel) : views_(kernel) { Visit(kernel); }
   std::vector<Var> tiles;
   std::unordered_map<const Object*, int64_t> stages;
+  std::unordered_set<const Object*> in_loops;
 
  protected:
   using StmtExprVisitor::Visit_;
@@ -30,23 +31,38 @@ class TileReader : public StmtExprVisitor {
   }
   void Visit_(const ForNode* op) final {
     const int64_t outside = stages_;
+    const bool was_in_loop = in_loop_;
     if (IsPipelined(op)) stages_ = std::max(outside, StagesOf(op));
+    in_loop_ |= op->kind != ForKind::kParallel;
     Default(op);
     stages_ = outside;
+    in_loop_ = was_in_loop;
+  }
+  void Visit_(const WhileNode* op) final {
+    const bool was_in_loop = in_loop_;
+    in_loop_ = true;
+    Default(op);
+    in_loop_ = was_in_loop;
   }
   void Visit_(const EvaluateNode* op) final { Note(GetRef<Stmt>(op)); }
   void Visit_(const BufferStoreNode* op) final { Note(GetRef<Stmt>(op)); }
 
  private:
   void Note(const Stmt& s) {
-    for (const Var& v : views_.UseOf(s).writes) {
+    const BufferUse use = views_.UseOf(s);
+    for (const Var& v : use.writes) {
       int64_t& most = stages[v.get()];
       most = std::max(most, stages_);
+    }
+    if (!in_loop_) return;
+    for (const auto* list : {&use.reads, &use.writes}) {
+      for (const Var& v : *list) in_loops.insert(views_.RootOf(v).get());
     }
   }
 
   const Views views_;
   int64_t stages_ = 1;
+  bool in_loop_ = false;
 };
 
 }  // namespace
@@ -56,7 +72,19 @@ SharedEstimate::SharedEstimate(const Stmt& kernel) {
   versions_ = std::move(reader.stages);
   if (std::any_of(reader.tiles.begin(), reader.tiles.end(), IsSizedAtLaunch)) return;
   bytes = kOtherSharedBytes;
-  for (const Var& tile : reader.tiles) *bytes += BytesOfBuffer(tile) * VersionsOf(tile);
+  int64_t of_loops = 0, others = 0;
+  for (const Var& tile : reader.tiles) {
+    (reader.in_loops.count(tile.get()) ? of_loops : others) +=
+        BytesOfBuffer(tile) * VersionsOf(tile);
+  }
+  *bytes += of_loops + others;
+  least_bytes_ = kOtherSharedBytes + std::max(of_loops, others);
+}
+
+int64_t SharedEstimate::BlocksThatFit(const Target& target, int64_t threads) const {
+  if (!bytes) return 0;
+  const int64_t apart = target.BlocksThatFit(threads, *bytes);
+  return apart == 1 ? std::min<int64_t>(2, target.BlocksThatFit(threads, least_bytes_)) : apart;
 }
 
 int64_t SharedEstimate::VersionsOf(const Var& tile) const {

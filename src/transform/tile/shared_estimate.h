@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "../../op/views.h"
+#include "../../target/target.h"
 #include "buffer_bytes.h"
 
 namespace tl {
@@ -24,12 +25,18 @@ class SharedEstimate {
   /*! Bytes of all tiles, with what later passes may add; nullopt where the launch decides. */
   std::optional<int64_t> bytes;
 
+  /*! Blocks of `threads` that a multiprocessor has room for, 0 where the launch decides. A second
+   * one has room if tiles that no loop uses have bytes of those that loops use: PlanSharedMemory
+   * lets them share these then. */
+  int64_t BlocksThatFit(const Target& target, int64_t threads) const;
+
   /*! As many as the stages of the pipelined loops that write the tile, or 1. */
   int64_t VersionsOf(const Var& tile) const;
   /*! Bytes of the tiles that pipelined loops in a statement of the kernel load. */
   int64_t LoadedBytes(const Stmt& s) const;
 
  private:
+  int64_t least_bytes_ = 0;
   std::unordered_map<const Object*, int64_t> versions_;
 };
 

@@ -56,7 +56,8 @@ def rows_of_numbers(F):
 
 
 def test_one_stage_of_tma_alone_keeps_its_specialisation(build, integers):
-    kernel = build(gemm(by_tma, by_tma, stages=1))
+    own_stages = {"tl.second_choice.spare_shared": True}
+    kernel = build(gemm(by_tma, by_tma, stages=1), own_stages)
     assert kernel.channels[0]["versions"] == 1
     assert kernel.consumer.calls.count("tl.wgmma_ss") == 1
     a, b = integers(SIZE, 4 * SIZE), integers(SIZE, 4 * SIZE)

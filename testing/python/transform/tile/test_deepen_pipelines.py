@@ -12,14 +12,14 @@ PASSES = ("SelectInstructions", "DeepenPipelines")
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
 
-def product(tile, threads, stages, grid=64, steps=64, **pipeline):
+def product(tile, threads, stages, grid=64, steps=64, result="float32", **pipeline):
     m, n, k = tile
 
     @T.prim_func
     def main(
         A: T.Tensor((m, k * steps), "float16"),
         B: T.Tensor((k * steps, n), "float16"),
-        C: T.Tensor((grid, m, n), "float32"),
+        C: T.Tensor((grid, m, n), result),
     ):
         with T.Kernel(grid, threads=threads) as bx:
             a = T.alloc_shared((m, k), "float16")
@@ -52,7 +52,8 @@ def stages_of(tile_passes):
         ((64, 64, 32), 128, 2, 1024, 4),  # of 8 by four
         ((128, 256, 32), 256, 3, 1024, 5),  # of 24 by one
         ((128, 128, 32), 128, 2, 132, 6),  # all that the multiprocessor gets
-        ((128, 128, 32), 128, 1, 1024, 1),
+        ((128, 128, 32), 128, 1, 1024, 4),
+        ((128, 72, 32), 128, 1, 1024, 1),  # a second slot would begin within a swizzle
         ((64, 64, 64), 128, 2, 1024, 3),  # the fourth stage has no room beside four blocks
         ((256, 256, 64), 256, 2, 1024, 3),  # of 64 by one
         ((128, 128, 32), 128, 5, 1024, 5),  # as the program has it
@@ -63,21 +64,34 @@ def test_as_many_stages_as_hide_a_loads_time(stages_of, tile, threads, stages, g
     assert stages_of(product(tile, threads, stages, grid)) == [wanted]
 
 
-def test_loops_of_several_products_stay(stages_of):
+def test_a_tile_of_results_takes_no_room_from_a_second_block(tile_passes):
+    """It has bytes that the loop has left."""
+    function = product((128, 128, 64), 128, 2, 1024, result="float16")
+    text = tile_passes(function, "StageResults", *PASSES, arch="sm_90a")["main"].script()
+    assert '"num_stages": 3' in text
+    assert "c_result" in text
+
+
+def two_products(stages):
     @T.prim_func
     def main(A: T.Tensor((64, 4096), "float16"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128):
             a, s = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
             c, d = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float32")
             T.clear(c)
-            for k in T.Pipelined(64, num_stages=2):
+            for k in T.Pipelined(64, num_stages=stages):
                 T.copy(A[0, k * 64], a)
                 T.gemm(a, a, d, transpose_B=True, clear_accum=True)
                 T.copy(d, s)
                 T.gemm(s, a, c)
             T.copy(c, C)
 
-    assert stages_of(main) == [2]
+    return main
+
+
+@pytest.mark.parametrize(("stages", "wanted"), [(1, 2), (2, 2), (3, 3)])
+def test_loops_of_several_products_get_two(stages_of, stages, wanted):
+    assert stages_of(two_products(stages)) == [wanted]
 
 
 def test_others_keep_their_stages(stages_of):
@@ -90,8 +104,9 @@ def test_others_keep_their_stages(stages_of):
     assert stages_of(product((128, 128, 32), 128, 0)) in ([], [0])
 
 
-def test_it_computes_the_same():
-    kernel = tilelang.compile(product((64, 64, 32), 128, 2, grid=1, steps=5), target=HOPPER)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_it_computes_the_same(stages):
+    kernel = tilelang.compile(product((64, 64, 32), 128, stages, grid=1, steps=5), target=HOPPER)
     a, b, c = torch.randn(64, 160).half(), torch.randn(160, 64).half(), torch.empty(1, 64, 64)
     assert "a_full = tl::shared<uint64_t, 5>" in kernel.get_kernel_source()
     kernel(a, b, c)

@@ -123,8 +123,13 @@ def keys_as_values(num_stages=1, **pipeline):
 
 @pytest.fixture
 def events(role_events):
-    """What the consumer waits for and signals."""
-    return lambda func: role_events(func, "i", "k")[-1]
+    """What the consumer waits for and signals, with as many stages as the program has."""
+
+    def run(func):
+        with tilelang.transform.PassContext(config={"tl.second_choice.spare_shared": True}):
+            return role_events(func, "i", "k")[-1]
+
+    return run
 
 
 AT_ONCE = ["for", "for", "acquire a_full", "commit", "wait 0", "release a_empty"]
