@@ -51,7 +51,8 @@ bool IsWaitForTiles(const Stmt& s) {
 }
 
 bool HasProduct(const Stmt& s) {
-  return HasCall(s, {kMmaSync, kMmaSpSync}) || HasIntrinsic(s, [](const IntrinsicEffects& e) {
+  return HasCall(s, {kMmaSync, kMmaSpSync, kMfma, kMfmaScale, kWmma}) ||
+         HasIntrinsic(s, [](const IntrinsicEffects& e) {
            return e.queue == AsyncQueue::kWgmma && e.step == QueueStep::kIssue;
          });
 }

@@ -95,6 +95,8 @@ def test_what_is_not_awaited_or_not_known_stays(kind):
     front, step = loop(product(kind), "sm_80")
     assert "Scales[" in step
     assert "prefetched" not in front
+    amd = tilelang.lower(product(kind), target="hip -mcpu=gfx950").kernel_source
+    assert "prefetched" not in amd
 
 
 def test_a_loop_may_have_no_iteration():
