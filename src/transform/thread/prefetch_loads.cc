@@ -20,11 +20,13 @@
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
 #include "../../analysis/kernel_facts.h"
 #include "../../op/intrinsics.h"
+#include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/find.h"
@@ -49,7 +51,8 @@ bool IsWaitForTiles(const Stmt& s) {
 }
 
 bool HasProduct(const Stmt& s) {
-  return HasCall(s, {kMmaSync, kMmaSpSync}) || HasIntrinsic(s, [](const IntrinsicEffects& e) {
+  return HasCall(s, {kMmaSync, kMmaSpSync, kMfma, kMfmaScale, kWmma}) ||
+         HasIntrinsic(s, [](const IntrinsicEffects& e) {
            return e.queue == AsyncQueue::kWgmma && e.step == QueueStep::kIssue;
          });
 }
@@ -74,16 +77,97 @@ struct Around {
   int64_t extent;
 };
 
-/*! A load that is made a step ahead, and the loops whose iterations load something else. */
+/*! What a load asks of the loops around it: the variable of one, or a quotient or remainder. */
+struct Part {
+  Expr value;
+  int64_t extent;
+};
+
+/*! The quotients and remainders of a loop's variable in an expression, or the variable. */
+class PartFinder : public StmtExprVisitor {
+ public:
+  explicit PartFinder(const Around& loop) : loop_(loop) {}
+
+  std::vector<Part> Parts(const Expr& e) {
+    Visit(e);
+    return whole_ || !AreApart() ? std::vector<Part>{{loop_.variable, loop_.extent}} : parts_;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const FloorDivNode* op) final { Add(op); }
+  void Visit_(const FloorModNode* op) final { Add(op); }
+  void Visit_(const VarNode* op) final { whole_ |= op == loop_.variable.get(); }
+
+ private:
+  template <typename Node>
+  void Add(const Node* op) {
+    const Expr e = GetRef<Expr>(op);
+    const std::vector<Var> vars = VarsOf(e);
+    const auto is = [&](const Var& v) { return v.same_as(loop_.variable); };
+    if (vars.empty() || !IsArithmetic(e) || !std::all_of(vars.begin(), vars.end(), is)) {
+      return Default(op);
+    }
+    const auto same = [&](const Part& p) { return tvm::ffi::StructuralEqual()(p.value, e); };
+    if (std::none_of(parts_.begin(), parts_.end(), same)) parts_.push_back({e, 0});
+  }
+
+  /*! Whether there are fewer combinations of the parts than iterations, and each occurs. */
+  bool AreApart() {
+    Analyzer analyzer;
+    std::set<std::vector<int64_t>> found;
+    for (int64_t i = 0; i < loop_.extent; ++i) {
+      Substituter at;
+      at.map[loop_.variable.get()] = MakeInt(loop_.variable->dtype(), i);
+      std::vector<int64_t> values;
+      for (Part& part : parts_) {
+        values.push_back(AsInt(analyzer.Simplify(at.Mutate(part.value))).value_or(-1));
+        if (values.back() < 0) return false;
+        part.extent = std::max(part.extent, values.back() + 1);
+      }
+      found.insert(values);
+    }
+    int64_t combinations = 1;
+    for (const Part& part : parts_) combinations *= part.extent;
+    return static_cast<int64_t>(found.size()) == combinations && combinations < loop_.extent;
+  }
+
+  const Around& loop_;
+  std::vector<Part> parts_;
+  bool whole_ = false;
+};
+
+/*! Puts variables into the places of parts. */
+class PartNamer : public StmtExprMutator {
+ public:
+  std::vector<std::pair<Expr, Var>> names;
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Expr Mutate_(const FloorDivNode* op) final { return Named(op); }
+  Expr Mutate_(const FloorModNode* op) final { return Named(op); }
+  Expr Mutate_(const VarNode* op) final { return Named(op); }
+
+ private:
+  template <typename Node>
+  Expr Named(const Node* op) {
+    for (const auto& [part, name] : names) {
+      if (tvm::ffi::StructuralEqual()(part, GetRef<Expr>(op))) return name;
+    }
+    return Default<Expr>(op);
+  }
+};
+
+/*! A load that is made a step ahead, and on what of the loops around it depends which it is. */
 struct Load {
   Expr value;
-  std::vector<Around> loops;
+  std::vector<Part> parts;
   Var registers;
 
   int64_t Lanes() const { return value->dtype().lanes; }
   int64_t Count() const {
     int64_t n = 1;
-    for (const Around& loop : loops) n *= loop.extent;
+    for (const Part& part : parts) n *= part.extent;
     return n;
   }
   int64_t Bytes() const { return Count() * Lanes() * value->dtype().bits / 8; }
@@ -91,24 +175,25 @@ struct Load {
   /*! Where its value is among the registers. */
   Expr Index() const {
     Expr i = MakeInt(0);
-    for (const Around& loop : loops) i = i * loop.extent + loop.variable;
+    for (const Part& part : parts) i = i * part.extent + part.value;
     return Lanes() == 1 ? i : RampOf(i * Lanes(), 1, static_cast<int>(Lanes()));
   }
   /*! Loads what iteration `next` of the pipelined loop uses. */
   Stmt For(const Var& step, const Expr& next, const Span& span) const {
-    Substituter renamed;
-    renamed.map[step.get()] = next;
+    Substituter ahead;
+    ahead.map[step.get()] = next;
+    PartNamer namer;
     Load other = *this;
-    for (Around& loop : other.loops) {
-      const Var v = MakeVar(std::string(loop.variable->name), loop.variable->dtype());
-      renamed.map[loop.variable.get()] = v;
-      loop.variable = v;
+    for (Part& part : other.parts) {
+      const Var v = MakeVar("p", part.value->dtype());
+      namer.names.emplace_back(part.value, v);
+      part.value = v;
     }
-    Stmt s = MakeStore(registers, renamed.Mutate(value), {other.Index()}, span);
-    for (size_t i = loops.size(); i-- > 0;) {
-      const Around& loop = other.loops[i];
-      const Expr extent = MakeInt(loop.variable->dtype(), loop.extent);
-      s = MakeFor(loop.variable, extent, ForKind::kUnrolled, s, span);
+    const Expr loaded = ahead.Mutate(namer.Mutate(value));
+    Stmt s = MakeStore(registers, loaded, {other.Index()}, span);
+    for (size_t i = parts.size(); i-- > 0;) {
+      const Var v = namer.names[i].second;
+      s = MakeFor(v, MakeInt(v->dtype(), parts[i].extent), ForKind::kUnrolled, s, span);
     }
     return s;
   }
@@ -201,7 +286,8 @@ class LoadReplacer : public StmtExprMutator {
     }
     Load load{e, {}, Var()};
     for (const Around& loop : around_) {
-      if (Uses(e, loop.variable)) load.loops.push_back(loop);
+      if (!Uses(e, loop.variable)) continue;
+      for (const Part& part : PartFinder(loop).Parts(e)) load.parts.push_back(part);
     }
     if (bytes_ + load.Bytes() > kMostBytes) return Expr();
     bytes_ += load.Bytes();

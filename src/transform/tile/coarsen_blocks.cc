@@ -9,7 +9,7 @@
  *      of its own.
  * Establishes: the launch of blocks does not bind. One takes 0.6 ns on an H200, in which memory
  *      moves 2.6 KB. Reductions of a row that had all warps need no barrier.
- *      Where the launch decides how many blocks there are, no thread has more rows than before.
+ *      Where the launch decides how many blocks there are, a thread has a vector of a row.
  * Left alone: grids of less than kLeastBlocks blocks; fragments of which a thread would then have
  *      more than kMostElements, and shared memory beyond kMostShared; kernels with other memory
  *      than tensors, fragments and shared tiles, with names of threads, with other operators than
@@ -42,8 +42,8 @@ constexpr int64_t kLeastBlocks = 16384;
 constexpr int64_t kMostCoarsening = 16;
 /*! Of all fragments, in the registers of one thread. */
 constexpr int64_t kMostElements = 64;
-/*! Of all fragments, where the launch decides how many blocks there are. */
-constexpr int64_t kElementsOfVector = 16;
+/*! Of one fragment, where the launch decides how many blocks there are: 16 bytes of 16 bits. */
+constexpr int64_t kElementsOfVector = 8;
 
 /*! Bytes of tiles in shared memory, of which several blocks are to fit on a multiprocessor. */
 constexpr int64_t kMostShared = 16384;
@@ -324,17 +324,19 @@ class Coarsener : public StmtExprMutator {
 /*! How many blocks become one; 1 for kernels that stay as they are. */
 int64_t TimesOf(const Reader& kernel) {
   std::optional<int64_t> blocks = 1;
-  int64_t elements = 0, shared = 0, times = 1;
+  int64_t elements = 0, largest = kernel.points, shared = 0, times = 1;
   for (const BlockAxis& axis : kernel.axes) {
     const std::optional<int64_t> extent = AsInt(axis.extent);
     blocks = blocks && extent ? std::optional<int64_t>(*blocks * *extent) : std::nullopt;
   }
   for (const Var& v : kernel.tiles) {
     if (IsShared(v)) shared += BytesOfBuffer(v);
-    if (IsFragment(v)) elements += ElementsOf(v);
+    if (IsShared(v)) continue;
+    elements += ElementsOf(v);
+    largest = std::max(largest, ElementsOf(v));
   }
-  elements = std::max(elements, kernel.points);
   if (!kernel.fits || !kernel.bytes || blocks.value_or(kLeastBlocks) < kLeastBlocks) return 1;
+  elements = blocks ? std::max(elements, largest) : largest;
   const int64_t most = kernel.threads * (blocks ? kMostElements : kElementsOfVector);
   while (kernel.bytes * times < kLeastBytes && times < kMostCoarsening &&
          2 * times * elements <= most && 2 * times * shared <= kMostShared) {

@@ -12,13 +12,14 @@
  *      memory they would cost a store, a fence between proxies and a barrier, and the MMAs of all
  *      warp groups would wait for all of them.
  * A product stays as it is if anything else reads the tile, names it or gives it a layout; if its
- * elements come from accumulators, whose layout is another one, or from global memory, whose
- * vectors a fragment for wgmma would tear, or are as wide as what they are made of; if the program
- * gives threads their roles or registers, or statements their order; if the accumulator has other
- * users than copies, fills and loops over elements, or such loops have accumulators of products
- * that stay; if the registers would not hold it. Refuses nothing.
+ * elements come from accumulators, whose layout is another one, or many of them from global
+ * memory, whose vectors a fragment for wgmma would tear, or are as wide as what they are made of;
+ * if the program gives threads their roles or registers, or statements their order; if the
+ * accumulator has other users than copies, fills and loops over elements, or such loops have
+ * accumulators of products that stay; if the registers would not hold it. Refuses nothing.
  */
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -306,7 +307,7 @@ class Chooser {
                      std::unordered_set<const Object*>* seen) const {
     const BufferUse use = leaves_.views.UseOf(leaf.stmt);
     return std::all_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
-      if (IsGlobal(v)) return false;
+      if (IsGlobal(v)) return ReadsFew(leaf.stmt, v, elements);
       if (!IsFragment(v) || !seen->insert(v.get()).second) return true;
       if (results_.count(v.get()) || leaves_.annotated.count(v)) return false;
       // Few elements, such as scales, may come from anywhere.
@@ -318,6 +319,43 @@ class Chooser {
                (user.IsElementwise() && IsMadeOfTiles(user, elements, seen));
       });
     });
+  }
+
+  /*! Of a tensor, a loop that makes so many elements reads few, such as scales: those that the
+   * variables of loops in it choose. A variable of which only quotients are asked chooses few. */
+  static bool ReadsFew(const Stmt& s, const Var& tensor, int64_t elements) {
+    std::unordered_map<const Object*, int64_t> extents;
+    ForEachIn<ForNode>(s, [&](const ForNode* op) {
+      extents[op->loop_var.get()] = AsInt(op->extent).value_or(elements);
+    });
+    bool few = s.as<ForNode>() != nullptr;
+    ForEachIn<TensorLoadNode>(s, [&](const TensorLoadNode* load) {
+      if (!load->source.same_as(tensor)) return;
+      int64_t read = 1;
+      for (const auto& [v, extent] : extents) read *= ChosenBy(v, extent, load->indices);
+      few &= read * 8 <= elements;
+    });
+    return few;
+  }
+  static int64_t ChosenBy(const Object* v, int64_t extent, const Array<Expr>& indices) {
+    struct Finder : StmtExprVisitor {
+      const Object* v;
+      int64_t divisor = 1, least = std::numeric_limits<int64_t>::max();
+      using StmtExprVisitor::Visit_;
+      void Visit_(const FloorDivNode* op) final {
+        const int64_t around = divisor;
+        divisor = std::max<int64_t>(divisor, AsInt(op->b).value_or(1));
+        Visit(op->a);
+        divisor = around;
+        Visit(op->b);
+      }
+      void Visit_(const VarNode* op) final {
+        if (op == v) least = std::min(least, divisor);
+      }
+    } finder;
+    finder.v = v;
+    for (const Expr& index : indices) finder(index);
+    return extent < finder.least ? 1 : (extent + finder.least - 1) / finder.least;
   }
 
   /*! By a wgmma whose warps share the rows; nullopt if there is none. */

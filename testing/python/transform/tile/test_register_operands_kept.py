@@ -303,6 +303,18 @@ def scales_of_a_tensor(p):
 
 
 @T.macro
+def few_elements_of_a_tensor(p):
+    for i, j in T.Parallel(HIGH, STEP):
+        p.w[i, j] = p.packed[i, j] * p.S[i // 2 + j // 16]
+
+
+@T.macro
+def many_elements_of_a_tensor(p):
+    for i, j in T.Parallel(HIGH, STEP):
+        p.w[i, j] = p.packed[i, j] * p.S[(i + j // 2) // 2]
+
+
+@T.macro
 def fragments_of_a_tensor(p):
     packed = T.alloc_fragment((HIGH, STEP), "int8")
     T.copy(p.P[0, p.k * STEP], packed)
@@ -486,6 +498,7 @@ KEPT = {
     "a place of the step": {"make": at_a_place_of_the_step},
     "addresses": {"make": by_addresses},
     "a function of the user's": {"make": by_a_function},
+    "many elements of a tensor": {"make": many_elements_of_a_tensor},
     "scales of a reduction": {"make": scales_of_a_reduction},
     "fragments of a tensor": {"make": fragments_of_a_tensor},
     "fragments of these": {"make": fragments_of_fragments_of_a_tensor},
@@ -515,6 +528,7 @@ CHOSEN = {
     "more threads": {"threads": 256},
     "fragments": {"make": copied},
     "scales of a tensor": {"make": scales_of_a_tensor},
+    "few elements of a tensor": {"make": few_elements_of_a_tensor},
     "sums with the other operand": {"end": with_the_other_operand},
     "sums with a fragment": {"end": with_a_fragment},
     "sums that are added": {"end": added},
