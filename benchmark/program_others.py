@@ -48,8 +48,9 @@ def chunk_scan() -> Program:
     return Program(
         "Mamba-2 chunk scan",
         [
-            *(own.chunk_scores, roles.schedule, roles.Tiles.__init__, roles.fill, roles.load),
-            *(roles.ask_for_steps, roles.sum_up, roles.step, roles.hand_over, roles.take_over),
+            *(own.chunk_scores, roles.schedule, roles.Tiles.__init__, roles.load),
+            *(roles.ask_for_steps, roles.sum_up, roles.keep, roles.step),
+            *(roles.hand_over, roles.take_over),
             *(roles.part_of, roles.scan, roles.chunk_scan_by_roles),
         ],
         [

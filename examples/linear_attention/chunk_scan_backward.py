@@ -33,7 +33,8 @@ x[j] . z[j] = exp(t - l[j]) b[j] . (G x[j]) + sum over i of M s P.
 stores S, and `reverse_scan` goes back and stores G and dx: it is the forward scan of dy, with B and
 C in each other's place. `weights` takes a pair of chunks, many heads and a half of the states, and
 has the sums over heads in registers. `time_gradients` and `sum_weights` do what is left of pairs of
-chunks. For Hopper.
+chunks, beside each other. Each kernel may be launched while the one in front of it ends, and waits
+for it. For Hopper.
 
 Runs on the GPU if there is one, else in the emulator, which needs none.
 """
@@ -80,6 +81,7 @@ def prepare(heads, d_state=128, group=64):
     ):
         groups = T.ceildiv(heads, group)
         with T.Kernel(groups + 1, T.ceildiv(length, CHUNK), threads=256) as (bx, n):
+            T.pdl_trigger()
             if bx < groups:
                 sum_up_steps(dt, A, Decays, n, bx * group, group)
             else:
@@ -121,6 +123,8 @@ def chunk_states(heads, d_state=128, width=WIDTH, threads=128):
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(heads, threads=threads) as h:
+            T.pdl_sync()
+            T.pdl_trigger()
             x = T.alloc_shared((CHUNK, width), "float16")
             b = T.alloc_shared((CHUNK, d_state), "float16")
             decays = T.alloc_shared((2, CHUNK), "float32")
@@ -171,10 +175,11 @@ def sum_up_reverse(steps, sums):
 
 @T.macro
 def begin_reverse(Initial, state, h, Last):
-    """The gradient of the last state."""
+    """The gradient of the last state, transposed."""
     T.clear(state)
     if h < Last.shape[0]:
-        T.copy(Initial[h, :, :], state)
+        for p, s in T.Parallel(*state.shape):
+            state[p, s] = Initial[h, s, p]
 
 
 @T.macro
@@ -212,6 +217,8 @@ def reverse_scan(heads, blocks, d_state=128, width=WIDTH):
         T.annotate_pass_configs(FAST_MATH)
         chunks = T.ceildiv(length, CHUNK)
         with T.Kernel(T.min(blocks, groups * chunks), threads=128 * (roles.HEADS + 1)) as block:
+            T.pdl_sync()
+            T.pdl_trigger()
             T.annotate_ws_schedule(roles.schedule())
             tiles = roles.Tiles(d_state, width)
             share, parts = roles.share_of(block, blocks, groups, chunks)
@@ -467,6 +474,8 @@ def weights(heads, group, d_state=128, width=WIDTH):
     ):
         T.annotate_pass_configs(FAST_MATH)
         with T.Kernel(HALVES, heads // group, pairs, threads=512) as (half, bx, pair):
+            T.pdl_sync()
+            T.pdl_trigger()
             T.annotate_ws_schedule(schedule())
             tiles = Tiles(part, width)
             with T.ws_role("load"):
@@ -495,6 +504,9 @@ def sum_weights(d_state=128):
         dC: T.Tensor((length, d_state), "float32"),
     ):
         with T.Kernel(3, pairs, threads=128) as (which, pair):
+            T.pdl_sync()
+            # The next kernel reads what the one in front of this one wrote, and nothing of this.
+            T.pdl_trigger()
             # Rows are of the second chunk but for the first part, columns of the first one but for
             # the second part.
             rows = pair * PAIR + T.if_then_else(which > 0, CHUNK, 0)
@@ -573,6 +585,8 @@ def time_gradients(heads, group=8):
             for i, k in T.Parallel(PAIR, group):
                 of_dt[i, k] = x_z[k, i] + A[first + k] * d_log[k, i]
             T.copy(of_dt[:, :group], d_dt[pair * PAIR, first])
+            # So that what follows this kernel follows `sum_weights`, too.
+            T.pdl_sync()
 
     return main
 
