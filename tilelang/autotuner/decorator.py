@@ -27,6 +27,15 @@ from tilelang.utils.log import logger
 from tilelang.utils.tensor import TensorSupplyType
 
 
+def _taken(configs: Callable[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keywords that a function of a call's arguments takes: others may be what is tuned, which
+    only its result names."""
+    parameters = inspect.signature(configs).parameters
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return kwargs
+    return {name: value for name, value in kwargs.items() if name in parameters}
+
+
 class _Call:
     """A function under `tilelang.jit` with the arguments of a call."""
 
@@ -161,7 +170,7 @@ class AutoTuneImpl:
             found = self._results.get(self._key(args, kwargs))
             configs = [] if found is None else [trial.config for trial in found.trials]
             if found is None and self.bound(args, kwargs, defaults=False):
-                configs = listed(self._configs, args, kwargs)
+                configs = listed(self._configs, args, _taken(self._configs, kwargs))
         else:
             configs = listed(self._configs)
         return {name for config in configs for name in config}

@@ -203,6 +203,12 @@ def test_who_passes_what_is_tuned_gets_it(monkeypatch, said):
     assert tuned(N, block=32).launch_plan.kernels[0].grid[0] == N // 32
     assert not calls
     assert any("block of `factory` is passed by the caller" in line for line in said)
+    # A function of the other arguments does not take it; it had `block` for an unknown keyword.
+    tuned = autotune(configs=lambda n: {"block": [n // 4, n // 2]})(factory)
+    assert tuned(N, block=32).launch_plan.kernels[0].grid[0] == N // 32
+    assert not calls
+    with pytest.raises(TypeError, match="unexpected keyword argument 'depth'"):
+        tuned(N, depth=32)
 
 
 def test_configurations_may_depend_on_the_arguments(monkeypatch):
