@@ -1,6 +1,7 @@
 """The programs that the README names do what it says."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,8 +13,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def run(*arguments: str) -> str:
+    """What a program prints that is run as by users: its kernels run for longer than g++ does, and
+    at the tests' level the quickstart takes three times as long."""
+    environment = {n: v for n, v in os.environ.items() if n != "TILELANG_EMULATE_OPTIMIZATION"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
