@@ -44,26 +44,26 @@ constexpr int64_t kSectorBytes = 32;
 constexpr int64_t kLeastThreads = 512;
 
 /*! A variable of a parallel loop. */
-struct Axis {
+struct NestAxis {
   Var variable;
   int64_t extent;
 };
 
 /*! A nest of parallel loops around one store. */
 struct Nest {
-  std::vector<Axis> axes;
+  std::vector<NestAxis> axes;
   const BufferStoreNode* store;
 
-  const Axis* Find(const Var& v) const {
-    for (const Axis& axis : axes) {
+  const NestAxis* Find(const Var& v) const {
+    for (const NestAxis& axis : axes) {
       if (axis.variable.same_as(v)) return &axis;
     }
     return nullptr;
   }
   /*! The axes that an expression names, `last` at the end. */
-  std::vector<Axis> Of(const ObjectRef& node, const Axis& last) const {
-    std::vector<Axis> out;
-    for (const Axis& axis : axes) {
+  std::vector<NestAxis> Of(const ObjectRef& node, const NestAxis& last) const {
+    std::vector<NestAxis> out;
+    for (const NestAxis& axis : axes) {
       if (&axis != &last && Uses(node, axis.variable)) out.push_back(axis);
     }
     out.push_back(last);
@@ -86,9 +86,9 @@ std::optional<Nest> AsNest(const ForNode* op) {
   return nest.store ? std::optional<Nest>(nest) : std::nullopt;
 }
 
-Stmt MakeNest(const std::vector<Axis>& axes, Stmt body, const Span& span) {
+Stmt MakeNest(const std::vector<NestAxis>& axes, Stmt body, const Span& span) {
   for (size_t i = axes.size(); i-- > 0;) {
-    const Axis& axis = axes[i];
+    const NestAxis& axis = axes[i];
     body = MakeFor(axis.variable, MakeInt(axis.variable->dtype(), axis.extent), ForKind::kParallel,
                    body, span);
   }
@@ -97,7 +97,7 @@ Stmt MakeNest(const std::vector<Axis>& axes, Stmt body, const Span& span) {
 
 /*! The axis along which an access runs in a row of its tensor: alone in the last index, with a
  * factor of 1, and in no other one. nullptr if there is none. */
-const Axis* RowAxis(const Nest& nest, const Var& tensor, const Array<Expr>& indices) {
+const NestAxis* RowAxis(const Nest& nest, const Var& tensor, const Array<Expr>& indices) {
   const BufferTypeNode* type = BufferOf(tensor);
   if (!IsGlobal(tensor) || indices.empty() || type->dtype->dtype.lanes != 1 ||
       type->dtype->dtype.bits < 8 ||
@@ -105,8 +105,8 @@ const Axis* RowAxis(const Nest& nest, const Var& tensor, const Array<Expr>& indi
     return nullptr;
   }
   const Expr& last = indices[indices.size() - 1];
-  const Axis* found = nullptr;
-  for (const Axis& axis : nest.axes) {
+  const NestAxis* found = nullptr;
+  for (const NestAxis& axis : nest.axes) {
     if (!Uses(last, axis.variable)) continue;
     if (found) return nullptr;
     found = &axis;
@@ -125,7 +125,8 @@ const Axis* RowAxis(const Nest& nest, const Var& tensor, const Array<Expr>& indi
 /*! Puts tiles into the places of reads that run across the rows of what the nest stores. */
 class ReadStager : public StmtExprMutator {
  public:
-  ReadStager(const Nest& nest, const Axis& row, const std::unordered_set<const Object*>& written)
+  ReadStager(const Nest& nest, const NestAxis& row,
+             const std::unordered_set<const Object*>& written)
       : nest_(nest), row_(row), written_(written) {}
   std::vector<Var> tiles;
   std::vector<Stmt> fills;
@@ -141,16 +142,16 @@ class ReadStager : public StmtExprMutator {
 
   Expr Mutate_(const TensorLoadNode* op) final {
     const Var tensor = op->source.as_or_throw<Var>();
-    const Axis* along = RowAxis(nest_, tensor, op->indices);
+    const NestAxis* along = RowAxis(nest_, tensor, op->indices);
     if (!along || along == &row_ || written_.count(tensor.get()) ||
         !Uses(op->indices, row_.variable)) {
       return Default<Expr>(op);
     }
-    const std::vector<Axis> axes = nest_.Of(op->indices, *along);
+    const std::vector<NestAxis> axes = nest_.Of(op->indices, *along);
     Substituter renamed;
-    std::vector<Axis> own;
+    std::vector<NestAxis> own;
     Array<Expr> shape, here, there;
-    for (const Axis& axis : axes) {
+    for (const NestAxis& axis : axes) {
       const Var v = MakeVar(std::string(axis.variable->name), axis.variable->dtype());
       renamed.map[axis.variable.get()] = v;
       own.push_back({v, axis.extent});
@@ -169,13 +170,13 @@ class ReadStager : public StmtExprMutator {
 
  private:
   const Nest& nest_;
-  const Axis& row_;
+  const NestAxis& row_;
   const std::unordered_set<const Object*>& written_;
 };
 
-class Stager : public StmtExprMutator {
+class TransposeStager : public StmtExprMutator {
  public:
-  Stager(const Stmt& kernel, const Target& target)
+  TransposeStager(const Stmt& kernel, const Target& target)
       : target_(target), written_(WrittenBuffers(kernel)), shared_(kernel) {
     has_roles_ = HasNode<AttrStmtNode>(kernel, [](const AttrStmtNode* op) {
       return op->attr_key == kThreadRange || op->attr_key == kWsOp;
@@ -226,7 +227,7 @@ class Stager : public StmtExprMutator {
   }
 
   Stmt OfNest(const Nest& nest, const Stmt& s) {
-    const Axis* row = RowAxis(nest, nest.store->buffer, nest.store->indices);
+    const NestAxis* row = RowAxis(nest, nest.store->buffer, nest.store->indices);
     if (!row) return s;
     ReadStager stager(nest, *row, written_);
     const Expr value = stager.Mutate(nest.store->value);
@@ -258,7 +259,7 @@ class Stager : public StmtExprMutator {
 PrimFunc StageTransposes(PrimFunc f) {
   int64_t taken = 0;
   const PrimFunc staged = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
-    Stager stager(GetRef<Stmt>(op), target);
+    TransposeStager stager(GetRef<Stmt>(op), target);
     const Stmt kernel = stager.Mutate(GetRef<Stmt>(op));
     taken += stager.taken;
     return kernel;
