@@ -43,7 +43,7 @@ def test_one_in_another_is_part_of_it_and_has_a_name_elsewhere(hoist):
     assert "A[remainder + i] = quotient" in found
 
 
-def test_what_may_divide_by_nothing_stays(hoist):
+def test_what_may_be_negative_stays(hoist):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((64,), "int32"), n: T.int32, m: T.int32):
         bx = T.launch_thread("blockIdx.x", 64)
@@ -63,6 +63,27 @@ def test_what_may_divide_by_nothing_stays(hoist):
         "    quotient: T.let[T.int32] = bx // m\n"
         "    for i in range(4):\n"
         "        A[i] = quotient"
+    )
+
+
+def test_what_may_be_0_divides_by_1_in_front_of_the_loop(hoist):
+    """Chunks of a tensor that may have no row, by which a loop in it divides."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((64,), "int32"), n: T.int32):
+        bx = T.launch_thread("blockIdx.x", 64)
+        with T.sblock("tilelang_root"):
+            T.evaluate(T.assume(n > -1))
+            for i in T.serial(4):
+                if n != 0:
+                    A[i] = bx // n + bx % (bx // n + 1)
+
+    assert hoist(func).endswith(
+        "quotient: T.let[T.int32] = bx // T.max(n, 1)\n"
+        "remainder: T.let[T.int32] = bx % (bx // T.max(n, 1) + 1)\n"
+        "for i in range(4):\n"
+        "    if n != 0:\n"
+        "        A[i] = quotient + remainder"
     )
 
 
