@@ -9,6 +9,9 @@ inline constexpr const char* kDisableWarpSpecialized = "tl.disable_warp_speciali
 
 inline bool DisablesTma() { return PassConfigFlag(kDisableTma, false); }
 inline bool DisablesWarpSpecialized() { return PassConfigFlag(kDisableWarpSpecialized, false); }
+inline bool DisablesSafeMemoryAccess() {
+  return PassConfigFlag("tl.disable_safe_memory_legalize", false);
+}
 inline bool EnablesAsyncCopy() { return PassConfigFlag("tl.enable_async_copy", true); }
 inline bool DisablesVectorize() { return PassConfigFlag("tirx.disable_vectorize", false); }
 

@@ -25,6 +25,7 @@
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
+#include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 
 namespace tl {
@@ -343,7 +344,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
 };
 
 PrimFunc LegalizeSafeMemoryAccess(PrimFunc f) {
-  if (PassConfigFlag("tl.disable_safe_memory_legalize", false)) return f;
+  if (DisablesSafeMemoryAccess()) return f;
   return WithBody(f, SafeMemoryLegalizer(f).Mutate(f->body));
 }
 

@@ -53,9 +53,9 @@ struct BlockAxis {
   Expr extent;
 };
 
-bool IsTile(const Var& v) { return IsFragment(v) || IsShared(v); }
+bool IsBlockMemory(const Var& v) { return IsFragment(v) || IsShared(v); }
 
-int64_t ElementsOf(const Var& fragment) {
+int64_t ElementsOfFragment(const Var& fragment) {
   int64_t n = 1;
   for (int64_t extent : ConstShape(fragment)) n *= extent;
   return n;
@@ -110,7 +110,7 @@ class Reader : public StmtExprVisitor {
   void Visit_(const SBlockNode* op) final {
     fits &= op->annotations.empty() && tiles.empty();
     for (const Var& v : op->alloc_buffers) {
-      fits &= IsTile(v);
+      fits &= IsBlockMemory(v);
       tiles.push_back(v);
     }
     for (const Var& name : names_) fits &= !Uses(op->body, name);
@@ -153,8 +153,8 @@ class Reader : public StmtExprVisitor {
     fits &= call != nullptr;
     if (!fits) return;
     if (IsCallTo(GetRef<Expr>(call), kFill)) {
-      fits &= IsTile(TileRegion::From(call->args[0]).buffer) && IsArithmetic(call->args[1]) &&
-              !NamesBlock(call->args[1]);
+      fits &= IsBlockMemory(TileRegion::From(call->args[0]).buffer) &&
+              IsArithmetic(call->args[1]) && !NamesBlock(call->args[1]);
     } else if (IsCallTo(GetRef<Expr>(call), kReduce)) {
       for (int i : {0, 1}) {
         const TileRegion region = TileRegion::From(call->args[i]);
@@ -201,7 +201,7 @@ class Reader : public StmtExprVisitor {
   }
 
   void Access(const Var& buffer, int64_t times) {
-    fits &= IsTile(buffer) || IsGlobal(buffer);
+    fits &= IsBlockMemory(buffer) || IsGlobal(buffer);
     if (IsGlobal(buffer)) bytes += times * BufferOf(buffer)->dtype->dtype.bits / 8;
   }
 
@@ -332,8 +332,8 @@ int64_t TimesOf(const Reader& kernel) {
   for (const Var& v : kernel.tiles) {
     if (IsShared(v)) shared += BytesOfBuffer(v);
     if (IsShared(v)) continue;
-    elements += ElementsOf(v);
-    largest = std::max(largest, ElementsOf(v));
+    elements += ElementsOfFragment(v);
+    largest = std::max(largest, ElementsOfFragment(v));
   }
   if (!kernel.fits || !kernel.bytes || blocks.value_or(kLeastBlocks) < kLeastBlocks) return 1;
   elements = blocks ? std::max(elements, largest) : largest;
@@ -349,8 +349,7 @@ int64_t TimesOf(const Reader& kernel) {
  * makes zeros. */
 bool MayRunPastEnd(const BlockAxis& axis, int64_t times) {
   const std::optional<int64_t> extent = AsInt(axis.extent);
-  return (extent && *extent % times == 0) ||
-         !PassConfigFlag("tl.disable_safe_memory_legalize", false);
+  return (extent && *extent % times == 0) || !DisablesSafeMemoryAccess();
 }
 
 Stmt Coarsened(const Stmt& kernel) {

@@ -399,7 +399,7 @@ def test_a_driver_that_is_not_there(library, several):
 @pytest.mark.parametrize(
     ("name", "program", "arguments", "expected", "launched"),
     [
-        ("scale", "cpp/scale.py:scale", [], "3, got 0.000000", "grid 1000 1 1 block 64 1 1"),
+        ("scale", "cpp/scale.py:scale", [], "3, got 0.000000", "grid 125 1 1 block 64 1 1"),
         (
             "attention",
             "attention/flash_attention.py:flash_attention",

@@ -35,7 +35,7 @@ def registers(dtype, loop, width=1, thread=False):
     ("given", "wanted"),
     [
         (("float16", T.unroll), "update local half_t [unrolled] by Max"),
-        (("float16", T.serial), "update local half_t [loop] by Max"),
+        (("float64", T.serial, 2), "update local double x2 [loop] by Max"),
         (("float16", T.serial, 1, True), "update local half_t [thread] by Max"),
         (("bfloat16", T.serial, 1, True), "store local bfloat16_t [thread]"),
         (("int8", T.serial, 4, True), "load local int8_t x4 [thread]"),

@@ -82,16 +82,16 @@ def launcher(path, stand_in, lowered):
 def test_a_call_is_launched_with_its_arguments(launcher, stand_in, lowered):
     first, second = lowered.launch_plan.kernels
     stand_in.library.stand_in_reset(1)
-    a, c, d = (torch.full((5, 64), x) for x in (1.0, 0.0, 0.0))
+    a, c, d = (torch.full((77, 64), x) for x in (1.0, 0.0, 0.0))
     assert launcher(a, 3, c, d) is None
     device, load, *functions, back, one, two = stand_in.notes()
     assert (device, load, back) == ("device 0", "load ELF on 0", "device 0")
     assert functions == [f"function {first.name}", f"function {second.name}"]
     assert one.startswith(
-        f"launch {first.name} grid 5 1 1 block 64 1 1 shared 0 stream {STREAM:#x} args"
+        f"launch {first.name} grid 10 1 1 block 64 1 1 shared 0 stream {STREAM:#x} args"
     )
     assert two.startswith(
-        f"launch {second.name} grid 3 2 1 block 128 1 1 shared 256 stream {STREAM:#x} args"
+        f"launch {second.name} grid 3 2 1 block 128 1 1 shared 4096 stream {STREAM:#x} args"
     )
 
 
@@ -148,7 +148,7 @@ def test_another_device_is_current_during_the_launch(path, stand_in, lowered):
         ("hipGetDevice", r"hipGetDevice failed: hipErrorUnknown"),
         (
             "hipModuleLaunchKernel",
-            r"launching `\w+` with grid \(5, 1, 1\), block \(64, 1, 1\) and 0 bytes of .* failed: "
+            r"launching `\w+` with grid \(1, 1, 1\), block \(64, 1, 1\) and 0 bytes of .* failed: "
             r"hipErrorUnknown \(it was asked to fail\)\. .*AMD_SERIALIZE_KERNEL=3",
         ),
     ],
