@@ -32,10 +32,8 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../each_kernel.h"
-#include "kernel_scope.h"
-#include "shared_estimate.h"
 #include "tile_loads.h"
+#include "tile_stager.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -45,11 +43,10 @@ namespace {
 constexpr int64_t kResultBits = 16;
 
 /*! What of a kernel decides: its accumulators and what is made of them, how often it names each
- * buffer, whether it gives threads their roles. */
+ * buffer. */
 class Facts : public StmtExprVisitor {
  public:
   std::unordered_map<const Object*, int> uses;
-  bool has_roles = false;
 
   /*! Has the fragment elements of an accumulator, in the same places? */
   bool HasResults(const Var& fragment) const {
@@ -68,14 +65,6 @@ class Facts : public StmtExprVisitor {
 
  protected:
   using StmtExprVisitor::Visit_;
-  void Visit_(const AttrStmtNode* op) final {
-    has_roles |= op->attr_key == kThreadRange || op->attr_key == kWsOp;
-    Default(op);
-  }
-  void Visit_(const SBlockNode* op) final {
-    has_roles |= op->annotations.count(kWsSchedule) != 0;
-    Default(op);
-  }
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     if (call && IsGemm(call)) accumulators_.insert(ParseGemm(call, op->span).c.buffer.get());
@@ -118,46 +107,16 @@ bool HasMapStrides(const Var& tensor) {
   return true;
 }
 
-class Stager : public StmtExprMutator {
+class ResultStager : public TileStager {
  public:
-  Stager(const PrimFunc& f, const Stmt& kernel, const Target& target)
-      : params_(f->params), target_(target), shared_(kernel) {
+  ResultStager(const PrimFunc& f, const Stmt& kernel, const Target& target)
+      : TileStager(kernel, target), params_(f->params) {
     facts_(kernel);
   }
 
-  /*! Of results that have memory of their own. */
-  int64_t taken = 0;
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    Stmt out;
-    scope_.Within(op, [&] { out = Default<Stmt>(op); });
-    return out;
-  }
-  Stmt Mutate_(const SBlockNode* op) final {
-    if (facts_.has_roles) return GetRef<Stmt>(op);
-    const Stmt body = Staged(op->body);
-    if (tiles_.empty()) return GetRef<Stmt>(op);
-    auto block = make_object<SBlockNode>(*op);
-    block->body = body;
-    for (const Var& tile : tiles_) block->alloc_buffers.push_back(tile);
-    return SBlock(block);
-  }
-
  private:
-  /*! Statements that the kernel's threads come to once, or once for each tile. */
-  Stmt Staged(const Stmt& s) {
-    if (s.as<SeqStmtNode>()) {
-      std::vector<Stmt> out;
-      for (const Stmt& t : FlatSeq(s)) out.push_back(Staged(t));
-      return MakeSeq(out);
-    }
-    if (const auto* attr = s.as<AttrStmtNode>()) {
-      auto n = make_object<AttrStmtNode>(*attr);
-      n->body = Staged(attr->body);
-      return AttrStmt(n);
-    }
+  /*! The kernel's threads come to it once, or once for each tile. */
+  Stmt StagedStatement(const Stmt& s) final {
     const int64_t loaded = shared_.LoadedBytes(s);
     const auto* loop = s.as<ForNode>();
     if (loop && loop->kind == ForKind::kSerial && !IsPipelined(loop) && loaded) {
@@ -174,11 +133,10 @@ class Stager : public StmtExprMutator {
     const bool was_in_loop = in_loop_;
     free_ = 0;
     in_loop_ = true;
-    auto n = make_object<ForNode>(*loop);
-    n->body = Staged(loop->body);
+    const For staged = StagedLoop(loop);
     free_ = outside;
     in_loop_ = was_in_loop;
-    return For(n);
+    return staged;
   }
 
   /*! Do as many blocks fit on a multiprocessor, with warps that load, if each has `bytes` more? */
@@ -229,27 +187,17 @@ class Stager : public StmtExprMutator {
   }
 
   const Array<Var> params_;
-  const Target& target_;
-  const SharedEstimate shared_;
-  KernelScope scope_;
   Facts facts_;
   /*! Bytes of the tiles of loops in front, that no result has. */
   int64_t free_ = 0;
   /*! The statements are of a loop over tiles. */
   bool in_loop_ = false;
-  std::vector<Var> tiles_;
 };
 
 PrimFunc StageResults(PrimFunc f) {
   if (!TargetOf(f).Has(Feature::kTma)) return f;
-  int64_t taken = 0;
-  const PrimFunc staged = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
-    Stager stager(f, GetRef<Stmt>(op), target);
-    const Stmt kernel = stager.Mutate(GetRef<Stmt>(op));
-    taken += stager.taken;
-    return kernel;
-  });
-  return taken ? WithAttr(staged, kTakesShared, MakeInt(1)) : staged;
+  return WithStagedTiles(
+      f, [&](const Stmt& kernel, const Target& target) { return ResultStager(f, kernel, target); });
 }
 
 Registration stage_results_registration([] { RegisterPass("StageResults", StageResults); });

@@ -30,9 +30,8 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "../each_kernel.h"
-#include "kernel_scope.h"
-#include "shared_estimate.h"
+#include "buffer_bytes.h"
+#include "tile_stager.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -174,54 +173,16 @@ class ReadStager : public StmtExprMutator {
   const std::unordered_set<const Object*>& written_;
 };
 
-class TransposeStager : public StmtExprMutator {
+class TransposeStager : public TileStager {
  public:
   TransposeStager(const Stmt& kernel, const Target& target)
-      : target_(target), written_(WrittenBuffers(kernel)), shared_(kernel) {
-    has_roles_ = HasNode<AttrStmtNode>(kernel, [](const AttrStmtNode* op) {
-      return op->attr_key == kThreadRange || op->attr_key == kWsOp;
-    });
-  }
-
-  /*! Bytes of all tiles. */
-  int64_t taken = 0;
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const AttrStmtNode* op) final {
-    Stmt out;
-    scope_.Within(op, [&] { out = Default<Stmt>(op); });
-    return out;
-  }
-  Stmt Mutate_(const SBlockNode* op) final {
-    if (has_roles_ || op->annotations.count(kWsSchedule)) return GetRef<Stmt>(op);
-    const Stmt body = Staged(op->body);
-    if (tiles_.empty()) return GetRef<Stmt>(op);
-    auto block = make_object<SBlockNode>(*op);
-    block->body = body;
-    for (const Var& tile : tiles_) block->alloc_buffers.push_back(tile);
-    return SBlock(block);
-  }
+      : TileStager(kernel, target), written_(WrittenBuffers(kernel)) {}
 
  private:
-  /*! Statements that all threads of the kernel come to together. */
-  Stmt Staged(const Stmt& s) {
-    if (s.as<SeqStmtNode>()) {
-      std::vector<Stmt> out;
-      for (const Stmt& t : FlatSeq(s)) out.push_back(Staged(t));
-      return MakeSeq(out);
-    }
-    if (const auto* attr = s.as<AttrStmtNode>()) {
-      auto n = make_object<AttrStmtNode>(*attr);
-      n->body = Staged(attr->body);
-      return AttrStmt(n);
-    }
+  /*! All threads of the kernel come to it together. */
+  Stmt StagedStatement(const Stmt& s) final {
     const auto* loop = s.as<ForNode>();
-    if (loop && loop->kind == ForKind::kSerial && !IsPipelined(loop)) {
-      auto n = make_object<ForNode>(*loop);
-      n->body = Staged(loop->body);
-      return For(n);
-    }
+    if (loop && loop->kind == ForKind::kSerial && !IsPipelined(loop)) return StagedLoop(loop);
     const std::optional<Nest> nest = loop ? AsNest(loop) : std::nullopt;
     return nest ? OfNest(*nest, s) : s;
   }
@@ -248,23 +209,12 @@ class TransposeStager : public StmtExprMutator {
            kLeastThreads;
   }
 
-  const Target& target_;
   const std::unordered_set<const Object*> written_;
-  const SharedEstimate shared_;
-  KernelScope scope_;
-  bool has_roles_ = false;
-  std::vector<Var> tiles_;
 };
 
 PrimFunc StageTransposes(PrimFunc f) {
-  int64_t taken = 0;
-  const PrimFunc staged = ForEachKernel(f, [&, &target = TargetOf(f)](const AttrStmtNode* op) {
-    TransposeStager stager(GetRef<Stmt>(op), target);
-    const Stmt kernel = stager.Mutate(GetRef<Stmt>(op));
-    taken += stager.taken;
-    return kernel;
-  });
-  return taken ? WithAttr(staged, kTakesShared, MakeInt(1)) : staged;
+  return WithStagedTiles(
+      f, [](const Stmt& kernel, const Target& target) { return TransposeStager(kernel, target); });
 }
 
 Registration stage_transposes_registration([] {
