@@ -3,6 +3,7 @@
 #include "../op/intrinsics.h"
 #include "../op/views.h"
 #include "../tvm/attrs.h"
+#include "effects.h"
 #include "shared_memory.h"
 
 namespace tl {
@@ -84,6 +85,15 @@ void KernelFacts::Visit_(const CallNode* op) {
   for (const Expr& arg : op->args) {
     if (!AsAddressOf(arg)) Visit(arg);
   }
+}
+
+std::unordered_set<const Object*> BuffersThatMayChange(const PrimFunc& kernel) {
+  std::unordered_set<const Object*> changing = WrittenBuffers(kernel->body);
+  const KernelFacts facts(kernel);
+  for (const Var& p : kernel->params) {
+    if (facts.aliased.count(p->name)) changing.insert(p.get());
+  }
+  return changing;
 }
 
 }  // namespace tl

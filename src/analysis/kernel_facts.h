@@ -63,4 +63,8 @@ class KernelFacts : public StmtExprVisitor {
   void Visit_(const CallNode* op) override;
 };
 
+/*! Buffers whose elements may change while a kernel runs: what it writes, and what another rank
+ * may, which a signal tells of. A read of others may be made earlier. */
+std::unordered_set<const Object*> BuffersThatMayChange(const PrimFunc& kernel);
+
 }  // namespace tl

@@ -161,13 +161,7 @@ class TableReadNamer : public StmtExprMutator {
 
 class Hoister : public StmtExprMutator {
  public:
-  explicit Hoister(const PrimFunc& kernel) : unstable_(WrittenBuffers(kernel->body)) {
-    // Another rank may write such a table, and a signal, at which another role waits, tells when.
-    const KernelFacts facts(kernel);
-    for (const Var& p : kernel->params) {
-      if (facts.aliased.count(p->name)) unstable_.insert(p.get());
-    }
-  }
+  explicit Hoister(const PrimFunc& kernel) : unstable_(BuffersThatMayChange(kernel)) {}
 
  protected:
   using StmtExprMutator::Mutate_;

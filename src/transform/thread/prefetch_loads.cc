@@ -327,13 +327,7 @@ class LoadReplacer : public StmtExprMutator {
 
 class Prefetcher : public StmtExprMutator {
  public:
-  explicit Prefetcher(const PrimFunc& kernel) : unstable_(WrittenBuffers(kernel->body)) {
-    // Another rank may write such a tensor, and a signal of the loop tells when.
-    const KernelFacts facts(kernel);
-    for (const Var& p : kernel->params) {
-      if (facts.aliased.count(p->name)) unstable_.insert(p.get());
-    }
-  }
+  explicit Prefetcher(const PrimFunc& kernel) : unstable_(BuffersThatMayChange(kernel)) {}
 
  protected:
   using StmtExprMutator::Mutate_;

@@ -1,8 +1,12 @@
-/*! How much memory a buffer takes. */
+/*! What memory a buffer takes, and how much. */
 #pragma once
+#include "../../tvm/build.h"
 #include "../../tvm/functor.h"
 
 namespace tl {
+
+/*! Shared memory, or registers of all threads together. */
+inline bool IsTile(const Var& buffer) { return IsShared(buffer) || IsFragment(buffer); }
 
 /*! Bytes that a program asks for; 0 where the launch decides an extent. They may be more than 64
  * bits count. */

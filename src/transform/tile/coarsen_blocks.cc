@@ -24,6 +24,7 @@
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
+#include "../../layout/layout.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/region_nest.h"
 #include "../../tvm/attrs.h"
@@ -52,14 +53,6 @@ struct BlockAxis {
   Var variable;
   Expr extent;
 };
-
-bool IsBlockMemory(const Var& v) { return IsFragment(v) || IsShared(v); }
-
-int64_t ElementsOfFragment(const Var& fragment) {
-  int64_t n = 1;
-  for (int64_t extent : ConstShape(fragment)) n *= extent;
-  return n;
-}
 
 /*! A copy as the loops that it is; undefined for other statements. */
 Stmt LoopsOfCopy(const Stmt& s) {
@@ -110,7 +103,7 @@ class Reader : public StmtExprVisitor {
   void Visit_(const SBlockNode* op) final {
     fits &= op->annotations.empty() && tiles.empty();
     for (const Var& v : op->alloc_buffers) {
-      fits &= IsBlockMemory(v);
+      fits &= IsTile(v);
       tiles.push_back(v);
     }
     for (const Var& name : names_) fits &= !Uses(op->body, name);
@@ -153,8 +146,8 @@ class Reader : public StmtExprVisitor {
     fits &= call != nullptr;
     if (!fits) return;
     if (IsCallTo(GetRef<Expr>(call), kFill)) {
-      fits &= IsBlockMemory(TileRegion::From(call->args[0]).buffer) &&
-              IsArithmetic(call->args[1]) && !NamesBlock(call->args[1]);
+      fits &= IsTile(TileRegion::From(call->args[0]).buffer) && IsArithmetic(call->args[1]) &&
+              !NamesBlock(call->args[1]);
     } else if (IsCallTo(GetRef<Expr>(call), kReduce)) {
       for (int i : {0, 1}) {
         const TileRegion region = TileRegion::From(call->args[i]);
@@ -201,7 +194,7 @@ class Reader : public StmtExprVisitor {
   }
 
   void Access(const Var& buffer, int64_t times) {
-    fits &= IsBlockMemory(buffer) || IsGlobal(buffer);
+    fits &= IsTile(buffer) || IsGlobal(buffer);
     if (IsGlobal(buffer)) bytes += times * BufferOf(buffer)->dtype->dtype.bits / 8;
   }
 
@@ -332,8 +325,8 @@ int64_t TimesOf(const Reader& kernel) {
   for (const Var& v : kernel.tiles) {
     if (IsShared(v)) shared += BytesOfBuffer(v);
     if (IsShared(v)) continue;
-    elements += ElementsOfFragment(v);
-    largest = std::max(largest, ElementsOfFragment(v));
+    elements += Product(ConstShape(v));
+    largest = std::max(largest, Product(ConstShape(v)));
   }
   if (!kernel.fits || !kernel.bytes || blocks.value_or(kLeastBlocks) < kLeastBlocks) return 1;
   elements = blocks ? std::max(elements, largest) : largest;

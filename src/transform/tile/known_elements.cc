@@ -8,12 +8,11 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
+#include "buffer_bytes.h"
 #include "pipeline_bindings.h"
 
 namespace tl {
 namespace {
-
-bool IsTile(const Var& v) { return IsFragment(v) || IsShared(v); }
 
 /*! The nest of a copy or of a parallel loop; nullopt for other statements. */
 std::optional<ParallelNest> NestOf(const Stmt& s, const Views& views) {
