@@ -3,7 +3,8 @@
 ``python benchmark/gemm_dynamic.py`` prints a table of TFLOP/s beside torch's: one program, a block
 for each tile, with known sizes, with M dynamic, with M and N, and with all three. A call of these
 sizes takes the variant for tiles without a rest; ``+ 8`` are sizes with one, whose rows are still
-multiples of 16 bytes, ``+ 1`` sizes of which nothing is known. ``--emulate`` checks small sizes.
+multiples of 16 bytes, ``+ 4`` and ``+ 2`` of 8 and of 4 bytes; of ``+ 1`` and ``+ 3`` nothing is
+known. ``--emulate`` checks small sizes.
 """
 
 from __future__ import annotations
@@ -89,9 +90,11 @@ def rows(emulate: bool) -> list[Row]:
     for dtype in (T.float16, T.bfloat16):
         for dynamic in ("", "M", "MN", "MNK"):
             found.append(row(dynamic, (size,) * 3, dtype, 0.8, emulate))
-    for rest, wanted in ((8, 0.75), (1, 0.0)):
-        for dynamic in ("", "MNK"):
+    for rest, wanted in ((8, 0.75), (4, 1.2), (2, 1.0), (1, 1.0), (3, 1.0)):
+        for dynamic in ("", "K", "MNK"):
             found.append(row(dynamic, (size + rest,) * 3, T.float16, wanted, emulate))
+    for dynamic in ("", "MNK"):
+        found.append(row(dynamic, (size + 1,) * 3, T.bfloat16, 1.0, emulate))
     return found
 
 

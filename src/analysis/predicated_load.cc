@@ -2,9 +2,20 @@
 
 #include <cmath>
 
+#include "../op/views.h"
+#include "../tvm/functor.h"
 #include "effects.h"
 
 namespace tl {
+namespace {
+
+/*! A program without declarations of views. */
+struct ViewRemover : StmtExprMutator {
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const DeclBufferNode*) final { return MakeSeq({}); }
+};
+
+}  // namespace
 
 bool IsZeros(const Expr& e) {
   if (const auto* broadcast = e.as<BroadcastNode>()) return IsZeros(broadcast->value);
@@ -23,6 +34,16 @@ std::optional<PredicatedLoad> AsPredicatedLoad(Expr value) {
   const auto* load = value.as<TensorLoadNode>();
   if (!load || !IsGlobal(load->source.as_or_throw<Var>())) return std::nullopt;
   return PredicatedLoad{load, condition};
+}
+
+std::unordered_set<const Object*> WrittenTensors(const Stmt& kernel) {
+  // The accesses through a view count, not its declaration.
+  std::unordered_set<const Object*> written = WrittenBuffers(ViewRemover().Mutate(kernel));
+  const Views views(kernel);
+  for (const Var& view : views.all) {
+    if (written.count(view.get())) written.insert(views.RootOf(view).get());
+  }
+  return written;
 }
 
 }  // namespace tl

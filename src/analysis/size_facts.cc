@@ -11,10 +11,13 @@
  *         - a tensor has so few elements, and the longest of several extents is so short, that
  *           places in it, those of a tile behind it as well, and numbers of tiles are in int32.
  *      2. strides of tensors are multiples of 16 bytes (TMA, vectors).
+ *      3. they are multiples of 8 bytes, and
+ *      4. of 4 bytes (cp.async and vectors of as many).
  *      A condition is `v % constant == 0`, `v >= 1` or `product of variables <= constant`.
  * Conditions that follow from the program's own `T.assume` are left out, and so are those on the
  * strides of a tensor that no size helps: its rows have 100 bytes, or neighbours are not adjacent.
  */
+#include <array>
 #include <numeric>
 
 #include "../tvm/analyzer.h"
@@ -28,6 +31,8 @@ namespace tl {
 namespace {
 
 constexpr int64_t kChunkBits = 128;
+/*! What TMA takes, and what cp.async does (PTX ISA: 4, 8 or 16 bytes). */
+constexpr std::array<int64_t, 3> kStrideBits = {kChunkBits, 64, 32};
 /*! A tile of less than as many elements more fits int32, too. */
 constexpr int64_t kMostElements = int64_t(1) << 30;
 /*! The product of two numbers of tiles does, of 64 elements or more, in groups of 8. */
@@ -71,10 +76,12 @@ class Collector : public StmtExprVisitor {
 
   Array<Array<Expr>> Get() {
     Array<Array<Expr>> found;
-    for (const bool all : {true, false}) {
-      const Array<Expr> facts = WithAssumptions(0, [&] { return Facts(all); });
-      if (!facts.empty()) found.push_back(facts);
-    }
+    const auto add = [&](auto facts) {
+      const Array<Expr> open = WithAssumptions(0, facts);
+      if (!open.empty()) found.push_back(open);
+    };
+    add([&] { return Facts(); });
+    for (const int64_t bits : kStrideBits) add([&] { return Strides(bits).Conditions(); });
     return found;
   }
 
@@ -127,16 +134,16 @@ class Collector : public StmtExprVisitor {
     return open;
   }
 
-  Multiples Strides() {
+  Multiples Strides(int64_t bits) {
     Multiples multiples;
     for (const Var& p : f_->params) {
-      if (AsBuffer(p)) AddStrides(BufferOf(p), &multiples);
+      if (AsBuffer(p)) AddStrides(BufferOf(p), bits, &multiples);
     }
     return multiples;
   }
 
-  /*! What makes the strides of a tensor multiples of 16 bytes, where something does. */
-  void AddStrides(const BufferTypeNode* type, Multiples* multiples) {
+  /*! What makes the strides of a tensor multiples of `bits`, where something does. */
+  void AddStrides(const BufferTypeNode* type, int64_t bits, Multiples* multiples) {
     const size_t rank = type->shape.size();
     if (rank < 2 || type->strides.size() != rank || !IsConst(type->strides[rank - 1], 1)) return;
     Multiples found = *multiples;
@@ -145,7 +152,7 @@ class Collector : public StmtExprVisitor {
       if (!stride) return;
       int64_t known = stride->constant * type->dtype->dtype.bits;
       for (const Var& v : stride->factors) known *= MultipleOf(v, found);
-      const int64_t lacking = kChunkBits / std::gcd(kChunkBits, known);
+      const int64_t lacking = bits / std::gcd(bits, known);
       if (lacking == 1) continue;
       if (stride->factors.empty()) return;
       const Var v = Innermost(type, d, *stride);
@@ -170,9 +177,8 @@ class Collector : public StmtExprVisitor {
     return stride.factors.back();
   }
 
-  std::vector<Expr> Facts(bool all) {
-    Multiples multiples = Strides();
-    if (!all) return multiples.Conditions();
+  std::vector<Expr> Facts() {
+    Multiples multiples = Strides(kChunkBits);
     for (const auto& [v, divisor] : tiles_) multiples.Add(v, divisor);
     std::vector<Expr> facts = multiples.Conditions();
     for (const Expr& fact : Sizes()) facts.push_back(fact);

@@ -1,5 +1,6 @@
 /*! Intrinsics that a program calls by name, for what one thread or warp does: shuffles and votes,
  * wide accesses, text, random numbers. */
+#include "../analysis/predicated_load.h"
 #include "../tvm/attrs.h"
 #include "intrinsics.h"
 
@@ -35,6 +36,8 @@ std::vector<Intrinsic> ThreadIntrinsics() {
       {"tl.load_words", "tl::load_words", "tl/words.h", 1, {kRead}, kPure},
       {"tl.store_words", "tl::store_words", "tl/words.h", 0, {kWrite}, kPure},
       {"tl.dp4a", "tl::dp4a", "tl/words.h", 0, {kRead, kRead, kReadWrite}, kPure},
+      // load_if<lanes>(tensor, condition): zeros and no access where it is false
+      {kLoadIf, "tl::load_if", "tl/memory.h", 1, {kRead, kNone}, kPure},
       {kLoadReadOnly, "tl::load_read_only", "tl/memory.h", 0, {kRead}, kPure},
       // prefetch_l2(first element, bytes)
       {"tl.prefetch_l2", "tl::prefetch_l2", "tl/memory.h", 0, {kRead, kNone}, kPure.Observable()},

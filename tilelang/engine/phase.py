@@ -115,6 +115,7 @@ def OptimizeForTarget(mod: tvm.IRModule, observer: Observer | None = None) -> tv
         transform.RenewThreadNumber,
         transform.SpreadInstances,
         transform.IfConversion,
+        transform.PredicateLoads,
         transform.SeparateProducts,
         transform.BoundUnrolling,
     ]

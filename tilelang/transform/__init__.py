@@ -308,6 +308,11 @@ def IfConversion() -> Pass:
     return get_function("transform.IfConversion")()
 
 
+def PredicateLoads() -> Pass:
+    """Loads under a condition whose place is long to compute have a predicate."""
+    return get_function("transform.PredicateLoads")()
+
+
 def BoundUnrolling() -> Pass:
     """Long loops that need no copy of their body for each iteration get a few."""
     return get_function("transform.BoundUnrolling")()
@@ -461,6 +466,7 @@ __all__ = [
     "PlaceTensors",
     "PlanSharedMemory",
     "PlanWarpRoles",
+    "PredicateLoads",
     "PrefetchLoads",
     "ProducerConsumerWarpSpecialized",
     "ReadNibbles",

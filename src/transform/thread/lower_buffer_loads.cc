@@ -45,46 +45,17 @@ namespace {
 /*! Pointers to elements of 4 bits count bytes. */
 int64_t ElementsOfByte(const DLDataType& t) { return t.bits < 8 ? 8 / t.bits : 1; }
 
-/*! What a program may write: stores, pointers that write or whose use is not known. */
-struct WriteFinder : StmtExprVisitor {
-  std::unordered_set<const Object*> found;
-  using StmtExprVisitor::Visit_;
-  void Visit_(const BufferStoreNode* op) final {
-    found.insert(op->buffer.get());
-    Default(op);
-  }
-  /*! A view's accesses count, not its declaration. */
-  void Visit_(const DeclBufferNode*) final {}
-  void Visit_(const CallNode* op) final {
-    if (FindIntrinsic(op)) {
-      for (const PointerAccess& p : PointerAccesses(op)) {
-        if (Writes(p.access)) found.insert(p.buffer.get());
-      }
-    } else {
-      for (const Expr& arg : op->args) {
-        if (const TensorLoadNode* pointee = AsAddressOf(arg)) found.insert(pointee->source.get());
-        const auto* pointer = arg.as<VarNode>();
-        if (pointer && AsBuffer(GetRef<Var>(pointer))) found.insert(pointer);
-      }
-    }
-    Default(op);
-  }
-};
-
 class BufferLoadLowerer : public AnalyzingMutator {
  public:
   explicit BufferLoadLowerer(const PrimFunc& f)
-      : AnalyzingMutator(f), views_(f->body), aliased_(KernelFacts(f).aliased) {
-    WriteFinder writes;
-    writes(f->body);
-    written_ = std::move(writes.found);
+      : AnalyzingMutator(f),
+        views_(f->body),
+        aliased_(KernelFacts(f).aliased),
+        written_(WrittenTensors(f->body)) {
     for (const Var& p : f->params) {
       params_.insert(p.get());
       if (!AsBuffer(p)) continue;
       for (const Var& size : SizeSymbolsOf(p)) uniform_.insert(size.get());
-    }
-    for (const Var& view : views_.all) {
-      if (written_.count(view.get())) written_.insert(views_.RootOf(view).get());
     }
   }
 
@@ -301,8 +272,9 @@ class BufferLoadLowerer : public AnalyzingMutator {
 
   const Views views_;
   const std::unordered_set<std::string> aliased_;
-  /*! Parameters; those that the program writes, if under another name; names of equal values. */
-  std::unordered_set<const Object*> params_, written_, uniform_;
+  const std::unordered_set<const Object*> written_;
+  /*! Parameters; names of equal values. */
+  std::unordered_set<const Object*> params_, uniform_;
   /*! Variables of loops that are written out: a number in each iteration. */
   std::unordered_set<const Object*> written_out_;
   /*! The index is one of shared memory, whose parts all are numbers of the instruction. */

@@ -71,6 +71,8 @@ LAST = ["any sizes", "any sizes, any address"]
                 "n % 128 == 0 and m % 64 == 0 and 1 <= m <= 1048576 and 1 <= n <= 1048576"
                 f" and m * n <= {GIBI}",
                 "n % 8 == 0",
+                "n % 4 == 0",
+                "n % 2 == 0",
             ],
         ),
         (
@@ -79,14 +81,22 @@ LAST = ["any sizes", "any sizes, any address"]
                 "n % 32 == 0 and m % 64 == 0 and 1 <= m <= 1048576 and 1 <= n <= 1048576"
                 f" and m * n <= {GIBI}",
                 "n % 8 == 0",
+                "n % 4 == 0",
+                "n % 2 == 0",
             ],
         ),
         # The row of two bytes' elements decides, then the number of rows.
-        (copy((m, n * 2)), [None, "n % 4 == 0"]),
-        (copy((m, n), dtype="float32"), [None, "n % 4 == 0"]),
-        (copy((m, n), dtype="float8_e4m3fn"), [None, "n % 16 == 0"]),
-        (copy((k, m, n)), [None, "n % 8 == 0"]),
-        (copy((m, n), strides=(k, 1)), [None, "k % 8 == 0 and n % 8 == 0"]),
+        (copy((m, n * 2)), [None, "n % 4 == 0", "n % 2 == 0"]),
+        (copy((m, n), dtype="float32"), [None, "n % 4 == 0", "n % 2 == 0"]),
+        (
+            copy((m, n), dtype="float8_e4m3fn"),
+            [None, "n % 16 == 0", "n % 8 == 0", "n % 4 == 0"],
+        ),
+        (copy((k, m, n)), [None, "n % 8 == 0", "n % 4 == 0", "n % 2 == 0"]),
+        (
+            copy((m, n), strides=(k, 1)),
+            [None, *(f"k % {x} == 0 and n % {x} == 0" for x in (8, 4, 2))],
+        ),
         # No size makes rows of 12 bytes, or elements that are no neighbours, multiples of 16.
         (copy((m, n, 6), tile=(64, 8)), [None]),
         (copy((m, 128), strides=(k, n)), [None]),
@@ -135,7 +145,7 @@ def test_what_may_rely_on_alignment_has_no_variant_for_any_address(program):
 
 
 def test_the_plan_holds_the_guards():
-    _, strides, last, anywhere = variants_of(copy((m, n)))
+    _, strides, *_, last, anywhere = variants_of(copy((m, n)))
     plan = tilelang.lower(strides, target="cuda -arch=sm_90a").launch_plan
     assert "    guard n % 8 == 0\n" in plan.script()
     assert plan.guards == (Guard(("n",), 8, 0, 0),)
@@ -196,6 +206,7 @@ def test_tiles_without_a_rest_have_no_predicates():
         tilelang.lower(variant, target="cuda -arch=sm_90a").kernel_source
         for variant in variants_of(main)
     ]
-    found = [("if (" in s, "int64_t" in s, "load<half_t, 8>" in s) for s in sources]
-    whole, strides, scalar = (False, False, True), (True, True, True), (True, True, False)
-    assert found == [whole, strides, scalar, scalar]
+    found = [("if (" in s, "int64_t" in s) for s in sources]
+    assert found == [(False, False), *[(True, True)] * 5]
+    widths = [[w for w in (8, 4, 2) if f" tl::load<half_t, {w}>" in s][:1] for s in sources]
+    assert widths == [[8], [8], [4], [2], [], []]

@@ -60,6 +60,58 @@ TL_DEVICE T load_here(const T* from) {
   }
 }
 
+namespace detail {
+
+/*! Words of 16, 32, 64 or 128 bits, or a byte in 32 bits, by a load with a predicate; unchanged
+ * where the condition is false. PTX ISA, ld.global.nc. */
+#define TL_LOAD_IF_(word, constraint, type)                                          \
+  TL_DEVICE void load_if(word* to, const void* from, bool condition) {               \
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc." type " %0, [%1]; }" \
+        : "+" constraint(*to)                                                        \
+        : "l"(from), "r"(int(condition)));                                           \
+  }
+TL_LOAD_IF_(uint16_t, "h", "b16")
+TL_LOAD_IF_(uint32_t, "r", "b32")
+TL_LOAD_IF_(uint64_t, "l", "b64")
+#undef TL_LOAD_IF_
+TL_DEVICE void load_if(uint8_t* to, const void* from, bool condition) {
+  uint32_t word = *to;
+  asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+      : "+r"(word)
+      : "l"(from), "r"(int(condition)));
+  *to = uint8_t(word);
+}
+TL_DEVICE void load_if(uint4* to, const void* from, bool condition) {
+  asm("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4]; }"
+      : "+r"(to->x), "+r"(to->y), "+r"(to->z), "+r"(to->w)
+      : "l"(from), "r"(int(condition)));
+}
+
+template <int bytes>
+struct PredicatedWord : UnsignedOf<bytes> {};
+template <>
+struct PredicatedWord<16> {
+  using type = uint4;
+};
+
+}  // namespace detail
+
+/*!
+ * An element, or a vector of `lanes`, of memory that nobody writes while the kernel runs; zeros and
+ * no access where the condition is false. There is no branch, whatever the pointer takes: loads in
+ * a row are in flight together.
+ */
+template <int lanes, typename T>
+TL_DEVICE auto load_if(const T* from, bool condition) {
+  typename detail::PredicatedWord<lanes * sizeof(T)>::type word = {};
+  detail::load_if(&word, from, condition);
+  if constexpr (lanes == 1) {
+    return bit_cast<T>(word);
+  } else {
+    return bit_cast<vec<T, lanes>>(word);
+  }
+}
+
 /*!
  * Asks for the lines of L2 of `bytes` bytes of global memory, from 16 bytes to 16 bytes, and waits
  * for nothing. PTX ISA, cp.async.bulk.prefetch and prefetch.

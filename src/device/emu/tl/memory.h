@@ -53,6 +53,16 @@ TL_DEVICE T load_here(const T* from, emu::Location where = emu::here()) {
   return *from;
 }
 
+/*! An element, or a vector of `lanes`; zeros and no access where the condition is false. */
+template <int lanes, typename T>
+TL_DEVICE auto load_if(const T* from, bool condition, emu::Location where = emu::here()) {
+  if constexpr (lanes == 1) {
+    return condition ? load_here(from, where) : T{};
+  } else {
+    return condition ? load<T, lanes>(from, where) : vec<T, lanes>{};
+  }
+}
+
 /*! Asks for bytes of global memory in L2. The emulator has no caches. */
 template <typename From>
 TL_DEVICE void prefetch_l2(const From&, int) {}
@@ -69,6 +79,11 @@ TL_DEVICE int dot_bytes(const vec<int8_t, 4>& x, const vec<int8_t, 4>& y, int su
 template <typename T>
 TL_DEVICE T load_here(const emu::Pointer<T>& from, emu::Location where = emu::here()) {
   return load_here(from.checked(sizeof(T)), where);
+}
+template <int lanes, typename T>
+TL_DEVICE auto load_if(const emu::Pointer<const T>& from, bool condition,
+                       emu::Location where = emu::here()) {
+  return load_if<lanes>(condition ? from.checked(lanes * sizeof(T)) : nullptr, condition, where);
 }
 template <typename T, int N, typename From>
 TL_DEVICE vec<T, N> load(const emu::Pointer<From>& from, emu::Location where = emu::here()) {

@@ -276,3 +276,37 @@ extern "C" __global__ void kernel(float* x) { x[threadIdx.x] = tl::sigmoid(x[thr
 """
     ptx = compile_ptx(source, "sm_90a")
     assert re.findall(r"(?:rcp|div)\.\w+", ptx) == ["rcp.approx"]
+
+
+LOADS = """
+#include <tl/common.h>
+#include <tl/float8.h>
+template <int lanes, typename T>
+__device__ T* copied(const void* from, T* to, int64_t at, int64_t n, int64_t end) {
+  const auto value = tl::load_if<lanes>((const T*)from + at * n, at < end);
+  memcpy(to, &value, sizeof(value));
+  return to + lanes;
+}
+extern "C" __global__ void loads(
+    const void* __restrict__ from, char* __restrict__ to, int64_t at, int64_t n, int64_t end) {
+"""
+
+
+def test_loads_with_predicates():
+    """Each width is one load without a branch, whatever its place takes."""
+    types = {
+        "u8": [("int8_t", 1)],
+        "b16": [("half_t", 1), ("fp8_e4_t", 2)],
+        "b32": [("half_t", 2), ("float", 1)],
+        "b64": [("float", 2), ("double", 1), ("bfloat16_t", 4)],
+        "v4.b32": [("float", 4), ("bfloat16_t", 8), ("fp8_e4_t", 16)],
+    }
+    calls = "".join(
+        f"  to = (char*)copied<{lanes}>(from, ({name}*)to, at++, n, end);\n"
+        for kinds in types.values()
+        for name, lanes in kinds
+    )
+    ptx = compile_ptx(LOADS + calls + "}\n", "sm_80")
+    wanted = [width for width, kinds in types.items() for _ in kinds]
+    assert re.findall(r"@p\w* ld\.global\.nc\.((?:v4\.)?\w+)", ptx) == wanted
+    assert "bra" not in ptx
