@@ -11,7 +11,6 @@ namespace {
 
 /*! A program without declarations of views. */
 struct ViewRemover : StmtExprMutator {
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const DeclBufferNode*) final { return MakeSeq({}); }
 };
 

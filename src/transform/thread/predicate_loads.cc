@@ -59,7 +59,6 @@ class LoadPredicator : public StmtExprMutator {
       : views_(f->body), aliased_(KernelFacts(f).aliased), written_(WrittenTensors(f->body)) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     const Stmt loop = Default<Stmt>(op);
     return InBatches(loop.as<ForNode>());
@@ -147,7 +146,7 @@ PrimFunc PredicateLoads(PrimFunc f) {
   return has ? WithBody(f, LoadPredicator(f).Mutate(f->body)) : f;
 }
 
-Registration predicate_loads_registration([] { RegisterPass("PredicateLoads", PredicateLoads); });
+TL_REGISTER_PASS(PredicateLoads);
 
 }  // namespace
 }  // namespace tl
