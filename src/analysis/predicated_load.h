@@ -8,9 +8,6 @@
 
 namespace tl {
 
-/*! Such a load as a call, load_if<lanes>(element, condition), which has no branch. */
-inline constexpr const char* kLoadIf = "tl.load_if";
-
 /*! The value is zero in all lanes, whose bits are all zero, too: no negative zero. */
 bool IsZeros(const Expr& e);
 

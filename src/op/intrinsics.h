@@ -121,6 +121,7 @@ inline constexpr const char* kWarpScan = "tl.warp_scan";
 inline constexpr const char* kWarpBroadcast = "tl.warp_broadcast";
 inline constexpr const char* kMaxNan = "tl.max_nan";
 inline constexpr const char* kMinNan = "tl.min_nan";
+inline constexpr const char* kLoadIf = "tl.load_if";
 inline constexpr const char* kLoadReadOnly = "tl.load_read_only";
 inline constexpr const char* kAtomicAdd = "tl.atomic_add";
 inline constexpr const char* kFetchInc = "tl.fetch_inc";

@@ -1,6 +1,5 @@
 /*! Intrinsics that a program calls by name, for what one thread or warp does: shuffles and votes,
  * wide accesses, text, random numbers. */
-#include "../analysis/predicated_load.h"
 #include "../tvm/attrs.h"
 #include "intrinsics.h"
 
