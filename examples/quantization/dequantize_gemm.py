@@ -116,6 +116,26 @@ def words_of_threads(rows, width):
     return Fragment((rows, width // 8), forward_fn=place)
 
 
+def rows_of_threads(rows, width):
+    """The four threads that have parts of a row of wgmma's first operand have all of it, as it
+    is in memory: they load words of it, not bytes."""
+
+    def place(n, j, q):
+        return n // 16 * 32 + n % 8 * 4 + q, n % 16 // 8 * width + j
+
+    return Fragment((rows, width), forward_fn=place, replicate=4)
+
+
+def operand_of_threads(rows, width):
+    """The first operand of wgmma (PTX ISA, wgmma.mma_async, "Register Fragments")."""
+
+    def place(n, j):
+        register = j // 16 * 8 + j % 16 // 8 * 4 + n % 16 // 8 * 2 + j % 2
+        return n // 16 * 32 + n % 8 * 4 + j % 8 // 2, register
+
+    return Fragment((rows, width), forward_fn=place)
+
+
 @T.macro
 def add_up(local, partial, arrivals, tile, split):
     """Pass a share of a tile on; whether all others are there, and then `local` is their sum."""
@@ -187,6 +207,7 @@ class Step(NamedTuple):
     parts: int
     packed: bool
     scale_sums: bool
+    whole_rows: bool
     scale_rows: int
     """Elements of a row of scales in memory, N."""
 
@@ -242,9 +263,12 @@ class Step(NamedTuple):
                 f"found block_K {self.block_K} in parts of {self.width}, wanted a multiple of "
                 f"{PACKED} for packed weights, and parts of 32, 64 or such a multiple"
             )
-        if self.by_words and threads != 2 * self.block_N:
-            wanted = f"twice block_N, {2 * self.block_N}, for packed mxfp4"
+        if (self.by_words or self.whole_rows) and threads != 2 * self.block_N:
+            reason = "packed mxfp4" if self.by_words else "whole_rows"
+            wanted = f"twice block_N, {2 * self.block_N}, for {reason}"
             raise ValueError(f"found {threads} threads, wanted {wanted}")
+        if self.whole_rows and (self.packed or self.form.scale == T.uint8):
+            raise ValueError("found whole_rows, wanted it for int4 that is not packed")
         if self.block_K % self.group and self.group % self.block_K:
             raise ValueError(
                 f"found groups of {self.group}, wanted a divisor or a multiple of block_K, "
@@ -348,6 +372,9 @@ def multiply(operands, tiles, local, place, steps, num_stages, step):
     if step.by_words:
         T.annotate_layout({words: words_of_threads(rows, width) for words in B_local})
     weight = [T.alloc_fragment((rows, width), step.form.dtype) for _ in range(parts)]
+    if step.whole_rows:
+        T.annotate_layout({row: rows_of_threads(rows, width) for row in B_local})
+        T.annotate_layout({part: operand_of_threads(rows, width) for part in weight})
     if step.scale_sums:
         sums = [T.alloc_fragment(local.shape, T.float32) for _ in range(parts)]
     T.clear(local)
@@ -456,6 +483,7 @@ def matmul(
     padded=False,
     scale_sums=False,
     apart=False,
+    whole_rows=False,
 ):
     """C (M, N) of A (M, K) and B (N, K) in `form`, two elements in a byte, which has for `group` of
     them along K a scale, (K / group, N) of them. `split` blocks share K, and count in `arrivals`, N
@@ -465,10 +493,13 @@ def matmul(
     or a multiple of `PACKED`: a part is multiplied while the next one is unpacked. With packed
     MXFP4, `threads` are twice block_N. With `padded`, rows of A are copied to longer ones first,
     which TMA takes. `min_blocks` are to share a multiprocessor. With `scale_sums` the sums of a
-    part take the scale of their group, not its weights: fewer instructions where A has few rows."""
+    part take the scale of their group, not its weights: fewer instructions where A has few rows.
+    With `whole_rows`, `threads` are twice block_N, and the four threads that have parts of a row of
+    weights that are not packed each load all of it: words, not bytes."""
     _, dtype, scale_type, usual = kind = FORMS[form]
     tile = block_M, block_N, block_K
-    step = Step(kind, group or usual, *tile, parts, packed, scale_sums, N).checked(threads)
+    step = Step(kind, group or usual, *tile, parts, packed, scale_sums, whole_rows, N)
+    step = step.checked(threads)
     shares = Shares.of(M, N, K, step, split, apart, blocks)
     columns = -(-K // PACKED) * PACKED if packed else K
 

@@ -227,12 +227,17 @@ const TensorLoadNode* ExprPrinter::LanesOfRegisters(const Expr& e) {
   return !IsConst(ramp->stride, 1) || ramp->dtype().lanes % kElementsOfWord ? load : nullptr;
 }
 
-/*! `tl::lanes<int4b_t, 2, 4>(F, 8)`, given what stands in front of the element type. */
+/*! `tl::lanes<int4b_t, 2, 4>(F, 8)`, given what stands in front of the element type. Of a place in
+ * a word that the thread decides, `tx & 3`, the C++ compiler sees that the word is a constant one;
+ * of `tx % 4`, which may be negative to it, it does not, and puts the array into memory. */
 std::string ExprPrinter::Lanes(const TensorLoadNode* load, const std::string& function) {
   const auto* ramp = load->indices[0].as<RampNode>();
+  by_bits_ = true;
+  const std::string first = PrintIndex(ramp->base);
+  by_bits_ = false;
   return function + TypeName(WithLanes(load->dtype(), 1)) + ", " +
          std::to_string(ramp->dtype().lanes) + ", " + std::to_string(ToInt(ramp->stride)) + ">(" +
-         Name(load->source.as_or_throw<Var>().get()) + ", " + PrintIndex(ramp->base) + ")";
+         Name(load->source.as_or_throw<Var>().get()) + ", " + first + ")";
 }
 
 // --- operators
@@ -346,12 +351,12 @@ template <typename Node>
 void ExprPrinter::Floor(const Node* op, const char* symbol, const char* function) {
   RefuseSubByte(op->dtype());
   const bool scalar = op->dtype().lanes == 1;
-  if (scalar && NeverNegative(op->a) && NeverNegative(op->b)) {
+  const std::optional<int64_t> divisor = AsInt(op->b);
+  const bool is_power = divisor && *divisor > 0 && (*divisor & (*divisor - 1)) == 0;
+  if (scalar && !(by_bits_ && is_power) && NeverNegative(op->a) && NeverNegative(op->b)) {
     return Infix(op, symbol, kMultiplicative);
   }
-  const std::optional<int64_t> divisor = AsInt(op->b);
-  if (scalar && op->dtype().bits >= 32 && divisor && *divisor > 0 &&
-      (*divisor & (*divisor - 1)) == 0) {
+  if (scalar && op->dtype().bits >= 32 && is_power) {
     // Two's complement rounds down by itself; of a call the C++ compiler makes the same, later.
     constexpr bool kQuotient = std::is_same_v<Node, FloorDivNode>;
     const int64_t bits = kQuotient ? __builtin_ctzll(*divisor) : *divisor - 1;

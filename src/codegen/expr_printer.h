@@ -59,6 +59,8 @@ class ExprPrinter : protected StmtExprVisitor {
 
   NameScopes names_;
   Analyzer analyzer_;
+  /*! Whether quotients by powers of two are shifts, and remainders masks. */
+  bool by_bits_ = false;
   std::set<std::string> headers_;
   WgmmaProducts products_;
   /*! One-element buffers that became plain variables. */

@@ -26,6 +26,11 @@ FEW_COLUMNS = 24
 """An instruction of fewer columns takes as long as one of these. Assumed."""
 MULTIPLYING, UNPACKING, MEMORY = 0.92, 0.87, 0.28
 """Shares of the clocks at the peak, of instructions, and of the bytes' time. Fitted."""
+ALONE = 0.5
+"""Clocks more that an instruction takes whose scheduler has no other warp that unpacks. Fitted to
+16 x 8192 x 8192 (2026-11-30): one warp group a multiprocessor takes 19.5 us of int4 and 20.7 of
+MXFP4, two take 17.0 and 17.9. Of 26 drawn shapes whose order it changes the first choice takes
+0.975 of the time on the average, and 1.014 at most."""
 STEP_CLOCKS, BLOCK_CLOCKS, TILE_CLOCKS = 128, 3100, 680
 """What a step takes, the start and end of a block, and one more tile of a block that stays."""
 STAY_CLOCKS, TWO_STAGES_CLOCKS = 90, 128
@@ -70,6 +75,7 @@ class DequantizedSchedule:
         packed: whether the weights were reordered.
         padded: whether rows of A are copied to longer ones first, which TMA takes.
         seconds: what the model expects.
+        whole_rows: whether four threads each load the row of weights of which they have parts.
     """
 
     block_M: int
@@ -86,6 +92,7 @@ class DequantizedSchedule:
     packed: bool = False
     padded: bool = False
     seconds: float = math.inf
+    whole_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,8 +127,10 @@ def dequantized_schedules_of(
         raise ValueError(f"found a product of {M} x {N} x {K}, wanted extents of at least 1")
     weights = _Weights(form, M, N, K)
     found = []
+    # Packed words are a thread's own; of MXFP4, whole rows take more instructions than bytes.
+    whole_rows = form == "int4" and not packed and M <= LONG
     for schedule in _long(weights) if M > LONG else _short(weights):
-        schedule = replace(schedule, packed=packed)
+        schedule = replace(schedule, packed=packed, whole_rows=whole_rows)
         for padded in _paddings(weights):
             schedule = replace(schedule, padded=padded)
             found.append(replace(schedule, seconds=_seconds(weights, schedule)))
@@ -246,7 +255,9 @@ def _seconds(weights: _Weights, schedule: DequantizedSchedule) -> float:
     instructions += UNPACK_INSTRUCTIONS["sums" if sums else weights.form] * k / 2
     instructions += 0.6 * m * parts if sums else 0.0
     products = 2.0 * max(m, FEW_COLUMNS) * 64 * k / speeds.tensor_flop
-    clocks: float = each * steps * groups * (MULTIPLYING * products + UNPACKING * instructions)
+    is_alone = groups * min(schedule.min_blocks or 1, each) == 1
+    unpacking = (UNPACKING + (ALONE if is_alone else 0.0)) * instructions
+    clocks: float = each * steps * groups * (MULTIPLYING * products + unpacking)
     waiting = STEP_CLOCKS + (STAY_CLOCKS if schedule.blocks else 0)
     # Others work meanwhile where several blocks share a multiprocessor.
     waiting += TWO_STAGES_CLOCKS if schedule.num_stages == 2 and not schedule.min_blocks else 0

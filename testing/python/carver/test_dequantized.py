@@ -23,6 +23,21 @@ def test_a_short_a_is_one_tile_of_which_several_blocks_share_a_multiprocessor():
     assert first.min_blocks == 2
 
 
+def test_a_scheduler_has_two_warps_that_unpack():
+    """On an H200 17.0 us; a warp group a multiprocessor, with all of K, takes 19.5."""
+    first = dequantized_schedules_of("int4", 16, 8192, 8192, True)[0]
+    assert (first.threads, first.min_blocks) == (128, 2)
+
+
+def test_rows_of_int4_that_are_not_packed_are_loaded_whole():
+    def loads(form, M, packed):
+        return {s.whole_rows for s in dequantized_schedules_of(form, M, 4096, 4096, packed)}
+
+    assert loads("int4", 16, False) == {True}
+    assert loads("int4", 16, True) == loads("mxfp4", 16, False) == {False}
+    assert loads("int4", 4096, False) == {False}
+
+
 def test_rows_that_tma_does_not_take_are_copied_or_few_of_them_loaded_by_words():
     def paddings(M, K):
         return {s.padded for s in dequantized_schedules_of("int4", M, 256, K)}

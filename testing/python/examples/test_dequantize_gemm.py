@@ -49,6 +49,13 @@ def test_sums_take_the_scale_of_their_group(example, device, parts):
             "found 128 threads, wanted twice block_N, 256, for packed",
         ),
         ("int4", {"split": 0}, "found 0 shares of K, wanted 1 or more"),
+        ("int4", {"whole_rows": True, "packed": True}, "wanted it for int4 that is not packed"),
+        ("mxfp4", {"whole_rows": True}, "wanted it for int4 that is not packed"),
+        (
+            "int4",
+            {"whole_rows": True, "threads": 256},
+            "found 256 threads, wanted twice block_N, 128, for whole_rows",
+        ),
     ],
 )
 def test_steps_that_do_not_fit_are_refused(example, form, config, wanted):
@@ -63,6 +70,13 @@ def test_steps_that_do_not_fit_are_refused(example, form, config, wanted):
 def test_shares_without_blocks_or_counters_are_refused(example, shape, config):
     with pytest.raises(ValueError, match="found 2 shares of K"):
         example.matmul.get_tir("int4", *shape, **{**SHORT, "split": 2, **config})
+
+
+@pytest.mark.parametrize("options", [{}, {"parts": 2, "block_K": 256, "scale_sums": True}])
+def test_rows_that_are_not_packed_are_loaded_whole(example, device, options):
+    """By the four threads that have parts of one, which take their bytes from registers."""
+    tile = {**SHORT, "block_K": 128, "num_stages": 2, "whole_rows": True, **options}
+    assert example.relative_error("int4", 24, 72, 1000, device=device, **tile) < 1e-3
 
 
 def test_of_two_shares_the_last_block_keeps_its_own(example, device):
@@ -163,6 +177,8 @@ def test_packed_mxfp4_refuses_scales_that_it_has_no_room_for(example, scale):
         # Of four pairs, one takes a mask, two a shift and a mask, one two masks, a shift and a
         # product of integers; each takes a product of floats.
         pytest.param("mxfp4", 194, {}, id="mxfp4"),
+        # A pair takes a permutation of bytes, a mask and an addition; a byte would take a load.
+        pytest.param("int4", 220, {"packed": False, "whole_rows": True}, id="int4, whole rows"),
     ],
 )
 def test_the_loop_is_short(example, form, limit, options):

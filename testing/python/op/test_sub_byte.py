@@ -7,6 +7,7 @@ import tilelang
 import tilelang.language as T
 
 DTYPES = ["int4", "uint4", "float4_e2m1fn"]
+SM90 = {"kind": "cuda", "arch": "sm_90a"}
 
 
 def random_bytes(device, *shape):
@@ -276,3 +277,27 @@ def test_each_element_of_a_view_is_read(compiled, device, unpacked, dtype):
     a, c = random_bytes(device, 32, 16), torch.zeros(32, 32, device=device)
     compiled(func)(a, c)
     assert torch.equal(c.double(), unpacked(a, dtype).flip(1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_thread_decides_which_elements_of_its_words_it_takes(unpacked, dtype):
+    """The words stay in registers, since which of them it is does not depend on the thread."""
+
+    @T.prim_func
+    def func(A: T.Tensor((32, 32), dtype), C: T.Tensor((32, 8), "float16")):
+        with T.Kernel(1, threads=32):
+            R = T.alloc_local((32,), dtype)
+            t = T.get_thread_binding(0)
+            for j in T.vectorized(32):
+                R[j] = A[t, j]
+            for word in T.unroll(4):
+                for v in T.vectorized(2):
+                    C[t, word * 2 + v] = T.cast(R[word * 8 + t % 4 * 2 + v], "float16")
+
+    kernel = tilelang.compile(func, target=SM90, execution_backend="emulate")
+    assert [usage.stack for usage in kernel.resource_usage.values()] == [0]
+    a, c = random_bytes("cpu", 32, 16), torch.zeros(32, 8, dtype=torch.float16)
+    kernel(a, c)
+    words = unpacked(a, dtype).view(32, 4, 4, 2)
+    wanted = torch.stack([words[t, :, t % 4] for t in range(32)]).view(32, 8)
+    assert torch.equal(c.double(), wanted.double())
