@@ -1,6 +1,7 @@
 #include "trend.h"
 
 #include "../tvm/find.h"
+#include "../tvm/hidden_operations.h"
 #include "effects.h"
 
 namespace tl {
@@ -26,6 +27,8 @@ Trend Trends::Of(const Expr& e, const Var& v) const {
     const auto value = values_.find(name);
     return value == values_.end() ? Trend::kConstant : Of(value->second, v);
   }
+  const BoundOf bound_of = [&](const Expr& part) { return analyzer_->ConstBound(part); };
+  if (MisleadsTvm(e, bound_of)) return OfOther(e, v);
   if (const auto* op = e.as<AddNode>()) return SumOf(Of(op->a, v), Of(op->b, v));
   if (const auto* op = e.as<SubNode>()) return SumOf(Of(op->a, v), Reversed(Of(op->b, v)));
   if (const auto* op = e.as<MinNode>()) return SumOf(Of(op->a, v), Of(op->b, v));
@@ -38,6 +41,10 @@ Trend Trends::Of(const Expr& e, const Var& v) const {
     const Trend both = SumOf(Of(call->args[1], v), Of(call->args[2], v));
     return Of(call->args[0], v) == Trend::kConstant ? both : Trend::kUnknown;
   }
+  return OfOther(e, v);
+}
+
+Trend Trends::OfOther(const Expr& e, const Var& v) const {
   const bool varies = HasNode<VarNode>(
       e, [&](const VarNode* u) { return Of(GetRef<Var>(u), v) != Trend::kConstant; });
   return varies ? Trend::kUnknown : Trend::kConstant;

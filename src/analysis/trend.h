@@ -17,10 +17,13 @@ class Trends {
 
   /*! Says what a name stands for. */
   void Name(const BindNode* bind) { values_[bind->var.get()] = bind->value; }
-  /*! That of `e`, computed without overflow, as `v` grows and all other variables stay. */
+  /*! That of `e` as `v` grows and all other variables stay. It is unknown where the value may leave
+   * its type and wrap, which int32 and int64 do not (hidden_operations.h). */
   Trend Of(const Expr& e, const Var& v) const;
 
  private:
+  /*! Constant or unknown. */
+  Trend OfOther(const Expr& e, const Var& v) const;
   Trend OfProduct(const Expr& a, const Expr& b, const Var& v) const;
   Trend OfQuotient(const Expr& a, const Expr& b, const Var& v) const;
 

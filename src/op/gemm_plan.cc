@@ -20,9 +20,12 @@ void CheckOperand(const GemmOp& op, const char* name, const TileRegion& r, bool 
 
 bool IsInteger(DLDataType t) { return t.code == kDLInt || t.code == kDLUInt; }
 
-/*! 8-bit floats of which one instruction multiplies any two. */
+/*! 8-bit floats of OCP, and those of CDNA3: of each, one instruction multiplies any two. */
 bool IsOcpFloat8(DLDataType t) {
   return t.code == kDLFloat8_e4m3fn || t.code == kDLFloat8_e4m3 || t.code == kDLFloat8_e5m2;
+}
+bool IsFnuzFloat8(DLDataType t) {
+  return t.code == kDLFloat8_e4m3fnuz || t.code == kDLFloat8_e5m2fnuz;
 }
 
 /*! Types that multiply and add, the accumulator no integer under floats. */
@@ -35,7 +38,8 @@ void CheckTypes(const GemmOp& op) {
                           t.code == kDLFloat8_e4m3fnuz || t.code == kDLFloat8_e5m2fnuz;
     return t.lanes == 1 && (is_float || IsInteger(t));
   };
-  const bool alike = a == b || (IsOcpFloat8(a) && IsOcpFloat8(b));
+  const bool alike =
+      a == b || (IsOcpFloat8(a) && IsOcpFloat8(b)) || (IsFnuzFloat8(a) && IsFnuzFloat8(b));
   if (alike && is_number(a) && is_number(b) && is_number(c) && (IsInteger(a) || !IsInteger(c)))
     return;
   ThrowAt(op.span, "ValueError",

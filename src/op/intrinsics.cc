@@ -198,6 +198,15 @@ std::vector<Intrinsic> MatrixIntrinsics() {
        kMatrix,
        false,
        Feature::kMfma},
+      // mfma_mixed<m, n, k, A type, B type, C type>(c, a, b): the same of two types of 8-bit floats
+      {kMfmaMixed,
+       "tl::mfma_mixed",
+       "tl/mfma.h",
+       6,
+       {kReadWrite, kRead, kRead},
+       kMatrix,
+       false,
+       Feature::kMfmaGfx942},
       // mfma_scale<m, n, k, A type, B type>(c, a, b, scale of a, scale of b): the same of blocks
       // along K, each with its scale
       {kMfmaScale,

@@ -6,9 +6,17 @@
 namespace tl {
 namespace {
 
-/*! The first dimension from which on the region is all of its buffer; nullopt where one in front of
- * it has several elements. */
-std::optional<size_t> FirstWholeDim(const TileRegion& r) {
+/*! A share of a dimension: one of equal ones, which the dimension is made of. */
+bool IsShare(const Range& range, int64_t shape) {
+  const auto extent = AsInt(range->extent);
+  if (!extent || *extent < 2 || shape % *extent) return false;
+  const auto begin = Analyzer().ModularSet(range->min);
+  return begin.coeff % *extent == 0 && begin.base % *extent == 0;
+}
+
+/*! The first dimension of which the region has a share or all, and all of those behind it; nullopt
+ * where one in front of it has several elements. */
+std::optional<size_t> FirstSharedDim(const TileRegion& r) {
   const BufferTypeNode* type = BufferOf(r.buffer);
   size_t first = r.ranges.size();
   while (first > 0) {
@@ -17,6 +25,9 @@ std::optional<size_t> FirstWholeDim(const TileRegion& r) {
     if (!extent || !shape || *extent != *shape || !IsConst(range->min, 0)) break;
     --first;
   }
+  const bool has_share = first > 0 && first < r.ranges.size() &&
+                         IsShare(r.ranges[first - 1], ToInt(type->shape[first - 1]));
+  if (has_share) --first;
   for (size_t d = 0; d < first; ++d) {
     if (!IsConst(r.ranges[d]->extent, 1)) return std::nullopt;
   }
@@ -46,8 +57,10 @@ Array<Expr> InBox(const Expr& place, const std::vector<int64_t>& box, Analyzer* 
 }
 
 /*! The layout of the block's units of `unit` elements: to one number. */
-Layout UnitsOf(const Layout& layout, size_t first_dim, int64_t unit) {
-  const std::vector<int64_t> shape = layout->Shape(), box = layout->OutputShape();
+Layout UnitsOf(const Layout& layout, size_t first_dim, int64_t share, int64_t unit) {
+  std::vector<int64_t> shape = layout->Shape();
+  const std::vector<int64_t> box = layout->OutputShape();
+  shape[first_dim] = share;
   Array<Var> vars;
   std::vector<int64_t> extents;
   Array<Expr> element;
@@ -118,11 +131,12 @@ std::string PlanLdsCopy(const TileRegion& dst, const Layout& layout,
                         LdsPlan* plan) {
   const std::string name(dst.buffer->name);
   const std::vector<int64_t> shape = ConstShape(dst.buffer);
-  const std::optional<size_t> first = FirstWholeDim(dst);
+  const std::optional<size_t> first = FirstSharedDim(dst);
   if (!first || *first == shape.size()) return "a part of " + name;
   const Layout placed = layout.defined() ? layout : MakeLinearLayout(shape);
-  int64_t block = 1;
-  for (size_t d = *first; d < shape.size(); ++d) block *= shape[d];
+  const int64_t share = ToInt(dst.ranges[*first]->extent);
+  int64_t block = share;
+  for (size_t d = *first + 1; d < shape.size(); ++d) block *= shape[d];
   if (Product(placed->OutputShape()) != Product(shape) || !HasBlocks(placed, block)) {
     return "a layout of " + name + " whose places do not follow each other";
   }
@@ -143,12 +157,12 @@ std::string PlanLdsCopy(const TileRegion& dst, const Layout& layout,
       continue;
     }
     std::string reason;
-    const auto inverse = InvertLayout(UnitsOf(placed, *first, unit), &reason);
+    const auto inverse = InvertLayout(UnitsOf(placed, *first, share, unit), &reason);
     if (!inverse) {
       why = "a layout of " + name + " with " + reason;
       continue;
     }
-    *plan = {*bytes, unit, *first, block, *inverse};
+    *plan = {*bytes, unit, *first, share, block, *inverse};
     return "";
   }
   return why;
@@ -157,8 +171,8 @@ std::string PlanLdsCopy(const TileRegion& dst, const Layout& layout,
 void RefuseLdsLoads(const std::string& why, const Span& span) {
   ThrowAt(span, "ValueError",
           "T.copy: found " + why +
-              ", wanted a whole tile that buffer loads to LDS can fill; use T.copy without "
-              "prefer_instruction");
+              ", wanted a whole tile, or one of equal shares of its rows, that buffer loads to LDS "
+              "can fill; use T.copy without prefer_instruction");
 }
 
 Stmt LowerToLdsLoads(const TileRegion& src, const TileRegion& dst, const LdsPlan& plan,
@@ -182,7 +196,10 @@ Stmt LowerToLdsLoads(const TileRegion& src, const TileRegion& dst, const LdsPlan
   Array<Expr> first_of_block;
   for (size_t d = 0; d < dst.ranges.size(); ++d) {
     first_of_block.push_back(d < plan.first_dim ? dst.ranges[d]->min : Expr(MakeInt(0)));
-    if (d < plan.first_dim) block = block * BufferOf(dst.buffer)->shape[d] + dst.ranges[d]->min;
+    if (d > plan.first_dim) continue;
+    const int64_t share = d == plan.first_dim ? plan.share : 1;
+    block = block * FloorDivOf(BufferOf(dst.buffer)->shape[d], share) +
+            FloorDivOf(dst.ranges[d]->min, share);
   }
   const auto [tile, ignored] = scope->ToPhysical(dst.buffer, first_of_block);
   std::vector<int64_t> box = ConstShape(tile);

@@ -35,10 +35,11 @@ std::optional<int64_t> ReachOf(const TileRegion& region);
 struct LdsPlan {
   /*! What a lane copies by one instruction, in bytes and in elements. */
   int64_t bytes = 0, unit = 0;
-  /*! The first dimension of the tile that is copied whole, as are those behind it; those in front
-   * have one element. The elements of these dimensions are `block`. */
+  /*! The first dimension of the tile of which several elements are copied, `share` of them: one of
+   * equal shares. Those behind it are copied whole, those in front have one element. The elements
+   * that are copied are `block`. */
   size_t first_dim = 0;
-  int64_t block = 0;
+  int64_t share = 0, block = 0;
   /*! From the number of a unit of the block in memory to its coordinates, the last one counted in
    * units. */
   Layout inverse;

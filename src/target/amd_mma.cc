@@ -10,8 +10,8 @@ namespace tl {
 namespace {
 
 constexpr DLDataType kF16{kDLFloat, 16, 1}, kBF16{kDLBfloat, 16, 1}, kF32{kDLFloat, 32, 1},
-    kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kS32{kDLInt, 32, 1}, kE4M3{kDLFloat8_e4m3fn, 8, 1},
-    kE5M2{kDLFloat8_e5m2, 8, 1}, kE4M3Fnuz{kDLFloat8_e4m3fnuz, 8, 1},
+    kF64{kDLFloat, 64, 1}, kS8{kDLInt, 8, 1}, kU8{kDLUInt, 8, 1}, kS32{kDLInt, 32, 1},
+    kE4M3{kDLFloat8_e4m3fn, 8, 1}, kE5M2{kDLFloat8_e5m2, 8, 1}, kE4M3Fnuz{kDLFloat8_e4m3fnuz, 8, 1},
     kE5M2Fnuz{kDLFloat8_e5m2fnuz, 8, 1}, kE2M1{kDLFloat4_e2m1fn, 4, 1},
     kE2M3{kDLFloat6_e2m3fn, 6, 1}, kE3M2{kDLFloat6_e3m2fn, 6, 1};
 
@@ -60,6 +60,20 @@ MatrixInstruction Mfma(int m, int k, DLDataType operand, DLDataType accumulator,
                       kMfma,
                       {rows, rows, depth, operand_name, accumulator_name}};
   i.exchanges_operands = true;
+  return i;
+}
+
+/*! The same of two types of 8-bit floats. The intrinsic has the types of what it is called with,
+ * operands exchanged. */
+MatrixInstruction MixedMfma(int m, int k, DLDataType a, DLDataType b, Feature feature,
+                            const char* name_a, const char* name_b) {
+  MatrixInstruction i = Mfma(m, k, a, kF32, feature, name_a, "float");
+  i.other_operand = b;
+  i.other_name = name_b;
+  i.intrinsic = kMfmaMixed;
+  i.template_args[3] = name_b;
+  i.template_args[4] = name_a;
+  i.template_args.push_back("float");
   return i;
 }
 
@@ -120,6 +134,17 @@ std::vector<MatrixInstruction> Rows() {
                           operand_name, accumulator_name));
     }
   };
+  const auto add_float8 = [&](int k_of_32, DLDataType e4, DLDataType e5, Feature feature,
+                              const char* name_e4, const char* name_e5, bool shared_only) {
+    for (int m : {32, 16}) {
+      const int k = m == 32 ? k_of_32 : 2 * k_of_32;
+      rows.push_back(Mfma(m, k, e4, kF32, feature, name_e4, "float"));
+      rows.push_back(Mfma(m, k, e5, kF32, feature, name_e5, "float"));
+      rows.push_back(MixedMfma(m, k, e4, e5, feature, name_e4, name_e5));
+      rows.push_back(MixedMfma(m, k, e5, e4, feature, name_e5, name_e4));
+    }
+    for (size_t i = rows.size() - 8; i < rows.size(); ++i) rows[i].shared_only = shared_only;
+  };
   // Of the same shape and types as those of float32, which does not round.
   const auto name_xf32 = [&] {
     for (size_t i = rows.size() - 2; i < rows.size(); ++i) {
@@ -144,16 +169,13 @@ std::vector<MatrixInstruction> Rows() {
   add(16, kS8, kS32, Feature::kMfmaGfx942, "int8_t", "int");
   add(8, kS8, kS32, Feature::kMfmaGfx90a, "int8_t", "int");
   // f8f6f4, which takes twice as many a cycle as the others of 8 bits.
-  add(64, kE4M3, kF32, Feature::kMfmaOcp, "fp8_e4_t", "float");
-  add(64, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
-  add(16, kE4M3, kF32, Feature::kMfmaOcp, "fp8_e4_t", "float");
-  add(16, kE5M2, kF32, Feature::kMfmaOcp, "fp8_e5_t", "float");
-  add(32, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
-  mark(&MatrixInstruction::shared_only);
-  add(32, kE5M2Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e5_fnuz_t", "float");
-  mark(&MatrixInstruction::shared_only);
-  add(16, kE4M3Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "float");
-  add(16, kE5M2Fnuz, kF32, Feature::kMfmaFnuz, "fp8_e5_fnuz_t", "float");
+  for (int k : {64, 16}) {
+    add_float8(k, kE4M3, kE5M2, Feature::kMfmaOcp, "fp8_e4_t", "fp8_e5_t", false);
+  }
+  for (int k : {32, 16}) {
+    add_float8(k, kE4M3Fnuz, kE5M2Fnuz, Feature::kMfmaFnuz, "fp8_e4_fnuz_t", "fp8_e5_fnuz_t",
+               k == 32);
+  }
   for (int k : {8, 4}) {
     add(k, kF32, kF32, Feature::kMfmaXf32, "tfloat32_t", "float");
     mark(&MatrixInstruction::opt_in);
@@ -168,6 +190,7 @@ std::vector<MatrixInstruction> Rows() {
   rows.push_back(Wmma(kF16, kF32, "half_t", "float"));
   rows.push_back(Wmma(kBF16, kF32, "bfloat16_t", "float"));
   rows.push_back(Wmma(kS8, kS32, "int8_t", "int"));
+  rows.push_back(Wmma(kU8, kS32, "uint8_t", "int"));
   for (int m : {32, 16}) {
     const int k = m == 32 ? 64 : 128;
     rows.push_back(ScaledMfma(m, k, kE4M3, "fp8_e4_t"));

@@ -20,6 +20,7 @@ inline constexpr const char* kWarpgroupWait = "tl.warpgroup_wait";
 inline constexpr const char* kMmaSync = "tl.mma_sync";
 inline constexpr const char* kMmaSpSync = "tl.mma_sp_sync";
 inline constexpr const char* kMfma = "tl.mfma";
+inline constexpr const char* kMfmaMixed = "tl.mfma_mixed";
 inline constexpr const char* kMfmaScale = "tl.mfma_scale";
 inline constexpr const char* kWmma = "tl.wmma";
 

@@ -8,11 +8,20 @@ import drawn_cubes
 import drawn_grids
 import drawn_products
 import drawn_roles
+import drawn_rows
 import drawn_tiles
 import drawn_waves
 from drawn import CLASSES, Program, Writer
 
-MODULES = (drawn_tiles, drawn_cubes, drawn_roles, drawn_products, drawn_waves, drawn_grids)
+MODULES = (
+    drawn_tiles,
+    drawn_cubes,
+    drawn_roles,
+    drawn_rows,
+    drawn_products,
+    drawn_waves,
+    drawn_grids,
+)
 """They register their classes."""
 
 

@@ -51,12 +51,13 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """The kernel of `steps` over the tensors, for `grid` blocks, or so many along each axis."""
+    """The kernel of `steps` over the tensors, for `grid` blocks, or so many along each axis. A
+    size's name stands for as many blocks as it says at the call."""
 
     name: str
     tensors: tuple[Tensor, ...]
     steps: tuple[Step, ...]
-    grid: int | tuple[int, ...] = 1
+    grid: int | str | tuple[int, ...] = 1
     threads: int = 128
     sizes: tuple[tuple[str, int], ...] = ()
 
@@ -90,7 +91,9 @@ class Program:
 
     def wanted(self, given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the tensors hold after the call."""
-        return numpy_tiles.run(self.text(), self.grid, dict(self.sizes), given)
+        sizes = dict(self.sizes)
+        grid = sizes[self.grid] if isinstance(self.grid, str) else self.grid
+        return numpy_tiles.run(self.text(), grid, sizes, given)
 
     def define(self) -> Any:
         """The function, traced."""

@@ -196,3 +196,53 @@ def warps(w: Writer, title: str) -> Program:
             ]
         w.steps += [*steps, *_some(w, tiles, Scope(grid), 1)]
     return w.program(title, grid, threads)
+
+
+@drawn
+def bodies(w: Writer, title: str) -> Program:
+    """One warp group fills slots, and others run one body of code, each with a number of its own:
+    of slots, tiles and tensors."""
+    grid, count, first = w.pick((1, 2)), w.pick((2, 3)), w.pick((0, 1))
+    rows, columns = w.pick((4, 16)), w.pick((8, 32, 20))
+    dtype = w.pick(("float32", "float16", "int32"))
+    source, other = (w.input((grid, count, rows, columns), dtype) for _ in range(2))
+    scale = w.input((rows, count + 1), "int32", -2, 2)
+    w.head += [
+        Step(f'P = T.alloc_shared(({count}, {rows}, {columns}), "{dtype}")'),
+        Step(f'own = T.alloc_shared(({count}, {rows}, {columns}), "float32")'),
+        Step(f"full = T.alloc_barrier([128] * {count})"),
+    ]
+    part = f"0:{rows}, 0:{columns}"
+    filled = (
+        Step(f"T.copy({source}[bx, k, {part}], P[k, {part}])"),
+        Step("T.mbarrier_arrive(full[k])"),
+    )
+    producer = Step(
+        f"with T.ws({count if first == 0 else 0}):",
+        (Step(f"for k in T.serial({count}):", filled),),
+    )
+    each = f"for i, j in T.Parallel({rows}, {columns}):"
+    read = w.pick((f"{other}[bx, s, i, j]", f"{scale}[i, s]", f"{scale}[i, s + 1]", "s"))
+    steps = [
+        Step(f'F = T.alloc_fragment(({rows}, {columns}), "float32")'),
+        Step(f"T.fill(F, {w.rng.randrange(HIGH)})"),
+    ]
+    if w.chance(0.6):
+        added = Step(each, (Step(f"F[i, j] += P[s, i, j] * 2 + {read}"),))
+        steps += [Step("T.mbarrier_wait_parity(full[s], 0)"), added]
+    else:
+        added = Step(each, (Step(f"F[i, j] += P[k, i, j] + k * {read}"),))
+        waited = (Step("T.mbarrier_wait_parity(full[k], 0)"), added)
+        steps.append(Step(f"for k in T.serial({count}):", waited))
+    if w.chance(0.5):
+        turned = f"own[s, {rows - 1} - i, {columns - 1} - j]"
+        steps += [
+            Step(each, (Step("own[s, i, j] = F[i, j]"),)),
+            Step(each, (Step(f"F[i, j] = {turned} - F[i, j]"),)),
+        ]
+    out = w.input((grid, count, rows, columns), "float32", 1, 0)
+    steps.append(Step(f"T.copy(F, {out}[bx, s, {part}])"))
+    groups = ", ".join(str(first + g) for g in range(count))
+    body = Step(f"with T.ws({groups}, each=True) as s:", tuple(steps))
+    parts = (producer, body)
+    return Program(title, tuple(w.tensors), (*w.head, *parts), grid, 128 * (count + 1))

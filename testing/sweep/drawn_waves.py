@@ -148,6 +148,7 @@ def _condition(w: Writer, rows: int, keys: int, steps: int, table: str) -> str:
     """Of row i, column j, the loop's k and the block: what a mask keeps."""
     row, key = f"bx * {rows} + i", f"k * {keys} + j"
     low, high = w.rng.randrange(-keys, rows), w.rng.randrange(0, steps * keys)
+    factor, narrow = w.pick((1, 40, 90)), w.pick(("int8", "uint8"))
     forms = [
         f"{row} >= {key}",
         f"{key} < {row}",
@@ -161,6 +162,9 @@ def _condition(w: Writer, rows: int, keys: int, steps: int, table: str) -> str:
         f"{keys - 1} - j + {high} > k * {keys} - i",
         f"({key}) % {w.pick((7, 64))} > {low}",
         f"{row} != {key}",
+        # What a type does not hold is somewhere else in it.
+        f'T.cast({row} - {key}, "uint32") < T.cast({high}, "uint32")',
+        f'T.cast(T.cast({row} + k * {factor}, "{narrow}"), "int32") >= j',
     ]
     return str(w.pick(forms))
 

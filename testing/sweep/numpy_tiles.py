@@ -84,6 +84,17 @@ class _AsNumpy(ast.NodeTransformer):
         names = {part.id for part in ast.walk(branch.test) if isinstance(part, ast.Name)}
         return [*branch.body, *branch.orelse] if "tx" in names else branch
 
+    def visit_With(self, part: ast.With) -> ast.AST:
+        """A body that each of some warp groups runs is a loop over them."""
+        self.generic_visit(part)
+        call, number = part.items[0].context_expr, part.items[0].optional_vars
+        if not isinstance(call, ast.Call) or number is None:
+            return part
+        if not any(keyword.arg == "each" for keyword in call.keywords):
+            return part
+        groups = ast.Call(ast.Name("range", ast.Load()), [ast.Constant(len(call.args))], [])
+        return ast.For(number, groups, part.body, [])
+
     def visit_Assign(self, assign: ast.Assign) -> ast.Assign:
         """A ring, whose name begins with R, has a slot for each fill."""
         self.generic_visit(assign)

@@ -37,8 +37,12 @@ class GemmWarpPolicy(IntEnum):
         raise ValueError(f"policy is {describe(value)}, wanted {names}")
 
 
-# Any two are the operands of one matrix instruction (PTX ISA, mma and wgmma: .e4m3, .e5m2).
-_FLOAT8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
+# Of each part any two are the operands of one matrix instruction (PTX ISA, mma and wgmma: .e4m3 and
+# .e5m2; CDNA3 and CDNA4 ISA, MFMA: FP8 and BF8).
+_FLOAT8 = (
+    ("float8_e4m3", "float8_e4m3fn", "float8_e5m2"),
+    ("float8_e4m3fnuz", "float8_e5m2fnuz"),
+)
 
 
 def gemm(
@@ -123,10 +127,10 @@ def _gemm(
     policy: Any,
     clear_accum: Any,
     annotations: Mapping[str, Any] | None,
-    mixed: tuple[str, ...] = _FLOAT8,
+    mixed: tuple[tuple[str, ...], ...] = _FLOAT8,
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the checked arguments and attributes of a product's operator; its operands have one
-    dtype, or any two of ``mixed``."""
+    dtype, or any two of one part of ``mixed``."""
     current_tracer(op)
     a = _operand(A, "A", ("shared", "local.fragment"), op)
     b = _operand(B, "B", ("shared", "local.fragment"), op)
@@ -446,13 +450,13 @@ def _options(op: str, annotations: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _operand_dtype(
-    a: ir.TensorRegion, b: ir.TensorRegion, op: str, mixed: tuple[str, ...] = ()
+    a: ir.TensorRegion, b: ir.TensorRegion, op: str, mixed: tuple[tuple[str, ...], ...] = ()
 ) -> str:
-    """Return A's dtype, which is B's unless both are ``mixed``; ``tfloat32`` where the operands
-    were allocated with it."""
+    """Return A's dtype, which is B's unless both are of one part of ``mixed``; ``tfloat32`` where
+    the operands were allocated with it."""
     tensor_floats = current_tracer(op).tensor_floats
     dtypes = ["tfloat32" if r.source in tensor_floats else str(r.source.dtype) for r in (a, b)]
-    if dtypes[0] != dtypes[1] and not set(dtypes) <= set(mixed):
+    if dtypes[0] != dtypes[1] and not any(set(dtypes) <= set(x) for x in mixed):
         raise TypeError(
             f"{op} found A of dtype {dtypes[0]} and B of dtype {dtypes[1]}, wanted one dtype; "
             "cast one while copying it"

@@ -13,7 +13,8 @@
  *      loads by TMA, and loops of these.
  * Refuses nothing. Unchanged: loads in branches; loads in loops whose extent is no constant, which
  * may have no iteration, and whose table entry may not exist (loops over the parts of a tile have
- * constant extents); operands of conditions that are not moved whole; tables that are read through
+ * constant extents); those of threads that have not come to T.pdl_sync, which a wait may stand for
+ * (launch_waits.h); operands of conditions that are not moved whole; tables that are read through
  * views, or that other ranks may write; and reads beyond the first kMostNames, since producers have
  * few registers.
  */
@@ -28,6 +29,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "launch_waits.h"
 
 namespace tl {
 namespace {
@@ -158,11 +160,15 @@ class TableReadNamer : public StmtExprMutator {
 
 class Hoister : public StmtExprMutator {
  public:
-  explicit Hoister(const PrimFunc& kernel) : unstable_(BuffersThatMayChange(kernel)) {}
+  explicit Hoister(const PrimFunc& kernel)
+      : unstable_(BuffersThatMayChange(kernel)), launch_waits_(kernel->body) {}
 
  protected:
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    return launch_waits_.InOrder(op, [&](const Stmt& s) { return Mutate(s); });
+  }
   Stmt Mutate_(const ForNode* op) final {
-    if (op->kind != ForKind::kSerial) return Default<Stmt>(op);
+    if (op->kind != ForKind::kSerial || !launch_waits_.MayMoveReads()) return Default<Stmt>(op);
     const std::vector<Stmt> body = FlatSeq(op->body);
     size_t first = 0;
     while (first < body.size() && body[first].as<BindNode>() && !ReadsMemory(body[first])) ++first;
@@ -184,6 +190,7 @@ class Hoister : public StmtExprMutator {
  private:
   /*! Buffers whose elements may change while the kernel runs. */
   std::unordered_set<const Object*> unstable_;
+  LaunchWaits launch_waits_;
 };
 
 PrimFunc HoistTableReads(PrimFunc f) { return WithBody(f, Hoister(f).Mutate(f->body)); }

@@ -10,7 +10,9 @@
  *      reads it, for the next one, if there is one.
  * Establishes: a step that finds its tile does not wait for memory. Nothing else does this: NVVM
  *      moves no load over a wait, and none into another iteration.
- * Refuses nothing. Unchanged: what the kernel or another rank may write; loads whose indices are
+ * Refuses nothing. Unchanged: loops over warp groups (`tl.instances`), of which each runs one
+ *      iteration; loops of threads that have not come to T.pdl_sync, which a wait may stand for
+ *      (launch_waits.h); what the kernel or another rank may write; loads whose indices are
  *      not known a step ahead, those from other memory among them; loads under conditions that are
  *      not moved whole, and in loops that may have no iteration; loops that may be left, whose next
  *      element may not exist; loops with loads by TMA, which run ahead anyway; loads behind the
@@ -26,12 +28,14 @@
 #include "../../analysis/effects.h"
 #include "../../analysis/kernel_facts.h"
 #include "../../op/intrinsics.h"
+#include "../../op/thread_range.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "launch_waits.h"
 
 namespace tl {
 namespace {
@@ -51,7 +55,7 @@ bool IsWaitForTiles(const Stmt& s) {
 }
 
 bool HasProduct(const Stmt& s) {
-  return HasCall(s, {kMmaSync, kMmaSpSync, kMfma, kMfmaScale, kWmma}) ||
+  return HasCall(s, {kMmaSync, kMmaSpSync, kMfma, kMfmaMixed, kMfmaScale, kWmma}) ||
          HasIntrinsic(s, [](const IntrinsicEffects& e) {
            return e.queue == AsyncQueue::kWgmma && e.step == QueueStep::kIssue;
          });
@@ -323,9 +327,13 @@ class LoadReplacer : public StmtExprMutator {
 
 class Prefetcher : public StmtExprMutator {
  public:
-  explicit Prefetcher(const PrimFunc& kernel) : unstable_(BuffersThatMayChange(kernel)) {}
+  explicit Prefetcher(const PrimFunc& kernel)
+      : unstable_(BuffersThatMayChange(kernel)), launch_waits_(kernel->body) {}
 
  protected:
+  Stmt Mutate_(const SeqStmtNode* op) final {
+    return launch_waits_.InOrder(op, [&](const Stmt& s) { return Mutate(s); });
+  }
   Stmt Mutate_(const AttrStmtNode* op) final {
     // The note of a loop's unrolling stays at the loop.
     const auto* loop = op->attr_key == kUnrollFactor ? op->body.as<ForNode>() : nullptr;
@@ -345,8 +353,8 @@ class Prefetcher : public StmtExprMutator {
   std::vector<Stmt> Ahead(const ForNode* op) const {
     const std::vector<Stmt> body = FlatSeq(op->body);
     if (op->kind != ForKind::kSerial || op->step || AsInt(op->extent).value_or(2) < 2 ||
-        !AnyOf(body, IsWaitForTiles) || LeavesEarly(op->body) || LoadsByTma(op->body) ||
-        HasCall(op->body, {kPdlSync})) {
+        IsInstances(op) || !AnyOf(body, IsWaitForTiles) || LeavesEarly(op->body) ||
+        LoadsByTma(op->body) || !launch_waits_.MayMoveReads()) {
       return {};
     }
     LoadReplacer replacer(unstable_, op);
@@ -386,6 +394,7 @@ class Prefetcher : public StmtExprMutator {
 
   /*! Buffers whose elements may change while the kernel runs. */
   Objects unstable_;
+  LaunchWaits launch_waits_;
 };
 
 PrimFunc PrefetchLoads(PrimFunc f) { return WithBody(f, Prefetcher(f).Mutate(f->body)); }

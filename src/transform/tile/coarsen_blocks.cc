@@ -15,7 +15,8 @@
  *      than tensors, fragments and shared tiles, with names of threads, with other operators than
  *      copies, fills and reductions of whole fragments, with branches at block level, whose tiles
  *      or loops have layouts or stages, and which call what has an effect; grids that R does not
- *      divide, if accesses behind the end of a tensor are not guarded.
+ *      divide, if accesses behind the end of a tensor are not guarded, or a place in a tile depends
+ *      on the block.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -77,6 +78,8 @@ class Reader : public StmtExprVisitor {
   /*! Iterations of its longest parallel loop. */
   int64_t points = 0;
   bool fits = true;
+  /*! Where in a tile something is depends on the block: a neighbour that is none may be outside. */
+  bool places_by_block = false;
 
   /*! By the axes of the grid, or by names at block level. */
   bool NamesBlock(const ObjectRef& node) const {
@@ -176,7 +179,7 @@ class Reader : public StmtExprVisitor {
     const auto* store = s.as<BufferStoreNode>();
     fits &= store != nullptr;
     if (!fits) return;
-    Access(store->buffer, times);
+    Access(store->buffer, store->indices, times);
     for (const Expr& index : store->indices) Values(index, times);
     Values(store->value, times);
   }
@@ -186,12 +189,17 @@ class Reader : public StmtExprVisitor {
     fits &= !HasEffect(e) &&
             !HasNode<FloorDivNode>(e, [](const FloorDivNode* op) { return !AsInt(op->b); }) &&
             !HasNode<FloorModNode>(e, [](const FloorModNode* op) { return !AsInt(op->b); });
-    ForEachIn<TensorLoadNode>(
-        e, [&](const TensorLoadNode* op) { Access(op->source.as_or_throw<Var>(), times); });
+    ForEachIn<TensorLoadNode>(e, [&](const TensorLoadNode* op) {
+      Access(op->source.as_or_throw<Var>(), op->indices, times);
+    });
   }
 
-  void Access(const Var& buffer, int64_t times) {
+  void Access(const Var& buffer, const Array<Expr>& indices, int64_t times) {
     fits &= IsTile(buffer) || IsGlobal(buffer);
+    if (IsTile(buffer)) {
+      places_by_block |=
+          AnyOf(indices, [&](const Expr& i) { return NamesBlock(i) || !IsArithmetic(i); });
+    }
     if (IsGlobal(buffer)) bytes += times * DTypeOf(buffer).bits / 8;
   }
 
@@ -329,10 +337,11 @@ int64_t TimesOf(const Reader& kernel) {
 }
 
 /*! Whether a block may do the work of neighbours behind the end of the grid. What they read is no
- * element, and LegalizeSafeMemoryAccess makes it zeros. */
-bool MayRunPastEnd(const BlockAxis& axis, int64_t times) {
+ * element, and LegalizeSafeMemoryAccess makes it zeros in tensors, not in tiles. */
+bool MayRunPastEnd(const Reader& kernel, const BlockAxis& axis, int64_t times) {
   const std::optional<int64_t> extent = AsInt(axis.extent);
-  return (extent && *extent % times == 0) || !DisablesSafeMemoryAccess();
+  const bool ends_with_block = extent && *extent % times == 0;
+  return ends_with_block || (!DisablesSafeMemoryAccess() && !kernel.places_by_block);
 }
 
 Stmt Coarsened(const Stmt& kernel) {
@@ -340,7 +349,8 @@ Stmt Coarsened(const Stmt& kernel) {
   reader(kernel);
   const int64_t times = TimesOf(reader);
   for (const BlockAxis& axis : reader.axes) {
-    if (times > 1 && AsInt(axis.extent).value_or(times) >= times && MayRunPastEnd(axis, times)) {
+    if (times > 1 && AsInt(axis.extent).value_or(times) >= times &&
+        MayRunPastEnd(reader, axis, times)) {
       return Coarsener(axis, times, reader.tiles).Mutate(kernel);
     }
   }

@@ -17,6 +17,7 @@ def gemm():
     def program(
         *size,
         dtype="float16",
+        other=None,
         accumulator="float32",
         trans_a=False,
         trans_b=True,
@@ -31,11 +32,13 @@ def gemm():
 
         @T.prim_func
         def main(
-            A: T.Tensor(of_a, dtype), B: T.Tensor(of_b, dtype), C: T.Tensor((m, n), accumulator)
+            A: T.Tensor(of_a, dtype),
+            B: T.Tensor(of_b, other or dtype),
+            C: T.Tensor((m, n), accumulator),
         ):
             with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
                 A_shared = T.alloc_shared(tile_a, dtype)
-                B_shared = T.alloc_shared(tile_b, dtype)
+                B_shared = T.alloc_shared(tile_b, other or dtype)
                 C_local = T.alloc_fragment((rows, columns), accumulator)
                 T.clear(C_local)
                 for ko in T.Pipelined(T.ceildiv(k, depth), num_stages=stages):
@@ -91,8 +94,9 @@ def numbers():
     """Random numbers of a shape and a type."""
 
     def draw(shape, dtype):
-        if dtype == "int8":
-            return torch.randint(-128, 128, shape, dtype=torch.int8)
+        if dtype in ("int8", "uint8"):
+            least = -128 if dtype == "int8" else 0
+            return torch.randint(least, least + 256, shape, dtype=getattr(torch, dtype))
         wanted = getattr(torch, dtype)
         return torch.randn(shape, dtype=wanted if dtype == "float64" else None).to(wanted)
 

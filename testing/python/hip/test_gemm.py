@@ -36,6 +36,37 @@ def test_gemm_by_mfma(gemm, numbers, arch, dtype, accumulator, instruction):
 
 
 @pytest.mark.parametrize(
+    ("arch", "depth", "shape", "instruction"),
+    [
+        ("gfx942", 32, "32, 32, 32", r"v_mfma_f32_32x32x16_{}_{}"),
+        ("gfx942", 16, "32, 32, 16", r"v_mfma_f32_32x32x16_{}_{}"),
+        ("gfx950", 32, "32, 32, 16", r"v_mfma_f32_32x32x16_{}_{}"),
+        ("gfx950", 64, "32, 32, 64", r"v_mfma_f32_32x32x64_f8f6f4.* (cbsz|blgp):1"),
+    ],
+)
+@pytest.mark.parametrize("swapped", [False, True])
+def test_two_types_of_float8(gemm, numbers, arch, depth, shape, instruction, swapped):
+    """CDNA3 and CDNA4 ISA: one operand may be e4m3 ("FP8"), the other one e5m2 ("BF8"). The
+    instruction is called with B for A."""
+    family = "fnuz" if arch == "gfx942" else ""
+    types = [f"float8_e4m3{family or 'fn'}", f"float8_e5m2{family}"]
+    names = [f"fp8_e4_{family}_t", f"fp8_e5_{family}_t"] if family else ["fp8_e4_t", "fp8_e5_t"]
+    short = ["fp8", "bf8"]
+    if swapped:
+        types, names, short = types[::-1], names[::-1], short[::-1]
+    m, n, k = 64, 80, 2 * depth
+    program = gemm(m, n, k, dtype=types[0], other=types[1], block=(64, 64, depth))
+    kernel = tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
+    source = kernel.get_kernel_source()
+    assert f"mfma_mixed<{shape}, {names[1]}, {names[0]}, float>" in source
+    code = compile_code_object(source, arch, ["main_kernel"])
+    assert re.search(instruction.format(short[1], short[0]), code.assembly)
+    a, b = numbers((m, k), types[0]), numbers((n, k), types[1])
+    wanted = a.double() @ b.double().T
+    torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(
     ("arch", "dtype", "wanted"),
     [
         ("gfx942", "float8_e4m3fn", "float8_e4m3fnuz"),

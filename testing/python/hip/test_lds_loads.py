@@ -10,7 +10,7 @@ import tilelang.language as T
 from tilelang.engine.lower import lower
 from tilelang.engine.observers import observing
 from tilelang.hip.compile import compile_code_object
-from tilelang.layout import Layout
+from tilelang.layout import Layout, make_swizzled_layout
 from tilelang.utils.target import determine_target
 
 # gfx950 loads 16 bytes of a lane; the others load 4, where the program asks for it.
@@ -154,8 +154,8 @@ def loading(asked=None, dtype="float16", shape=(64, 32), tensor=(64, 128), **opt
                     T.copy(A[rows_of[k], 0], S, prefer_instruction=asked)
                 elif options.get("part"):
                     T.copy(
-                        A[0:32, k * shape[1] : (k + 1) * shape[1]],
-                        S[0:32, :],
+                        A[0:24, k * shape[1] : (k + 1) * shape[1]],
+                        S[0:24, :],
                         prefer_instruction=asked,
                     )
                 else:
@@ -319,6 +319,55 @@ def test_copies_that_the_program_waits_for(checked, arch):
     assert "tl::wait_vmcnt<1>()" in kernel.get_kernel_source()
     a = torch.randn(4, 128)
     checked(kernel, (a,), a.flip(1))
+
+
+def by_shares(rows, first, swizzled):
+    """The program fills a tile by `rows` rows at a time."""
+    count = 64 // rows
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((2, 64, 64), "float16")
+            if swizzled:
+                T.annotate_layout({S: make_swizzled_layout(S)})
+            for k in range(count):
+                T.async_copy(
+                    A[k * rows : k * rows + rows, :],
+                    S[1, (k * rows + first) % 64 : (k * rows + first) % 64 + rows, :],
+                )
+            T.ptx_wait_group(0)
+            for i, j in T.Parallel(64, 64):
+                B[i, j] = S[1, (i + first) % 64, 63 - j]
+
+    return main
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize(("rows", "first"), [(8, 0), (16, 32), (32, 0)])
+@pytest.mark.parametrize("swizzled", [False, True])
+def test_equal_shares_of_a_tile(checked, arch, rows, first, swizzled):
+    program = by_shares(rows, first, swizzled)
+    kernel = tilelang.compile(program, out_idx=-1, target=f"hip -mcpu={arch}")
+    assert "buffer_load_lds" in kernel.get_kernel_source()
+    a = torch.randn(64, 64).half()
+    checked(kernel, (a,), a.flip(1))
+
+
+@pytest.mark.parametrize(("rows", "first"), [(8, 4), (24, 0)])
+def test_other_parts_of_a_tile_are_refused(rows, first):
+    """They begin within a share, or are no share."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            S = T.alloc_shared((64, 64), "float16")
+            T.async_copy(A[0:rows, :], S[first : first + rows, :])
+            T.ptx_wait_group(0)
+            T.copy(S, B)
+
+    with pytest.raises(ValueError, match="found a part of S, wanted a whole tile, or one of equal"):
+        tilelang.lower(main, target="hip -mcpu=gfx950")
 
 
 def test_rdna_has_no_loads_to_lds():

@@ -19,6 +19,7 @@ TARGET = "hip -mcpu=gfx1100"
         ("float16", "float32", False, True, "half_t, float"),
         ("bfloat16", "float32", True, False, "bfloat16_t, float"),
         ("int8", "int32", False, True, "int8_t, int"),
+        ("uint8", "int32", False, True, "uint8_t, int"),
     ],
 )
 def test_gemm(gemm, numbers, dtype, accumulator, trans_a, trans_b, device_type):
@@ -38,7 +39,7 @@ def test_gemm(gemm, numbers, dtype, accumulator, trans_a, trans_b, device_type):
     a = numbers((k, m) if trans_a else (m, k), dtype)
     b = numbers((n, k) if trans_b else (k, n), dtype)
     wanted = (a.T if trans_a else a).double() @ (b.T if trans_b else b).double()
-    rtol = 0 if dtype == "int8" else 1e-5
+    rtol = 0 if accumulator == "int32" else 1e-5
     for seed in range(3):
         with schedule(seed=seed):
             torch.testing.assert_close(kernel(a, b).double(), wanted, rtol=rtol, atol=1e2 * rtol)
@@ -92,3 +93,14 @@ def test_it_is_compiled_without_spills(gemm):
     (usage,) = code.resource_usage.values()
     assert (usage.spill_stores, usage.stack) == (0, 0)
     assert "v_wmma_f32_16x16x16_f16" in code.assembly
+
+
+@pytest.mark.parametrize(("dtype", "has_signs"), [("int8", True), ("uint8", False)])
+def test_bytes_have_signs_or_none(gemm, dtype, has_signs):
+    """RDNA3 ISA, V_WMMA_I32_16X16X16_IU8: NEG of an operand says that it is signed."""
+    program = gemm(64, 64, 64, dtype=dtype, accumulator="int32", threads=128)
+    source = tilelang.lower(program, target=TARGET).kernel_source
+    assembly = compile_code_object(source, "gfx1100", ["main_kernel"]).assembly
+    calls = re.findall(r"v_wmma_i32_16x16x16_iu8 .*", assembly)
+    assert calls
+    assert all(("neg_lo:[1,1,0]" in call) == has_signs for call in calls)

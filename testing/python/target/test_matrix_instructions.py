@@ -229,10 +229,27 @@ def test_fragments_of_mma_sync():
             ["mfma.32x32x8", "mfma.16x16x16", "mfma.32x32x2", "mfma.16x16x4"],
         ),
         ("gfx950", "float64", ["mfma.16x16x8", "mfma.16x16x4"]),
-        *(("gfx1100", dtype, ["wmma.16x16x16"]) for dtype in ("float16", "bfloat16", "int8")),
+        *(
+            ("gfx1100", dtype, ["wmma.16x16x16"])
+            for dtype in ("float16", "bfloat16", "int8", "uint8")
+        ),
         ("gfx1100", "float32", []),
     ],
 )
 def test_instructions_of_an_architecture(arch, operand, names):
-    found = [r["name"].split(" ")[0] for r in rows("hip", arch) if r["operand"] == operand]
+    found = [
+        r["name"].split(" ")[0]
+        for r in rows("hip", arch)
+        if r["operand"] == r["operand_b"] == operand
+    ]
     assert found == names
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_one_operand_may_be_e4m3_and_the_other_one_e5m2(arch):
+    """By the same instructions, but those with scales."""
+    of_one = [r for r in rows("hip", arch) if r["operand"].startswith("float8_e4")]
+    found = [r["name"] for r in rows("hip", arch) if r["operand"] != r["operand_b"]]
+    unscaled = [r["name"].split(" ")[0] for r in of_one if r["operand"] == r["operand_b"]]
+    unscaled = [name for name in unscaled if not name.startswith("mfma_scale")]
+    assert sorted(name.split(" ")[0] for name in found) == sorted(2 * unscaled)

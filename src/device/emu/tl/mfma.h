@@ -183,8 +183,16 @@ TL_DEVICE void schedule_reads() {}
 template <int M, int N, int K, typename T, typename C>
 TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b,
                     emu::Location where = emu::here()) {
-  TL_ASSERT_MFMA_EXISTS(M, N, K, T, C);
+  TL_ASSERT_MFMA_EXISTS(M, N, K, T, C, T);
   emu::mfma_sync<M, K, T, T, C, false>("mfma", {c, a, b, 1, 1}, where);
+}
+
+/*! The same of an A and a B of two types of 8-bit floats. */
+template <int M, int N, int K, typename TA, typename TB, typename C>
+TL_DEVICE void mfma_mixed(C* c, const mma_memory<TA>* a, const mma_memory<TB>* b,
+                          emu::Location where = emu::here()) {
+  TL_ASSERT_MFMA_EXISTS(M, N, K, TA, C, TB);
+  emu::mfma_sync<M, K, TA, TB, C, false>("mfma_mixed", {c, a, b, 1, 1}, where);
 }
 
 /*!

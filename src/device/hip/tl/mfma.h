@@ -20,15 +20,16 @@ TL_DEVICE To registers(const void* from) {
 }
 
 /*! The product of M x K and K x M, with `run(a, b, c)`. */
-template <int M, int K, typename T, typename C>
+template <int M, int K, typename T, typename C, typename TB = T>
 struct Mfma {
   static constexpr bool kExists = false;
 };
 
-#define TL_MFMA(M, K, T, C, Operand, instruction)                                                 \
+#define TL_MFMA(M, K, T, C, Operand, instruction) TL_MFMA_MIXED(M, K, T, T, C, Operand, instruction)
+#define TL_MFMA_MIXED(M, K, TA, TB, C, Operand, instruction)                                      \
   template <>                                                                                     \
-  struct Mfma<M, K, T, C> {                                                                       \
-    static_assert(mfma_exists<M, M, K, T, C>, "tl/mfma_shapes.h does not have it");               \
+  struct Mfma<M, K, TA, C, TB> {                                                                  \
+    static_assert(mfma_exists<M, M, K, TA, C, TB>, "tl/mfma_shapes.h does not have it");          \
     static constexpr bool kExists = true;                                                         \
     using Accumulator = Registers<C, M * M / 64>;                                                 \
     static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {               \
@@ -67,6 +68,10 @@ TL_MFMA(32, 16, Float8E4, float, long, f32_32x32x16_fp8_fp8)
 TL_MFMA(16, 32, Float8E4, float, long, f32_16x16x32_fp8_fp8)
 TL_MFMA(32, 16, Float8E5, float, long, f32_32x32x16_bf8_bf8)
 TL_MFMA(16, 32, Float8E5, float, long, f32_16x16x32_bf8_bf8)
+TL_MFMA_MIXED(32, 16, Float8E4, Float8E5, float, long, f32_32x32x16_fp8_bf8)
+TL_MFMA_MIXED(16, 32, Float8E4, Float8E5, float, long, f32_16x16x32_fp8_bf8)
+TL_MFMA_MIXED(32, 16, Float8E5, Float8E4, float, long, f32_32x32x16_bf8_fp8)
+TL_MFMA_MIXED(16, 32, Float8E5, Float8E4, float, long, f32_16x16x32_bf8_fp8)
 #endif
 #if __gfx942__
 using Floats2 = Registers<float, 2>;
@@ -85,6 +90,7 @@ TL_MFMA(32, 32, int8_t, int, Words4, i32_32x32x32_i8)
 TL_MFMA(16, 64, int8_t, int, Words4, i32_16x16x64_i8)
 #endif
 #undef TL_MFMA
+#undef TL_MFMA_MIXED
 
 #if __gfx950__
 // CDNA4 ISA, V_MFMA_SCALE_F32_16X16X128_F8F6F4: the number of an operand's format.
@@ -123,21 +129,25 @@ TL_DEVICE Registers<int, 8> scaled_operand(const void* from) {
 }
 
 /*! With scales that are the constant 0 LLVM takes the instruction that has none. */
-#define TL_MFMA_F8F6F4(M, K, T)                                                         \
-  template <>                                                                           \
-  struct Mfma<M, K, T, float> {                                                         \
-    static constexpr bool kExists = true;                                               \
-    using Accumulator = Registers<float, M * M / 64>;                                   \
-    static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) {     \
-      constexpr int kFormat = mfma_format<T>;                                           \
-      return __builtin_amdgcn_mfma_scale_f32_##M##x##M##x##K##_f8f6f4(                  \
-          scaled_operand<T>(a), scaled_operand<T>(b), c, kFormat, kFormat, 0, 0, 0, 0); \
-    }                                                                                   \
+#define TL_MFMA_F8F6F4(M, K, TA, TB)                                                \
+  template <>                                                                       \
+  struct Mfma<M, K, TA, float, TB> {                                                \
+    static constexpr bool kExists = true;                                           \
+    using Accumulator = Registers<float, M * M / 64>;                               \
+    static TL_DEVICE Accumulator run(const void* a, const void* b, Accumulator c) { \
+      constexpr int kA = mfma_format<TA>, kB = mfma_format<TB>;                     \
+      return __builtin_amdgcn_mfma_scale_f32_##M##x##M##x##K##_f8f6f4(              \
+          scaled_operand<TA>(a), scaled_operand<TB>(b), c, kA, kB, 0, 0, 0, 0);     \
+    }                                                                               \
   };
-TL_MFMA_F8F6F4(32, 64, fp8_e4_t)
-TL_MFMA_F8F6F4(16, 128, fp8_e4_t)
-TL_MFMA_F8F6F4(32, 64, fp8_e5_t)
-TL_MFMA_F8F6F4(16, 128, fp8_e5_t)
+TL_MFMA_F8F6F4(32, 64, fp8_e4_t, fp8_e4_t)
+TL_MFMA_F8F6F4(16, 128, fp8_e4_t, fp8_e4_t)
+TL_MFMA_F8F6F4(32, 64, fp8_e5_t, fp8_e5_t)
+TL_MFMA_F8F6F4(16, 128, fp8_e5_t, fp8_e5_t)
+TL_MFMA_F8F6F4(32, 64, fp8_e4_t, fp8_e5_t)
+TL_MFMA_F8F6F4(16, 128, fp8_e4_t, fp8_e5_t)
+TL_MFMA_F8F6F4(32, 64, fp8_e5_t, fp8_e4_t)
+TL_MFMA_F8F6F4(16, 128, fp8_e5_t, fp8_e4_t)
 #undef TL_MFMA_F8F6F4
 #endif
 
@@ -146,12 +156,13 @@ constexpr bool is_split(int bytes) { return bytes == 16 || bytes == 8; }
 
 /*! The product of an architecture, or where it has none and a lane has up to 16 bytes of an operand
  * two with half the K, each of one half of a lane's elements, and so on. */
-template <int M, int K, typename T, typename C, bool exists = Mfma<M, K, T, C>::kExists,
+template <int M, int K, typename T, typename C, typename TB = T,
+          bool exists = Mfma<M, K, T, C, TB>::kExists,
           bool splits = is_split(M * K / 64 * int(sizeof(mma_memory<T>)))>
-struct MfmaOrHalves : Mfma<M, K, T, C> {};
-template <int M, int K, typename T, typename C>
-struct MfmaOrHalves<M, K, T, C, false, true> {
-  using Half = MfmaOrHalves<M, K / 2, T, C>;
+struct MfmaOrHalves : Mfma<M, K, T, C, TB> {};
+template <int M, int K, typename T, typename C, typename TB>
+struct MfmaOrHalves<M, K, T, C, TB, false, true> {
+  using Half = MfmaOrHalves<M, K / 2, T, C, TB>;
   static constexpr bool kExists = Half::kExists;
   static constexpr int kHalfBytes = M * K / 128 * sizeof(mma_memory<T>);
   using Accumulator = Registers<C, M * M / 64>;
@@ -164,6 +175,17 @@ struct MfmaOrHalves<M, K, T, C, false, true> {
 
 }  // namespace detail
 
+/*! `mfma` of an A and a B of two types of 8-bit floats. */
+template <int M, int N, int K, typename TA, typename TB, typename C>
+TL_DEVICE void mfma_mixed(C* c, const mma_memory<TA>* a, const mma_memory<TB>* b) {
+  TL_ASSERT_MFMA_EXISTS(M, N, K, TA, C, TB);
+  using Product = detail::MfmaOrHalves<M, K, TA, C, TB>;
+  static_assert(Product::kExists, "this architecture has no such MFMA");
+  using Accumulator = typename Product::Accumulator;
+  const auto sums = Product::run(a, b, detail::registers<Accumulator>(c));
+  memcpy(c, &sums, sizeof(sums));
+}
+
 /*!
  * c += a * b on the registers of a wavefront, each pointer being to this lane's elements; sums are
  * formed in C. With g = lane / M, register r of A is at row lane % M, k = K * M / 64 * g + r, of B
@@ -173,12 +195,7 @@ struct MfmaOrHalves<M, K, T, C, false, true> {
  */
 template <int M, int N, int K, typename T, typename C>
 TL_DEVICE void mfma(C* c, const mma_memory<T>* a, const mma_memory<T>* b) {
-  TL_ASSERT_MFMA_EXISTS(M, N, K, T, C);
-  using Product = detail::MfmaOrHalves<M, K, T, C>;
-  static_assert(Product::kExists, "this architecture has no such MFMA");
-  using Accumulator = typename Product::Accumulator;
-  const auto sums = Product::run(a, b, detail::registers<Accumulator>(c));
-  memcpy(c, &sums, sizeof(sums));
+  mfma_mixed<M, N, K, T, T, C>(c, a, b);
 }
 
 /*!

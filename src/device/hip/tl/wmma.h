@@ -38,14 +38,18 @@ struct Wmma<bfloat16_t> {
     return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(a, b, c);
   }
 };
-template <>
-struct Wmma<int8_t> {
+template <bool has_signs>
+struct WmmaOfBytes {
   using Operand = WmmaBytes;
-  // With signs of A and of B; sums wrap around.
+  // Sums wrap around.
   static TL_DEVICE WmmaIntegers run(Operand a, Operand b, WmmaIntegers c) {
-    return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
+    return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(has_signs, a, has_signs, b, c, false);
   }
 };
+template <>
+struct Wmma<int8_t> : WmmaOfBytes<true> {};
+template <>
+struct Wmma<uint8_t> : WmmaOfBytes<false> {};
 
 }  // namespace detail
 

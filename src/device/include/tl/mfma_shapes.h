@@ -50,10 +50,23 @@ inline constexpr bool mfma_has_types<K, tfloat32_t, float> = K == 8 || K == 16;
 template <int K>
 inline constexpr bool mfma_has_types<K, double, double> = K == 4 || K == 8;
 
-template <int M, int N, int K, typename T, typename C>
+/*! Two types of 8-bit floats, both of OCP or both of CDNA3. */
+template <typename TA, typename TB>
+inline constexpr bool mfma_mixes = is_same<TA, TB>;
+template <>
+inline constexpr bool mfma_mixes<fp8_e4_t, fp8_e5_t> = true;
+template <>
+inline constexpr bool mfma_mixes<fp8_e5_t, fp8_e4_t> = true;
+template <>
+inline constexpr bool mfma_mixes<fp8_e4_fnuz_t, fp8_e5_fnuz_t> = true;
+template <>
+inline constexpr bool mfma_mixes<fp8_e5_fnuz_t, fp8_e4_fnuz_t> = true;
+
+template <int M, int N, int K, typename T, typename C, typename TB = T>
 inline constexpr bool mfma_exists =
-    M == N && ((M == 16 && mfma_has_types<K, T, C>) ||
-               (M == 32 && mfma_has_types<2 * K, T, C> && !is_same<T, double>));
+    M == N && mfma_mixes<T, TB> &&
+    ((M == 16 && mfma_has_types<K, T, C>) ||
+     (M == 32 && mfma_has_types<2 * K, T, C> && !is_same<T, double>));
 
 /*! Of A and of B, which may differ. */
 template <typename T>
@@ -77,9 +90,9 @@ inline constexpr bool mfma_scale_exists =
 
 }  // namespace tl
 
-#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C)                                                       \
+#define TL_ASSERT_MFMA_EXISTS(M, N, K, T, C, TB)                                                   \
   static_assert(                                                                                   \
-      ::tl::mfma_exists<M, N, K, T, C>,                                                            \
+      ::tl::mfma_exists<M, N, K, T, C, TB>,                                                        \
       "tl::mfma<M, N, K, T, C> has M = N = 16 and K, T, C: 16 or 32, half_t or "                   \
       "bfloat16_t, float; 16, 32 or 64, int8_t, int; 32, 64 or 128, 8-bit floats, float; 4 or "    \
       "16, "                                                                                       \

@@ -13,6 +13,8 @@ template <>
 inline constexpr bool wmma_has_types<bfloat16_t, float> = true;
 template <>
 inline constexpr bool wmma_has_types<int8_t, int> = true;
+template <>
+inline constexpr bool wmma_has_types<uint8_t, int> = true;
 
 }  // namespace tl
 
@@ -20,4 +22,4 @@ inline constexpr bool wmma_has_types<int8_t, int> = true;
   static_assert(                                                                           \
       M == 16 && N == 16 && K == 16 && ::tl::wmma_has_types<T, C>,                         \
       "tl::wmma<M, N, K, T, C> has M = N = K = 16 and T, C: half_t or bfloat16_t, float; " \
-      "int8_t, int")
+      "int8_t or uint8_t, int")

@@ -13,6 +13,7 @@ TYPES = {
     "half_t": (np.float16, np.float32, "float"),
     "bfloat16_t": (ml_dtypes.bfloat16, np.float32, "float"),
     "int8_t": (np.int8, np.int32, "int"),
+    "uint8_t": (np.uint8, np.int32, "int"),
 }
 SOURCE = "#include <tl/common.h>\n#include <tl/wmma.h>\n" + "".join(
     f"""

@@ -114,3 +114,125 @@ def test_results_are_those_of_the_loop(K, n):
     weights = (b.half() * scales.repeat_interleave(64, 1)[:, :K]).float()
     a, weights = a[:, : n * 64].float(), weights[:, : n * 64]
     torch.testing.assert_close(c, a @ weights.T, atol=1e-2, rtol=1e-3)
+
+
+def test_each_warp_group_of_a_body_has_its_own_elements():
+    """A loop over warp groups is no loop of any of them."""
+
+    @T.prim_func
+    def main(S: T.Tensor((128, 2), "float32"), C: T.Tensor((2, 128), "float32")):
+        with T.Kernel(1, threads=384):
+            full = T.alloc_barrier([128, 128])
+            x = T.alloc_shared((2, 128), "float32")
+            with T.ws(2):
+                for g, i in T.Parallel(2, 128):
+                    x[g, i] = g * 1000
+                for g in T.serial(2):
+                    T.mbarrier_arrive(full[g])
+            with T.ws(0, 1, each=True) as g:
+                T.mbarrier_wait_parity(full[g], 0)
+                for i in T.Parallel(128):
+                    C[g, i] = x[g, i] + S[i, g] * 3
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    s, c = torch.randn(128, 2), torch.empty(2, 128)
+    kernel(s, c)
+    assert torch.equal(c, torch.tensor([[0.0], [1000.0]]) + s.T * 3)
+
+
+@pytest.mark.parametrize("who", ["all", "the other role"])
+def test_what_another_role_waits_for_is_not_there_before(who):
+    """The wait at the mbarrier stands for the kernel before this one, which may write A."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 16), "float32"), C: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=256):
+            full = T.alloc_barrier(128)
+            c = T.alloc_fragment((128,), "float32")
+            if who == "all":
+                T.pdl_sync()
+            with T.ws(1):
+                if who != "all":
+                    T.pdl_sync()
+                for _ in T.serial(16):
+                    T.mbarrier_arrive(full[0])
+            with T.ws(0):
+                T.clear(c)
+                for k in T.serial(16):
+                    T.mbarrier_wait_parity(full[0], k % 2)
+                    for i in T.Parallel(128):
+                        c[i] += A[i, k] * 2
+                T.copy(c, C)
+
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert ("prefetched" in source) == (who == "all")
+
+
+def waiting(kind):
+    """A loop that waits at an mbarrier and adds up elements, with something in the way."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((128, 64), "float32"),
+        Other: T.Tensor((128, 64), "float32"),
+        Table: T.Tensor((16,), "int32"),
+        C: T.Tensor((128,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            if kind == "another name":
+                T.annotate_restrict_buffers(A, Other)
+            full = T.alloc_barrier(128)
+            c = T.alloc_fragment((128,), "float32")
+            T.clear(c)
+            for k in T.serial(1 if kind == "one step" else 16):
+                T.barrier_arrive(full)
+                T.barrier_wait(full, k % 2)
+                if kind == "in a branch":
+                    if Table[0] > k:
+                        for i in T.Parallel(128):
+                            c[i] += A[i, k] * 2
+                elif kind == "a table":
+                    for i in T.Parallel(128):
+                        c[i] += A[i, Table[k]] * 2
+                elif kind == "one for all steps":
+                    for i in T.Parallel(128):
+                        c[i] += A[i, 3] * 2
+                elif kind == "many":
+                    for i in T.Parallel(128):
+                        for n in T.serial(20):
+                            c[i] += A[i, k + n] * (n + 2)
+                elif kind == "behind a condition":
+                    for i in T.Parallel(128):
+                        if k < 9 and A[i, k] > 0:
+                            c[i] += 2
+                else:
+                    for i in T.Parallel(128):
+                        c[i] += A[i, k] * 2
+                if kind in ("written", "another name"):
+                    for i in T.Parallel(128):
+                        (A if kind == "written" else Other)[i, k + 1] = k
+                if kind == "copied":
+                    T.copy(c, A[0:128, k + 1])
+            T.copy(c, C)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("kind", "moved"),
+    [
+        ("plain", True),
+        ("one step", False),
+        ("another name", False),
+        ("in a branch", False),
+        ("a table", False),
+        ("one for all steps", False),
+        ("many", False),
+        ("behind a condition", False),
+        ("written", False),
+        ("copied", False),
+    ],
+)
+def test_loads_that_are_made_a_step_ahead(kind, moved):
+    source = tilelang.lower(waiting(kind), target="cuda -arch=sm_90a").kernel_source
+    assert ("prefetched" in source) == moved

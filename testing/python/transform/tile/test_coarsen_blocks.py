@@ -111,3 +111,26 @@ def test_results_are_those_of_the_blocks(kind, rows, columns):
         total[-3:] = want[-3:] = 0
     torch.testing.assert_close(sums, total)
     torch.testing.assert_close(b, want)
+
+
+@pytest.mark.parametrize("place", ["block", "memory"])
+@pytest.mark.parametrize("rows", [13, ROWS])
+def test_a_place_in_a_tile_may_be_none_of_a_neighbours(place, rows):
+    """Behind the end of the grid it may be outside of the tile."""
+    M = T.dynamic("M") if rows == 13 else rows
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, 32), "float32"),
+        Table: T.Tensor((M,), "int32"),
+        B: T.Tensor((M, 32), "float32"),
+    ):
+        with T.Kernel(M, threads=32) as b:
+            s = T.alloc_shared((13,), "float32")
+            T.fill(s, 0)
+            s[b % 26 // 2 if place == "block" else Table[b] - 1] = A[b, 3]
+            for j in T.Parallel(32):
+                B[b, j] = A[b, j] + s[j % 13]
+
+    source = tilelang.lower(main, target="cuda -arch=sm_90a").kernel_source
+    assert ("bx * " in source.split("__global__")[1]) == (rows == ROWS)

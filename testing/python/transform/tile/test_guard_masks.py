@@ -3,6 +3,7 @@
 import itertools
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,7 +22,19 @@ GUARDED = {
     "blocks of rows": lambda i, j, x, k: (x * ROWS + i) // 3 * 3 + 2 >= k * TILE + j,
     "reversed": lambda i, j, x, k: k * TILE + TILE - 1 - j <= 2 * i + x * ROWS,
 }
+
+
+def wrapped(value, dtype):
+    """What is left of an integer in a type that may not hold it."""
+    if isinstance(value, int):
+        return int(np.array(value).astype(dtype))
+    return T.cast(T.cast(value, dtype), "int64")
+
+
 OTHERS = {
+    "unsigned": lambda i, j, x, k: wrapped(x * ROWS + i - k * TILE - j, "uint32") < 40,
+    "bytes": lambda i, j, x, k: wrapped(x * ROWS + i + k * 50, "int8") >= j,
+    "a sum of bytes": lambda i, j, x, k: wrapped(i + x * ROWS + 160, "uint8") + k * 2 >= j,
     "no loop changes it": lambda i, j, x, k: i >= j + x,
     "always": lambda i, j, x, k: i + j >= 0 - k,
     "never": lambda i, j, x, k: i > k * TILE + j + 3 * ROWS,
