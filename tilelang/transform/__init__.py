@@ -62,6 +62,11 @@ def DeepenPipelines() -> Pass:
     return get_function("transform.DeepenPipelines")()
 
 
+def PipelineLoops() -> Pass:
+    """Serial loops that load tiles and multiply them become pipelines."""
+    return get_function("transform.PipelineLoops")()
+
+
 def WidenSteps() -> Pass:
     """Steps of a product along K whose rows are short become one step."""
     return get_function("transform.WidenSteps")()
@@ -456,6 +461,7 @@ __all__ = [
     "Pass",
     "PassConfigKey",
     "PassContext",
+    "PipelineLoops",
     "PipelinePlanning",
     "PlaceAsyncWaits",
     "PlaceTensors",

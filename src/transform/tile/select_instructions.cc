@@ -18,6 +18,7 @@
  * arithmetic, shapes of sparse, asynchronous or 4-bit MMAs that no row has; a demand for TMA
  * where the target, the memories, a keyword or another access of the tensor is against it.
  */
+#include "select_instructions.h"
 
 #include <algorithm>
 #include <memory>
@@ -557,6 +558,8 @@ class CopySelector : public Selector {
   int64_t cluster_blocks_;
 };
 
+}  // namespace
+
 PrimFunc SelectInstructions(PrimFunc f) {
   const CopyInstruction* threads = TargetOf(f).ThreadCopy();
   const FunctionFacts facts =
@@ -576,9 +579,9 @@ PrimFunc SelectInstructions(PrimFunc f) {
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));
 }
 
+namespace {
 Registration select_instructions_registration([] {
   RegisterPass("SelectInstructions", SelectInstructions);
 });
-
 }  // namespace
 }  // namespace tl
