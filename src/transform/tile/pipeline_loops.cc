@@ -53,7 +53,7 @@ constexpr int64_t kFewIterations = 3;
 
 /*! An atomic operation without an order, which combines numbers and gives none back. */
 bool OnlyCombines(const CallNode* call) {
-  const bool is_relaxed = std::any_of(call->args.begin(), call->args.end(), [](const Expr& e) {
+  const bool is_relaxed = AnyOf(call->args, [](const Expr& e) {
     const auto* text = e.as<StringImmNode>();
     return text && std::string(text->value).find("relaxed") != std::string::npos;
   });
@@ -75,7 +75,7 @@ bool OrdersOrShows(const CallNode* call) {
   if (const IntrinsicEffects* effects = EffectsOf(call)) {
     return !effects->IsPlain() && !OnlyCombines(call);
   }
-  return HasEffect(call) && !IsCallTo(GetRef<Expr>(call), "tirx.assume");
+  return HasEffect(call) && !IsCallTo(call, "tirx.assume");
 }
 
 /*! Nothing but data order what the kernel does, and no loop is a pipeline. */
@@ -119,7 +119,7 @@ class Pipeliner : public StmtExprMutator {
   /*! It changes no tensor and loads no tile, and runs to its end. */
   bool ComputesOnly(const Stmt& s) const {
     const std::vector<Var> writes = views_.UseOf(s).writes;
-    return std::none_of(writes.begin(), writes.end(), IsGlobal) && !LeavesEarly(s) &&
+    return NoneOf(writes, IsGlobal) && !LeavesEarly(s) &&
            !HasNode<EvaluateNode>(
                s, [](const EvaluateNode* e) { return IsTileLoad(GetRef<Stmt>(e)); });
   }
@@ -149,9 +149,7 @@ PrimFunc PipelineLoops(PrimFunc f) {
     loops.push_back(pipeliner.found);
     return kernels.back();
   });
-  const bool any =
-      std::any_of(loops.begin(), loops.end(), [](const auto& l) { return !l.empty(); });
-  if (!any) return f;
+  if (AllOf(loops, [](const auto& l) { return l.empty(); })) return f;
   const PrimFunc tried = SelectInstructions(asked);
   std::vector<bool> ahead;
   ForEachKernel(tried, [&](const AttrStmtNode* op) {
@@ -175,7 +173,7 @@ PrimFunc PipelineLoops(PrimFunc f) {
   return WithAttr(WithNotes(out, notes), kTakesShared, MakeInt(1));
 }
 
-Registration pipeline_loops_registration([] { RegisterPass("PipelineLoops", PipelineLoops); });
+TL_REGISTER_PASS(PipelineLoops);
 
 }  // namespace
 }  // namespace tl
