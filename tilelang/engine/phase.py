@@ -61,6 +61,7 @@ def LowerAndLegalize(
         transform.FoldClears,
         transform.GuardMasks,
         transform.RegisterOperands,
+        transform.PipelineLoops,
         transform.WidenSteps,
         transform.StageResults,
         transform.StageTransposes,

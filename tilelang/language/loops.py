@@ -447,7 +447,7 @@ def loop_layout_notes(what: str, loop_layout: Any, coalesced_width: Any) -> dict
 def Pipelined(
     start: Any,
     stop: Any = None,
-    num_stages: int = 0,
+    num_stages: int | None = None,
     order: Sequence[int] | None = None,
     stage: Sequence[int] | None = None,
     sync: Any = None,
@@ -468,7 +468,8 @@ def Pipelined(
     Parameters
     ----------
     num_stages
-        Versions of each shared buffer that is filled in the loop; 0 is a plain loop. With
+        Versions of each shared buffer that is filled in the loop; 0 is a plain loop, whatever
+        the target. Where it is left out, the compiler chooses, as for ``T.serial``. With
         ``order`` it counts for what has -1 there. From one on, a loop without ``order`` and
         outside of ``T.ws`` may get more, where loads are few bytes, or products of two iterations
         can overlap, and shared memory is left for as many blocks;
@@ -497,12 +498,13 @@ def Pipelined(
     -------
     ``for k in T.Pipelined(T.ceildiv(K, 32), num_stages=3): ...``
     """
-    if not isinstance(num_stages, int) or num_stages < 0:
+    if num_stages is not None and (not isinstance(num_stages, int) or num_stages < 0):
         raise ValueError(
             f"num_stages of T.Pipelined is {num_stages!r}, wanted an int of at least 0"
         )
+    stages = {} if num_stages is None else {"num_stages": num_stages}
     notes: dict[str, Any] = {
-        "num_stages": num_stages,
+        **stages,
         **_schedule(order, stage, group),
         **(annotations or {}),
     }

@@ -18,6 +18,7 @@
  * arithmetic, shapes of sparse, asynchronous or 4-bit MMAs that no row has; a demand for TMA
  * where the target, the memories, a keyword or another access of the tensor is against it.
  */
+#include "select_instructions.h"
 
 #include <algorithm>
 #include <memory>
@@ -551,6 +552,8 @@ class CopySelector : public Selector {
   int64_t cluster_blocks_;
 };
 
+}  // namespace
+
 PrimFunc SelectInstructions(PrimFunc f) {
   const CopyInstruction* threads = TargetOf(f).ThreadCopy();
   const FunctionFacts facts =
@@ -572,5 +575,4 @@ PrimFunc SelectInstructions(PrimFunc f) {
 
 TL_REGISTER_PASS(SelectInstructions);
 
-}  // namespace
 }  // namespace tl

@@ -229,7 +229,7 @@ def test_each_kernel_has_its_own_roles():
             W = T.alloc_shared((64, 64), "float16")
             F = T.alloc_fragment((64, 64), "float32")
             T.clear(F)
-            for k in T.Pipelined(4, num_stages=stages) if stages else T.serial(4):
+            for k in T.Pipelined(4, num_stages=stages):
                 T.copy(A[0, k * 64], S)
                 T.copy(B[k * 64, 0], W)
                 T.gemm(S, W, F)

@@ -21,7 +21,8 @@ import tilelang.language as T
         ("T.Vectorized(n, n + 4)", "for i in T.vectorized(n, n + 4):"),
         ("T.Parallel(4)", "for i in T.parallel(4):"),
         ("T.Parallel(4, coalesced_width=2)", '4, annotations={"coalesced_width": 2}):'),
-        ("T.Pipelined(4)", 'for i in T.serial(4, annotations={"num_stages": 0}):'),
+        ("T.Pipelined(4)", "for i in range(4):"),
+        ("T.Pipelined(4, num_stages=0)", 'for i in T.serial(4, annotations={"num_stages": 0}):'),
         ("T.Pipelined(1, 4, 3)", 'for i in T.serial(1, 4, annotations={"num_stages": 3}):'),
         (
             "T.Pipelined(4, num_stages=2, order=[1, 0], stage=[0, 1], sync=[])",
