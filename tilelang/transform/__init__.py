@@ -92,6 +92,11 @@ def GuardMasks() -> Pass:
     return get_function("transform.GuardMasks")()
 
 
+def MergeBlocks() -> Pass:
+    """Neighbouring blocks of small products become one block of larger tiles."""
+    return get_function("transform.MergeBlocks")()
+
+
 def WidenBlocks() -> Pass:
     """A second choice: kernels with products have twice as many threads."""
     return get_function("transform.WidenBlocks")()
@@ -449,6 +454,7 @@ __all__ = [
     "LowerTileOp",
     "MakePersistent",
     "MaterializeKernelLaunch",
+    "MergeBlocks",
     "MergeSharedMemoryAllocations",
     "NarrowProducts",
     "NarrowThreads",
