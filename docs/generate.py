@@ -128,7 +128,7 @@ def pass_files() -> dict[str, Path]:
     """The C++ file of each pass of ours."""
     found = {}
     for path in sorted(SOURCES.rglob("*.cc")):
-        for name in re.findall(r'RegisterPass\("(\w+)"', path.read_text()):
+        for name in re.findall(r'(?:RegisterPass\("|TL_REGISTER_PASS\()(\w+)', path.read_text()):
             found[name] = path
     return found
 

@@ -1,30 +1,20 @@
 #include "analyzing_mutator.h"
 
 #include "../tvm/attrs.h"
-#include "effects.h"
+#include "../tvm/find.h"
 
 namespace tl {
-AnalyzingMutator::AnalyzingMutator(const PrimFunc& f) : written_(WrittenBuffers(f->body)) {
+AnalyzingMutator::AnalyzingMutator(const PrimFunc& f) : written_(f->body) {
   analyzer_.BindShapes(f);
 }
 
 bool AnalyzingMutator::Lasts(const Expr& condition) const {
-  struct Finder : StmtExprVisitor {
-    const std::unordered_set<const Object*>* written;
-    bool stale = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode* op) override {
-      stale |= written->count(op->source.get()) != 0;
-      Default(op);
-    }
-    void Visit_(const CallNode* op) override {
-      stale |= !IsElementwise(op) && !IsIfThenElse(op);
-      Default(op);
-    }
-  } finder;
-  finder.written = &written_;
-  finder(condition);
-  return !finder.stale;
+  const auto may_change = [&](const TensorLoadNode* op) { return written_.Has(op->source.get()); };
+  const auto is_no_function = [](const CallNode* op) {
+    return !IsElementwise(op) && !IsIfThenElse(op);
+  };
+  return !HasNode<TensorLoadNode>(condition, may_change) &&
+         !HasNode<CallNode>(condition, is_no_function);
 }
 
 void AnalyzingMutator::WithFacts(const Expr& condition, const std::function<void()>& body) {
@@ -100,9 +90,7 @@ Expr AnalyzingMutator::Mutate_(const CallNode* op) {
   const Expr condition = Mutate(op->args[0]);
   const Array<Expr> args = {condition, MutateUnder(condition, op->args[1]),
                             MutateUnder(NotOf(condition), op->args[2])};
-  auto n = make_object<CallNode>(*op);
-  n->args = args;
-  return Call(n);
+  return With(op, &CallNode::args, args);
 }
 
 // `and` and `or` evaluate their second operand only where the first one does not decide.

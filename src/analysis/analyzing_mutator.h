@@ -9,11 +9,11 @@
  */
 #pragma once
 #include <functional>
-#include <unordered_set>
 #include <vector>
 
 #include "../tvm/analyzer.h"
 #include "../tvm/functor.h"
+#include "effects.h"
 
 namespace tl {
 
@@ -50,7 +50,7 @@ class AnalyzingMutator : public StmtExprMutator {
  private:
   void MutateFrom(const std::vector<Stmt>& from, size_t first, std::vector<Stmt>* to);
 
-  std::unordered_set<const Object*> written_;
+  const BufferWrites written_;
 };
 
 /*! What an `assume` statement says, undefined for other statements. */

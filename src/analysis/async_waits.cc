@@ -76,11 +76,10 @@ class KernelUses {
   }
   /*! A statement in the loop that is no operation itself uses what the operation writes. */
   bool IsUsedIn(const CfgNode* loop, const AsyncIssue& issue) const {
-    return std::any_of(issue.destinations.begin(), issue.destinations.end(),
-                       [&](const MemoryAccess& a) {
-                         const auto it = statements_in_.find(a.memory.get());
-                         return it != statements_in_.end() && it->second.count(loop);
-                       });
+    return AnyOf(issue.destinations, [&](const MemoryAccess& a) {
+      const auto it = statements_in_.find(a.memory.get());
+      return it != statements_in_.end() && it->second.count(loop);
+    });
   }
   /*! The operations whose innermost loop this is, and which read registers that a statement of the
    * loop writes. */
@@ -93,7 +92,7 @@ class KernelUses {
       return InRegisters(a) && it != written_in_.end() && it->second.count(loop);
     };
     for (const AsyncIssue* issue : own->second) {
-      if (std::any_of(issue->sources.begin(), issue->sources.end(), is_written)) {
+      if (AnyOf(issue->sources, is_written)) {
         readers.push_back(issue);
       }
     }
@@ -102,10 +101,10 @@ class KernelUses {
   /*! The statement writes registers that the operation reads. */
   static bool WritesRegistersOf(const CfgNode& node, const AsyncIssue& issue) {
     const auto& own = node.effects.accesses;
-    return std::any_of(own.begin(), own.end(), [&](const MemoryAccess& a) {
-      return a.writes && InRegisters(a) &&
-             std::any_of(issue.sources.begin(), issue.sources.end(),
-                         [&](const MemoryAccess& b) { return a.memory.same_as(b.memory); });
+    return AnyOf(own, [&](const MemoryAccess& a) {
+      return a.writes && InRegisters(a) && AnyOf(issue.sources, [&](const MemoryAccess& b) {
+               return a.memory.same_as(b.memory);
+             });
     });
   }
 
@@ -132,9 +131,8 @@ class KernelUses {
     for (const auto& n : node.otherwise) Note(*n, range, loops);
   }
   bool IsInSeveral(const std::vector<MemoryAccess>& accesses) const {
-    return std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& a) {
-      return ranges_.at(a.memory.get()).size() > 1;
-    });
+    return AnyOf(accesses,
+                 [&](const MemoryAccess& a) { return ranges_.at(a.memory.get()).size() > 1; });
   }
 
   bool signals_ = false, has_ranges_ = false;
@@ -186,14 +184,12 @@ class Conflicts {
 
   /*! The statement changes memory that the operation's indices are read from. */
   static bool Moves(const CfgNode& node, const AsyncIssue& issue) {
-    return std::any_of(
-        node.effects.accesses.begin(), node.effects.accesses.end(),
-        [&](const MemoryAccess& a) { return a.writes && IsIndexedBy(issue, a.memory); });
+    return AnyOf(node.effects.accesses,
+                 [&](const MemoryAccess& a) { return a.writes && IsIndexedBy(issue, a.memory); });
   }
   /*! The next iteration of the loop has other values of variables in its indices. */
   static bool Rebinds(const CfgNode& loop, const AsyncIssue& issue) {
-    return std::any_of(loop.bound.begin(), loop.bound.end(),
-                       [&](const Var& v) { return IsIndexedBy(issue, v); });
+    return AnyOf(loop.bound, [&](const Var& v) { return IsIndexedBy(issue, v); });
   }
 
  private:
@@ -483,20 +479,19 @@ class Dataflow {
   /*! Accumulators of an earlier iteration. ptxas lets no MMA of a kernel run beside another one if
    * these are used behind a wait that leaves later MMAs in flight (C7514). */
   static bool IsOfEarlierIteration(const Operation& operation) {
-    const bool is_older =
-        std::any_of(operation.age.begin(), operation.age.end(), [](int age) { return age > 0; });
+    const bool is_older = AnyOf(operation.age, [](int age) { return age > 0; });
     return is_older && operation.issue->result.defined();
   }
 
   /*! The same where the wait is for something else, such as the slot that an operation reads, and
    * a statement of the loop uses the accumulators behind it. */
   bool CompletesUsedResult(const AsyncWait& wait, const InFlight& state) const {
-    return std::any_of(state.begin(), state.end(), [&](const auto& entry) {
+    return AnyOf(state, [&](const auto& entry) {
       const auto& [operation, progress] = entry;
       const AsyncIssue& issue = *operation.issue;
       if (issue.queue != wait.queue || progress.newer < wait.pending) return false;
       if (!issue.result.defined()) return false;
-      const bool goes_on = std::any_of(state.begin(), state.end(), [&](const auto& later) {
+      const bool goes_on = AnyOf(state, [&](const auto& later) {
         return later.second.newer < wait.pending && SharesResult(*later.first.issue, issue);
       });
       if (goes_on) return false;
@@ -521,15 +516,13 @@ class Dataflow {
     }
     wait->complete.clear();
     for (const AsyncIssue* issue : retired) {
-      const bool goes_on = std::any_of(state->begin(), state->end(), [&](const auto& entry) {
-        return SharesResult(*entry.first.issue, *issue);
-      });
+      const bool goes_on = AnyOf(
+          *state, [&](const auto& entry) { return SharesResult(*entry.first.issue, *issue); });
       if (!goes_on) wait->complete.push_back(issue);
     }
   }
   static bool Contains(const std::vector<const AsyncIssue*>& list, const AsyncIssue* issue) {
-    return std::any_of(list.begin(), list.end(),
-                       [&](const AsyncIssue* other) { return SharesResult(*other, *issue); });
+    return AnyOf(list, [&](const AsyncIssue* other) { return SharesResult(*other, *issue); });
   }
   /*! Both write one buffer, under one name. */
   static bool SharesResult(const AsyncIssue& a, const AsyncIssue& b) {
@@ -600,9 +593,9 @@ class Dataflow {
    * where both meet: they are values there, which the program has set. */
   static bool IsInFlightHereAlone(const AsyncIssue& issue, const InFlight& other) {
     // An operation with a result has it in registers.
-    return issue.result.defined() && !issue.by_hand &&
-           std::none_of(other.begin(), other.end(),
-                        [&](const auto& entry) { return SharesResult(*entry.first.issue, issue); });
+    return issue.result.defined() && !issue.by_hand && NoneOf(other, [&](const auto& entry) {
+             return SharesResult(*entry.first.issue, issue);
+           });
   }
 
   /*! Lets an iteration end with the wait for its MMAs that the next one would begin with. Nothing
@@ -615,10 +608,9 @@ class Dataflow {
     std::vector<CfgNode*> first;
     AppendFirst(*loop, &first);
     for (CfgNode* node : first) {
-      const auto wait =
-          std::find_if(node->before.begin(), node->before.end(), [](const AsyncWait& w) {
-            return w.queue->queue == AsyncQueue::kWgmma && w.pending == 0;
-          });
+      const auto wait = FindIf(node->before, [](const AsyncWait& w) {
+        return w.queue->queue == AsyncQueue::kWgmma && w.pending == 0;
+      });
       if (wait == node->before.end()) continue;
       loop->at_end.push_back(*wait);
       node->before.erase(wait);

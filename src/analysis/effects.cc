@@ -1,6 +1,5 @@
 #include "effects.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -8,7 +7,6 @@
 #include "../op/tile_op.h"
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
-#include "../tvm/registry.h"
 
 namespace tl {
 namespace {
@@ -18,7 +16,6 @@ class WriteCollector : public StmtExprVisitor {
   std::unordered_set<const Object*> written;
 
  protected:
-  using StmtExprVisitor::Visit_;
   // What a tile operator reads is a region, too.
   void Visit_(const EvaluateNode* op) override {
     const Stmt s = GetRef<Stmt>(op);
@@ -72,16 +69,7 @@ std::unordered_set<const Object*> WrittenBuffers(const Stmt& s) {
   return std::move(collector.written);
 }
 
-bool IsArithmetic(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) override { found = true; }
-    void Visit_(const CallNode*) override { found = true; }
-  } finder;
-  finder(e);
-  return !finder.found;
-}
+bool IsArithmetic(const Expr& e) { return !HasNode<TensorLoadNode, CallNode>(e); }
 
 bool IsPureInteger(const Expr& e) {
   const auto* type = e->ty.as<PrimTypeNode>();
@@ -106,9 +94,8 @@ bool HasEffect(const Expr& e) {
 bool WritesMemory(const Expr& e) {
   return HasNode<CallNode>(e, [](const CallNode* call) {
     const std::vector<PointerAccess> accesses = PointerAccesses(call);
-    return IsCallTo(GetRef<Expr>(call), "tirx.call_extern") ||
-           std::any_of(accesses.begin(), accesses.end(),
-                       [](const PointerAccess& p) { return Writes(p.access); });
+    return IsCallTo(call, "tirx.call_extern") ||
+           AnyOf(accesses, [](const PointerAccess& p) { return Writes(p.access); });
   });
 }
 
@@ -128,23 +115,14 @@ bool IsContinue(const Stmt& s) {
 }
 
 bool LeavesEarly(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const BreakNode*) final { found = true; }
-    void Visit_(const ContinueNode*) final { found = true; }
-    void Visit_(const EvaluateNode* op) final {
-      const Stmt s = GetRef<Stmt>(op);
-      found |= IsBreak(s) || IsContinue(s) || IsCallTo(op->value, kThreadReturn);
-    }
-  } finder;
-  finder(s);
-  return finder.found;
+  return HasNode<BreakNode, ContinueNode>(s) ||
+         HasNode<EvaluateNode>(s, [](const EvaluateNode* op) {
+           const Stmt s = GetRef<Stmt>(op);
+           return IsBreak(s) || IsContinue(s) || IsCallTo(op->value, kThreadReturn);
+         });
 }
 
-bool IsIfThenElse(const CallNode* call) {
-  return IsCallTo(GetRef<Expr>(call), "prim.if_then_else");
-}
+bool IsIfThenElse(const CallNode* call) { return IsCallTo(call, "prim.if_then_else"); }
 
 bool IsElementwise(const CallNode* call) {
   static const std::unordered_set<std::string> names = {

@@ -1,6 +1,8 @@
 /*! What expressions depend on and what statements change. */
 #pragma once
+#include <optional>
 #include <unordered_set>
+#include <utility>
 
 #include "../tvm/build.h"
 
@@ -9,6 +11,20 @@ namespace tl {
 /*! The buffers that a statement may write: stores, results of tile operators, pointer arguments
  * that write, and pointers whose use is not known. */
 std::unordered_set<const Object*> WrittenBuffers(const Stmt& s);
+
+/*! The same, collected when first asked about: few passes ever ask. */
+class BufferWrites {
+ public:
+  explicit BufferWrites(Stmt s) : statement_(std::move(s)) {}
+  bool Has(const Object* buffer) const {
+    if (!buffers_) buffers_ = WrittenBuffers(statement_);
+    return buffers_->count(buffer) != 0;
+  }
+
+ private:
+  Stmt statement_;
+  mutable std::optional<std::unordered_set<const Object*>> buffers_;
+};
 
 /*! Made of variables and arithmetic alone: its value is the same wherever its variables are in
  * scope, and nobody sees that it is computed. */

@@ -53,7 +53,6 @@ class KernelFacts : public StmtExprVisitor {
   static bool IsFact(const std::string& key);
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) override;
   void Visit_(const AttrStmtNode* op) override;
   void Visit_(const AllocBufferNode* op) override;

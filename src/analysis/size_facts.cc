@@ -79,7 +79,6 @@ class Collector : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) override {
     const Expr fact = AssumptionOf(GetRef<Stmt>(op));
     if (fact.defined() && IsOfSizes(fact)) assumed_.push_back(fact);
@@ -107,9 +106,8 @@ class Collector : public StmtExprVisitor {
 
   bool IsOfSizes(const Expr& condition) const {
     const std::vector<Var> used = VarsOf(condition);
-    return IsArithmetic(condition) && std::all_of(used.begin(), used.end(), [&](const Var& v) {
-             return variables_.count(v.get()) != 0;
-           });
+    return IsArithmetic(condition) &&
+           AllOf(used, [&](const Var& v) { return variables_.count(v.get()) != 0; });
   }
 
   /*! The conditions of `make` that the program's assumptions, from this one on, do not imply. */
@@ -188,7 +186,7 @@ class Collector : public StmtExprVisitor {
       const Array<Expr>& shape = BufferOf(p)->shape;
       const auto size = SizeProductOf(std::vector<Expr>(shape.begin(), shape.end()));
       if (!size || size->factors.empty() || size->constant > kMostElements) continue;
-      const auto same = std::find_if(known.begin(), known.end(), [&](const SizeProduct& other) {
+      const auto same = FindIf(known, [&](const SizeProduct& other) {
         return other.SameFactors(*size) && other.constant >= size->constant;
       });
       if (same != known.end()) continue;
@@ -196,7 +194,7 @@ class Collector : public StmtExprVisitor {
       conditions.push_back(AtMost(*size));
     }
     for (const Var& v : order_) {
-      const bool several = std::any_of(known.begin(), known.end(), [&](const SizeProduct& size) {
+      const bool several = AnyOf(known, [&](const SizeProduct& size) {
         return size.factors.size() > 1 && Contains(size.factors, v);
       });
       if (several) conditions.push_back(AtMost({1, {v}}, kMostOfSeveral));

@@ -1,7 +1,5 @@
 #include "size_product.h"
 
-#include <algorithm>
-
 namespace tl {
 namespace {
 

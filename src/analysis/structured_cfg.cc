@@ -20,7 +20,6 @@ class EffectsReader : public StmtExprVisitor {
   CfgEffects effects;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     const CallNode* call = op->value.as<CallNode>();
@@ -81,8 +80,8 @@ class EffectsReader : public StmtExprVisitor {
   }
 
   void TileOp(const Stmt& s, const CallNode* call) {
-    if (IsCallTo(GetRef<Expr>(call), kAcquire)) return;
-    if (IsCallTo(GetRef<Expr>(call), kRelease)) return Release(call);
+    if (IsCallTo(call, kAcquire)) return;
+    if (IsCallTo(call, kRelease)) return Release(call);
     const BufferUse use = views_.UseOf(s);
     for (const Var& v : use.reads) Add(v, false);
     for (const Var& v : use.writes) {
@@ -132,8 +131,7 @@ class EffectsReader : public StmtExprVisitor {
 
 bool AnyNode(const CfgNode& node, bool (*holds)(const CfgNode&)) {
   const auto below = [&](const auto& nodes) {
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [&](const auto& n) { return AnyNode(*n, holds); });
+    return AnyOf(nodes, [&](const auto& n) { return AnyNode(*n, holds); });
   };
   return holds(node) || below(node.body) || below(node.otherwise);
 }
@@ -216,7 +214,7 @@ class CfgBuilder {
     node->effects = EffectsOfExprs(head);
     if (!loops_.empty()) {
       auto& bound = loops_.back()->bound;
-      bound.insert(bound.end(), node->bound.begin(), node->bound.end());
+      AppendRange(&bound, node->bound);
     }
   }
 
@@ -389,9 +387,8 @@ Stmt WithBodies(const Stmt& s, const Stmt& body, const Stmt& otherwise) {
   if (const auto* op = s.as<ForNode>()) return WithBodyOf<For>(op, body);
   if (const auto* op = s.as<WhileNode>()) return WithBodyOf<While>(op, body);
   if (const auto* op = s.as<SBlockRealizeNode>()) {
-    auto realize = make_object<SBlockRealizeNode>(*op);
-    realize->block = WithBodyOf<SBlock>(op->block.get(), body).as_or_throw<SBlock>();
-    return SBlockRealize(realize);
+    return With(op, &SBlockRealizeNode::block,
+                WithBodyOf<SBlock>(op->block.get(), body).as_or_throw<SBlock>());
   }
   if (const auto* op = s.as<IfThenElseNode>()) {
     auto branch = make_object<IfThenElseNode>(*op);

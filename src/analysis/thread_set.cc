@@ -15,7 +15,7 @@ ThreadSet::ThreadSet(const std::vector<Axis>& axes) : axes_(axes) {
 
 ThreadSet ThreadSet::Of(const std::vector<Axis>& axes, const std::vector<ThreadRange>& ranges) {
   return ThreadSet(axes).Where([&](int64_t thread) {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const ThreadRange& r) {
+    return AnyOf(ranges, [&](const ThreadRange& r) {
       return thread >= r.first && thread < r.first + r.threads;
     });
   });

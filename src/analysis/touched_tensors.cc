@@ -15,8 +15,6 @@ class TouchCollector : public StmtExprVisitor {
   std::unordered_set<const Object*> touched;
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const auto extent = AsInt(op->value);

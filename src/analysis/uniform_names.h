@@ -5,7 +5,6 @@
  * finds more, as what is read from memory.
  */
 #pragma once
-#include <string>
 #include <unordered_set>
 
 #include "../tvm/attrs.h"
@@ -34,11 +33,10 @@ class UniformNames : public StmtExprVisitor {
            !HasNode<VarNode>(e, [&](const VarNode* v) { return !found_.count(v); });
   }
 
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const auto axis = op->node.cast<IterVar>();
-      if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) found_.insert(axis->var.get());
+      if (IsBlockAxis(axis)) found_.insert(axis->var.get());
     }
     Default(op);
   }

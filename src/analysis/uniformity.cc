@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,8 +27,7 @@ class RangeUses : public StmtExprVisitor {
       if (readers == reads_.end()) continue;
       for (WarpSet w : writers) {
         const bool mixed =
-            std::any_of(readers->second.begin(), readers->second.end(),
-                        [w](WarpSet r) { return !w.Contains(r) && !w.IsDisjoint(r); });
+            AnyOf(readers->second, [w](WarpSet r) { return !w.Contains(r) && !w.IsDisjoint(r); });
         if (mixed) out.push_back(buffer);
       }
     }
@@ -37,7 +35,6 @@ class RangeUses : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) override {
     const WarpSet outside = here_;
     here_ = WarpSet::Of(op).value_or(outside);
@@ -80,15 +77,15 @@ bool IsAgreed(const CallNode* op, bool in_warp, int64_t warp_threads) {
   if (IsOfBlock(op)) return true;
   const IntrinsicEffects* e = EffectsOf(op);
   if (!e || !in_warp) return false;
-  if (IsCallTo(GetRef<Expr>(op), kAllReduce)) return IsConst(op->args[1], warp_threads);
-  const bool from_one = IsCallTo(GetRef<Expr>(op), kShuffleSync) && AsInt(op->args[2]) &&
-                        IsConst(op->args[3], warp_threads);
+  if (IsCallTo(op, kAllReduce)) return IsConst(op->args[1], warp_threads);
+  const bool from_one =
+      IsCallTo(op, kShuffleSync) && AsInt(op->args[2]) && IsConst(op->args[3], warp_threads);
   return from_one || e->agrees_in_warp;
 }
 
 /*! All lanes that call it name the same ones, and so are those. */
 bool HasConstantMask(const CallNode* op) {
-  return IsCallTo(GetRef<Expr>(op), kAllReduce) || (!op->args.empty() && AsInt(op->args[0]));
+  return IsCallTo(op, kAllReduce) || (!op->args.empty() && AsInt(op->args[0]));
 }
 
 /*! Each thread has a value of its own, or writes one to its registers, whatever it gives. */
@@ -114,7 +111,6 @@ class Uniformity::Judge : public StmtExprVisitor {
   bool uniform = true;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) override {
     if (IsKnown(op)) return;
     uniform &= !self_->varying_.count(op);
@@ -123,7 +119,7 @@ class Uniformity::Judge : public StmtExprVisitor {
     const Var buffer = op->source.as_or_throw<Var>();
     uniform &= !self_->varying_.count(buffer.get());
     if (self_->asked_ == Asked::kSurely) {
-      uniform &= !IsGlobal(buffer) || !self_->written_.count(buffer.get());
+      uniform &= !IsGlobal(buffer) || !self_->written_.Has(buffer.get());
     }
     for (const Expr& i : op->indices) Visit(i);
   }
@@ -217,12 +213,10 @@ class Uniformity::Propagation : public StmtExprVisitor {
   bool changed = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const AttrStmtNode* op) override {
     if (op->attr_key == kThreadExtent && !IsConst(op->value, 1)) {
       const IterVar axis = op->node.cast<IterVar>();
-      const bool block = std::string(axis->thread_tag).rfind("blockIdx", 0) == 0;
+      const bool block = IsBlockAxis(axis);
       if (!block) Add(&self_->varying_, axis->var.get());
     }
     if (!WarpSet::Of(op)) return Default(op);
@@ -297,8 +291,7 @@ class Uniformity::Propagation : public StmtExprVisitor {
   }
   /*! What a call writes to registers differs by thread. */
   bool WritesOwn(const CallNode* op) const {
-    return IsOwnOfThread(op) || std::any_of(op->args.begin(), op->args.end(),
-                                            [&](const Expr& e) { return !IsUniform(e); });
+    return IsOwnOfThread(op) || AnyOf(op->args, [&](const Expr& e) { return !IsUniform(e); });
   }
   /*! The condition of a range's branch divides the block, not the range. */
   void VisitBranch(const Stmt& s, bool divergent) {
@@ -332,7 +325,7 @@ class Uniformity::Propagation : public StmtExprVisitor {
 };
 
 Uniformity::Uniformity(const Stmt& body, Asked asked, int64_t warp_threads)
-    : asked_(asked), warp_threads_(warp_threads), written_(WrittenBuffers(body)) {
+    : asked_(asked), warp_threads_(warp_threads), written_(body) {
   const std::vector<Axis> threads = ThreadAxesOf(body);
   int64_t count = 1;
   for (const Axis& axis : threads) count *= axis.extent;

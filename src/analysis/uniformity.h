@@ -20,6 +20,7 @@
 #include <unordered_set>
 
 #include "../tvm/stmt.h"
+#include "effects.h"
 #include "thread_set.h"
 
 namespace tl {
@@ -53,7 +54,7 @@ class Uniformity {
   /*! Names of functions of the thread's number. */
   std::unordered_map<const Object*, Expr> names_;
   std::unordered_set<const Object*> varying_;  // variables and local buffers
-  std::unordered_set<const Object*> written_;  // buffers
+  const BufferWrites written_;
   std::unordered_set<const Object*>
       left_early_;  // loops that some threads leave or continue before others
 };

@@ -17,7 +17,6 @@ class BindingRemover : public StmtExprMutator {
       : is_removable_(is_removable) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const VarNode* op) final {
     used_.insert(op);
     return GetRef<Expr>(op);

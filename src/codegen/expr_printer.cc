@@ -5,6 +5,7 @@
 
 #include "../op/intrinsics.h"
 #include "../tvm/error.h"
+#include "../tvm/find.h"
 #include "c_types.h"
 
 namespace tl {
@@ -103,16 +104,8 @@ std::string ExprPrinter::PrintIndex(const Expr& e, int at_least) {
 }
 
 bool ExprPrinter::ReadsMemory(const Expr& e) {
-  struct Finder : StmtExprVisitor {
-    explicit Finder(const std::unordered_set<const Object*>& loaded) : loaded(loaded) {}
-    const std::unordered_set<const Object*>& loaded;
-    bool found = false;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const TensorLoadNode*) override { found = true; }
-    void Visit_(const VarNode* op) override { found |= loaded.count(op) > 0; }
-  } finder(loaded_);
-  finder(e);
-  return finder.found;
+  return HasNode<TensorLoadNode>(e) ||
+         HasNode<VarNode>(e, [&](const VarNode* op) { return loaded_.count(op) > 0; });
 }
 
 void ExprPrinter::Done(const ExprNode* op, std::string text, int precedence) {
@@ -137,7 +130,7 @@ const std::string& ExprPrinter::Name(const VarNode* var) {
 
 std::string ExprPrinter::Pointer(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return "&" + Name(buffer.get());
-  const Expr place = IsSubByte(BufferOf(buffer)->dtype->dtype) ? ByteOf(buffer, index) : index;
+  const Expr place = IsSubByte(DTypeOf(buffer)) ? ByteOf(buffer, index) : index;
   if (IsConst(place, 0)) return Name(buffer.get());
   return Name(buffer.get()) + " + " + PrintIndex(place, kAdditive);
 }
@@ -155,7 +148,7 @@ Expr ExprPrinter::ByteOf(const Var& buffer, const Expr& index) {
 
 std::string ExprPrinter::Element(const Var& buffer, const Expr& index) {
   if (scalars_.count(buffer.get())) return Name(buffer.get());
-  const DLDataType type = BufferOf(buffer)->dtype->dtype;
+  const DLDataType type = DTypeOf(buffer);
   if (IsSubByte(type)) {
     return "tl::get_sub_byte<" + TypeName(type) + ">(" + Name(buffer.get()) + ", " +
            PrintIndex(index) + ")";
@@ -465,7 +458,7 @@ std::string ExprPrinter::ExternCall(const std::string& name, const Array<Expr>& 
 
 std::string ExprPrinter::ElementAddress(const TensorLoadNode* target) {
   const auto buffer = target->source.as_or_throw<Var>();
-  const bool packed = IsSubByte(BufferOf(buffer)->dtype->dtype);
+  const bool packed = IsSubByte(DTypeOf(buffer));
   const Expr& index = target->indices[0];
   headers_.insert("tl/buffer.h");
   const std::string place = Print(packed ? ByteOf(buffer, index) : index);

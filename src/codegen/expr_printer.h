@@ -75,7 +75,6 @@ class ExprPrinter : protected StmtExprVisitor {
    * noticed. */
   const Object* done_ = nullptr;
 
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) override;
   void Visit_(const IntImmNode* op) override;
   void Visit_(const FloatImmNode* op) override;

@@ -10,7 +10,6 @@
  * Sizes that do not change the code but for a number (the columns of a wgmma, how many threads
  * reduce) are left out, so that all programs together have some thousand forms.
  */
-#include <algorithm>
 #include <set>
 
 #include "../op/intrinsics.h"
@@ -42,7 +41,7 @@ std::string TypeText(DLDataType t) {
   return t.lanes == 1 ? name : name + " x" + std::to_string(t.lanes);
 }
 
-DLDataType ElementType(const Var& buffer) { return BufferOf(buffer)->dtype->dtype; }
+DLDataType ElementType(const Var& buffer) { return DTypeOf(buffer); }
 
 /*! Whether numbers among a function's template arguments choose another instruction. */
 bool NumbersCount(const std::string& op, int position) {
@@ -60,14 +59,12 @@ class FormFinder : public StmtExprVisitor {
   std::set<std::string> found;
 
  private:
-  using StmtExprVisitor::Visit_;
-
   // --- what variables depend on
 
   void Visit_(const AttrStmtNode* op) override {
     if (op->attr_key == kThreadExtent) {
       const auto index = op->node.cast<IterVar>();
-      const bool thread = std::string(index->thread_tag).rfind("threadIdx", 0) == 0;
+      const bool thread = IsThreadAxis(index);
       dependence_[index->var.get()] = thread ? kThread : kValue;
     }
     Visit(op->body);
@@ -90,7 +87,6 @@ class FormFinder : public StmtExprVisitor {
       explicit Finder(const std::unordered_map<const Object*, unsigned>& known) : known(known) {}
       const std::unordered_map<const Object*, unsigned>& known;
       unsigned bits = 0;
-      using StmtExprVisitor::Visit_;
       void Visit_(const TensorLoadNode*) override { bits |= kValue; }
       void Visit_(const VarNode* op) override {
         auto it = known.find(op);

@@ -1,10 +1,8 @@
 #include "kernel_printer.h"
 
-#include <algorithm>
 #include <regex>
 #include <utility>
 
-#include "../analysis/effects.h"
 #include "../analysis/kernel_facts.h"
 #include "../analysis/shared_memory.h"
 #include "../op/intrinsics.h"
@@ -21,9 +19,7 @@
 namespace tl {
 namespace {
 
-bool HasLoads(const Expr& e) {
-  return HasNode<TensorLoadNode>(e, [](const TensorLoadNode*) { return true; });
-}
+bool HasLoads(const Expr& e) { return HasNode<TensorLoadNode>(e); }
 
 int64_t ThreadsOf(const PrimFunc& kernel) {
   int64_t threads = 1;
@@ -36,7 +32,7 @@ bool IsIn(const PrimFunc& kernel, const char* key, const Var& param) {
   const Any params = GetAttr(kernel, key);
   if (params == nullptr) return false;
   const auto list = params.cast<Array<Var>>();
-  return std::any_of(list.begin(), list.end(), [&](const Var& v) { return v.same_as(param); });
+  return AnyOf(list, [&](const Var& v) { return v.same_as(param); });
 }
 
 /*! Largest power of two up to 16 that a vector access of the array could need. */
@@ -84,8 +80,7 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
       params += "const CUtensorMap* ";
     } else if (AsBuffer(p)) {
       params += facts.written.count(p.get()) ? "" : "const ";
-      params +=
-          StorageType(BufferOf(p)->dtype->dtype) + "* " + (is_restrict(p) ? "__restrict__ " : "");
+      params += StorageType(DTypeOf(p)) + "* " + (is_restrict(p) ? "__restrict__ " : "");
     } else {
       params += TypeName(p->dtype()) + " ";
     }
@@ -260,7 +255,7 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
     Bug("a store to " + std::string(op->buffer->name) + " with several indices");
   const Expr& index = op->indices[0];
   if (const TensorLoadNode* floats = ConvertedRegisters(op)) {
-    Line("tl::convert<" + TypeName(BufferOf(op->buffer)->dtype->dtype) + ", " +
+    Line("tl::convert<" + TypeName(DTypeOf(op->buffer)) + ", " +
          std::to_string(index->dtype().lanes) + ">(" +
          Pointer(op->buffer, index.as<RampNode>()->base) + ", " +
          Pointer(floats->source.as_or_throw<Var>(), floats->indices[0].as<RampNode>()->base) +
@@ -269,7 +264,7 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
     return;
   }
   const std::string value = PrintValue(op->value);
-  if (index->dtype().lanes == 1 && IsSubByte(BufferOf(op->buffer)->dtype->dtype)) {
+  if (index->dtype().lanes == 1 && IsSubByte(DTypeOf(op->buffer))) {
     StoreSubByte(op, value);
   } else if (index->dtype().lanes == 1) {
     Line(Element(op->buffer, index) + " = " + value + ";");
@@ -286,7 +281,7 @@ void KernelPrinter::Visit_(const BufferStoreNode* op) {
 /*! The registers whose floats a store of 16-bit floats to an array of the thread converts; nullptr
  * for all else. */
 const TensorLoadNode* KernelPrinter::ConvertedRegisters(const BufferStoreNode* op) {
-  const DLDataType to = BufferOf(op->buffer)->dtype->dtype;
+  const DLDataType to = DTypeOf(op->buffer);
   const auto* cast = op->value.as<CastNode>();
   const auto* load = cast ? cast->value.as<TensorLoadNode>() : nullptr;
   const bool is_half = (to.code == kDLFloat || to.code == kDLBfloat) && to.bits == 16;
@@ -308,8 +303,8 @@ const TensorLoadNode* KernelPrinter::ConvertedRegisters(const BufferStoreNode* o
 void KernelPrinter::StoreSubByte(const BufferStoreNode* op, const std::string& value) {
   if (!IsLocal(op->buffer)) {
     ThrowAt(span_, "ValueError",
-            "found a store of one " + DTypeName(BufferOf(op->buffer)->dtype->dtype) +
-                " element of " + std::string(op->buffer->name) +
+            "found a store of one " + DTypeName(DTypeOf(op->buffer)) + " element of " +
+                std::string(op->buffer->name) +
                 ", which shares its byte with a neighbour, wanted whole bytes; make the innermost "
                 "extent, strides and bounds even, and index the last dimension by the innermost "
                 "loop of T.Parallel");
@@ -346,7 +341,7 @@ void KernelPrinter::Visit_(const BindNode* op) {
 
 void KernelPrinter::Visit_(const AllocBufferNode* op) {
   const std::string scope = ScopeOf(op->buffer);
-  const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
+  const DLDataType dtype = DTypeOf(op->buffer);
   const Array<Expr>& shape = BufferOf(op->buffer)->shape;
   const std::string name = names_.Declare(op->buffer);
   if (IsSizedAtLaunch(op->buffer)) return SharedTile(op, name);
@@ -380,7 +375,7 @@ void KernelPrinter::SharedArray(const std::string& type, int64_t extent, const s
 }
 
 void KernelPrinter::SharedTile(const AllocBufferNode* op, const std::string& name) {
-  const DLDataType dtype = BufferOf(op->buffer)->dtype->dtype;
+  const DLDataType dtype = DTypeOf(op->buffer);
   Expr extent = BufferOf(op->buffer)->shape[0];
   if (IsSubByte(dtype)) extent = FloorDivOf(extent + 1, 2);
   Line("auto " + name + " = tl::shared<" + StorageType(dtype) + ">(buf_dyn_shmem + " +
@@ -394,7 +389,7 @@ void KernelPrinter::Visit_(const DeclBufferNode* op) {
   if (!buffer.defined() && !at_address) {
     Bug("a view " + std::string(op->buffer->name) + " of no buffer");
   }
-  const std::string type = StorageType(BufferOf(op->buffer)->dtype->dtype);
+  const std::string type = StorageType(DTypeOf(op->buffer));
   const std::string pointer =
       at_address ? Print(op->data.as<CallNode>()->args[0]) : Pointer(buffer, MakeInt(0));
   Line("auto " + names_.Declare(op->buffer) + " = tl::view<" + type + ">(" + pointer + ");");

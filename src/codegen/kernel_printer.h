@@ -22,7 +22,6 @@ class KernelPrinter : private ExprPrinter {
   const std::string& prelude() const { return prelude_; }
 
  private:
-  using ExprPrinter::Visit_;
   void Visit_(const ForNode* op) override;
   void Visit_(const WhileNode* op) override;
   void Visit_(const IfThenElseNode* op) override;

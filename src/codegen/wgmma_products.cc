@@ -2,15 +2,12 @@
 
 #include "../op/intrinsics.h"
 #include "../op/wgmma_calls.h"
-#include "../tvm/functor.h"
 
 namespace tl {
 namespace {
 
 /*! Steps along K that the headers make one statement, TL_WGMMA_STEPS. */
 constexpr int64_t kMaxSteps = 8;
-
-std::string Text(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
 
 /*! Steps along K of one call: those of its operands in shared memory. */
 int64_t StepsOf(const CallNode* product) {
@@ -30,7 +27,7 @@ std::string PlaceOfA(const CallNode* product) {
 }  // namespace
 
 void WgmmaProducts::Add(const CallNode* product) {
-  const std::string type = Text(product->args[5]);
+  const std::string type = ToString(product->args[5]);
   const int64_t registers = AccumulatorRegisters(product);
   auto add = [&](int64_t steps) {
     found_.insert(PlaceOfA(product) + "(" + (type == "float" ? "float" : "uint32_t") + ", " +

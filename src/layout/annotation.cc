@@ -94,7 +94,7 @@ Registration annotation_registration([] {
   RegisterFunction("LayoutMapAnnotations", [](Map<Var, Layout> layouts) {
     Map<Var, Layout> known;
     for (const auto& [buffer, layout] : layouts) {
-      known.Set(buffer, WithSwizzle(layout, BufferOf(buffer)->dtype->dtype.bits));
+      known.Set(buffer, WithSwizzle(layout, DTypeOf(buffer).bits));
     }
     Annotations out;
     SetLayoutMap(&out, known);

@@ -17,10 +17,8 @@ class Judge : public StmtExprVisitor {
   bool good = true;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) override {
-    good &=
-        std::any_of(axes_.begin(), axes_.end(), [op](const Axis& a) { return a.var.get() == op; });
+    good &= AnyOf(axes_, [op](const Axis& a) { return a.var.get() == op; });
   }
   void Visit_(const IntImmNode* op) override { good &= AsInt(GetRef<Expr>(op)).has_value(); }
   void Visit_(const CastNode* op) override {

@@ -6,7 +6,6 @@
 #include <tvm/ffi/reflection/registry.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "../tvm/analyzer.h"
@@ -292,8 +291,7 @@ bool IsInjective(const Layout& layout) {
   // are equal.
   if (largest < 4 * elements) {
     std::vector<char> taken(largest + 1);
-    return std::none_of(places.begin(), places.end(),
-                        [&](int64_t place) { return std::exchange(taken[place], 1); });
+    return NoneOf(places, [&](int64_t place) { return std::exchange(taken[place], 1); });
   }
   std::sort(places.begin(), places.end());
   return std::adjacent_find(places.begin(), places.end()) == places.end();

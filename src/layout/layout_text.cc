@@ -73,8 +73,7 @@ std::string LayoutLine(const Layout& layout) {
 
 std::string LayoutText(const Layout& layout) {
   std::string line = LayoutLine(layout);
-  const bool constant = std::all_of(layout->shape.begin(), layout->shape.end(),
-                                    [](const Expr& e) { return AsInt(e).has_value(); });
+  const bool constant = AllOf(layout->shape, [](const Expr& e) { return AsInt(e).has_value(); });
   if (!constant) return line;
   const std::vector<int64_t> shape = layout->Shape();
   if (shape.size() != 2 || shape[0] > kGridExtent || shape[1] > kGridExtent) return line;

@@ -1,6 +1,5 @@
 #include "swizzle.h"
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -214,7 +213,7 @@ Layout MakeRowMajorLayout(const std::vector<int64_t>& shape) {
 Layout WithSwizzle(const Layout& layout, int bits) {
   const auto has_extent = [](const Expr& e) { return AsInt(e).has_value(); };
   if (layout->SwizzleBytes(bits) || layout.as<FragmentNode>() ||
-      !std::all_of(layout->shape.begin(), layout->shape.end(), has_extent)) {
+      !AllOf(layout->shape, has_extent)) {
     return layout;
   }
   const std::vector<int64_t> shape = layout->Shape();

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "../tvm/hidden_operations.h"
-#include "../tvm/registry.h"
 
 namespace tl {
 namespace {
@@ -74,7 +73,7 @@ class DigitReader {
     std::optional<Digits> x = Read(a);
     const std::optional<Digits> y = Read(b);
     if (!x || !y) return std::nullopt;
-    x->insert(x->end(), y->begin(), y->end());
+    AppendRange(&*x, *y);
     return x;
   }
 

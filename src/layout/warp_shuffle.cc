@@ -1,7 +1,5 @@
 #include "warp_shuffle.h"
 
-#include <algorithm>
-#include <numeric>
 #include <unordered_set>
 
 namespace tl {
@@ -308,7 +306,7 @@ void NumberRounds(const Rounds& rounds, int bits, WarpShuffle* out) {
     ++out->element_bits;
   }
   BitColumns order = together;
-  order.insert(order.end(), apart.begin(), apart.end());
+  AppendRange(&order, apart);
   PartialMap back;
   for (size_t k = 0; k < count; ++k) back.Define(order[k], int64_t(1) << k);
   for (size_t c = 0; c < count; ++c) out->round_of.push_back(back.At(int64_t(1) << c));

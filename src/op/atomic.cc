@@ -14,8 +14,6 @@
 namespace tl {
 namespace {
 
-std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
-
 /*! A nest whose vectors are limited by an instruction of the target, which the first pass to ask
  * tells. */
 class AtomicOperator : public TileOperator {
@@ -44,7 +42,7 @@ class AtomicOperator : public TileOperator {
   std::shared_ptr<TileOperator> Loop(const Target& target) const {
     ParallelNest nest = nest_;
     const Var& dst = operands_[0];
-    nest.max_width = adds_ ? AtomicAddLanes(target, BufferOf(dst)->dtype->dtype, IsGlobal(dst)) : 1;
+    nest.max_width = adds_ ? AtomicAddLanes(target, DTypeOf(dst), IsGlobal(dst)) : 1;
     return MakeNestOperator(nest, operands_);
   }
 
@@ -74,7 +72,7 @@ std::unique_ptr<TileOperator> MakeAtomic(const CallNode* call, const Span& span)
   nest.has_placed_tensor = TileOpAttr(call, kPlacedTensor) != nullptr;
   nest.body = AtomicOnElement(call, dst.buffer, ElementOf(dst, nest), value, span);
   return std::make_unique<AtomicOperator>(std::move(nest), std::move(operands),
-                                          TextOf(call->args[2]) == "add");
+                                          ToString(call->args[2]) == "add");
 }
 
 OperatorRegistration atomic_registration(kAtomic, "tl.atomic", MakeAtomic);
@@ -83,10 +81,10 @@ OperatorRegistration atomic_registration(kAtomic, "tl.atomic", MakeAtomic);
 
 Stmt AtomicOnElement(const CallNode* call, const Var& buffer, const Array<Expr>& indices,
                      const Expr& value, const Span& span) {
-  const Expr operand = CastTo(BufferOf(buffer)->dtype->dtype, value);
+  const Expr operand = CastTo(DTypeOf(buffer), value);
   return MakeEvaluate(
-      CallOp("tl.atomic_" + TextOf(call->args[2]),
-             {StringOf("tl::" + TextOf(call->args[3])), AddressOf(buffer, indices), operand}),
+      CallOp("tl.atomic_" + ToString(call->args[2]),
+             {StringOf("tl::" + ToString(call->args[3])), AddressOf(buffer, indices), operand}),
       span);
 }
 

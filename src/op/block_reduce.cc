@@ -124,12 +124,6 @@ Stmt UnrolledFor(const Var& v, int64_t extent, const Stmt& body, const Span& spa
   return MakeFor(v, MakeInt(extent), ForKind::kUnrolled, body, span);
 }
 
-Stmt AllocLocal(const Var& buffer) {
-  auto n = make_object<AllocBufferNode>();
-  n->buffer = buffer;
-  return AllocBuffer(n);
-}
-
 Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat) {
   const std::vector<int64_t> shape = ConstShape(buffer);
   std::vector<Expr> at(shape.size(), Expr());
@@ -144,7 +138,7 @@ Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat) {
 Stmt CombineOverGroups(const ThreadGroups& groups, const Reduction& reduction, const Var& values,
                        const Var& results, const std::string& name, LoweringScope* scope,
                        const Span& span) {
-  const DLDataType t = BufferOf(values)->dtype->dtype;
+  const DLDataType t = DTypeOf(values);
   const int64_t count = Product(ConstShape(values)), warp = scope->target->warp_threads;
   auto element = [&](const Var& of, const Expr& k) { return LoadOf(of, CoordinatesOf(of, k)); };
   auto set = [&](const Var& of, const Expr& k, const Expr& value) {

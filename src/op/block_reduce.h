@@ -42,6 +42,5 @@ Array<Expr> CoordinatesOf(const Var& buffer, const Expr& flat);
 
 /*! for v in unroll(extent): body; the body alone where extent is 1. */
 Stmt UnrolledFor(const Var& v, int64_t extent, const Stmt& body, const Span& span);
-Stmt AllocLocal(const Var& buffer);
 
 }  // namespace tl

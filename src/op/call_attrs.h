@@ -6,11 +6,7 @@ namespace tl {
 
 /*! The call with these attributes and no others. */
 inline Call WithTileOpAttrs(const CallNode* call, const Map<String, Any>& attrs) {
-  auto dict = make_object<DictAttrsNode>();
-  dict->__dict__ = attrs;
-  auto out = make_object<CallNode>(*call);
-  out->attrs = attrs.empty() ? DictAttrs() : DictAttrs(dict);
-  return Call(out);
+  return With(call, &CallNode::attrs, attrs.empty() ? DictAttrs() : MakeDict(attrs));
 }
 
 /*! The call with one attribute more, or another value of it. */

@@ -20,7 +20,6 @@
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "../tvm/pass_configs.h"
-#include "../tvm/registry.h"
 #include "copy_instruction.h"
 #include "fragment_copy.h"
 #include "intrinsics.h"
@@ -131,7 +130,7 @@ class CopyOperator : public TileOperator {
     const bool to_shared = IsFragment(src_.buffer);
     const Var& fragment = to_shared ? src_.buffer : dst_.buffer;
     const int64_t elements = Product(ConstShape(fragment));
-    const int64_t bytes = (elements * BufferOf(fragment)->dtype->dtype.bits + 7) / 8;
+    const int64_t bytes = (elements * DTypeOf(fragment).bits + 7) / 8;
     scope->Note(span, std::string(fragment->name) +
                           (to_shared ? ": copied to shared memory, " : ": copied back, ") +
                           std::to_string(bytes) +
@@ -229,8 +228,7 @@ class CopyOperator : public TileOperator {
     if (!scope.in_range || groups < 2 || scope.num_threads % kWarpGroupThreads || rank < 2) {
       return std::nullopt;
     }
-    const auto rows = std::find_if(whole.dims.begin(), whole.dims.end(),
-                                   [&](const TmaDim& d) { return d.shared == RowsOfTile(); });
+    const auto rows = FindIf(whole.dims, [&](const TmaDim& d) { return d.shared == RowsOfTile(); });
     if (rows == whole.dims.end() || !StaysInGroups(rows->global, scope)) return std::nullopt;
     if (ToInt(src_.ranges[RowsOfTile()]->extent) % groups) return std::nullopt;
     const Var group = MakeVar("group");
@@ -261,13 +259,11 @@ class CopyOperator : public TileOperator {
   /*! A row of the tensor is always stored by the same warp group, which has its stores in order. */
   bool StaysInGroups(size_t dim, const LayoutScope& scope) const {
     const StoreTraffic traffic = scope.StoresTo(dst_.buffer);
-    return !traffic.repeated ||
-           std::all_of(traffic.regions.begin(), traffic.regions.end(), [&](const TileRegion& r) {
-             if (!ffi::StructuralEqual()(r.Extents(), dst_.Extents())) return false;
-             const auto [min, extent] = std::pair(r.ranges[dim]->min, r.ranges[dim]->extent);
-             return scope.analyzer->CanProveEqual(FloorModOf(min, extent),
-                                                  MakeInt(min->dtype(), 0));
-           });
+    return !traffic.repeated || AllOf(traffic.regions, [&](const TileRegion& r) {
+      if (!ffi::StructuralEqual()(r.Extents(), dst_.Extents())) return false;
+      const auto [min, extent] = std::pair(r.ranges[dim]->min, r.ranges[dim]->extent);
+      return scope.analyzer->CanProveEqual(FloorModOf(min, extent), MakeInt(min->dtype(), 0));
+    });
   }
 
   static TileRegion RowsOf(const TileRegion& tile, size_t dim, const Expr& first, int64_t count) {

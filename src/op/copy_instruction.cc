@@ -1,7 +1,5 @@
 #include "copy_instruction.h"
 
-#include <algorithm>
-
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
 #include "im2col.h"
@@ -17,8 +15,7 @@ constexpr const char* kBlockDim = "block_dim";
 }  // namespace
 
 bool CopyChoice::Has(const std::string& instruction) const {
-  return std::any_of(candidates.begin(), candidates.end(),
-                     [&](const String& c) { return c == instruction; });
+  return AnyOf(candidates, [&](const String& c) { return c == instruction; });
 }
 
 std::string CopyChoice::WhyNot(const char* instruction) const {
@@ -44,9 +41,7 @@ void CopyChoice::Try(const char* instruction, const std::string& why) {
   }
 }
 
-bool IsCopy(const CallNode* call) {
-  return IsCallTo(GetRef<Expr>(call), kCopy) || IsCallTo(GetRef<Expr>(call), kIm2col);
-}
+bool IsCopy(const CallNode* call) { return IsCallTo(call, kCopy) || IsCallTo(call, kIm2col); }
 
 Call WithChoice(const CallNode* copy, const CopyChoice& choice) {
   Map<String, Any> attrs = TileOpAttrs(copy);

@@ -27,7 +27,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "call_attrs.h"
 

@@ -8,8 +8,8 @@ namespace {
 std::unique_ptr<TileOperator> MakeFill(const CallNode* call, const Span& span) {
   const TileRegion dst = TileRegion::From(call->args[0]);
   ParallelNest nest = NestOverRegion(dst, span);
-  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, call->args[1]),
-                        ElementOf(dst, nest), span);
+  nest.body =
+      MakeStore(dst.buffer, CastTo(DTypeOf(dst.buffer), call->args[1]), ElementOf(dst, nest), span);
   return MakeNestOperator(nest, {dst.buffer});
 }
 

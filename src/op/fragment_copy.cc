@@ -1,7 +1,5 @@
 #include "fragment_copy.h"
 
-#include <algorithm>
-
 #include "../tvm/error.h"
 #include "parallel_operator.h"
 
@@ -16,8 +14,7 @@ std::optional<WarpShuffle> PlanCheapShuffle(const Fragment& from, const Fragment
 
 bool FragmentCopy::AreFragments() const {
   const auto is_number = [](const Expr& e) { return AsInt(e).has_value(); };
-  return IsFragment(src.buffer) && IsFragment(dst.buffer) &&
-         std::all_of(nest.extents.begin(), nest.extents.end(), is_number);
+  return IsFragment(src.buffer) && IsFragment(dst.buffer) && AllOf(nest.extents, is_number);
 }
 
 bool FragmentCopy::IsPlaced(const FragmentLookup& fragment) const {
@@ -27,7 +24,7 @@ bool FragmentCopy::IsPlaced(const FragmentLookup& fragment) const {
 bool FragmentCopy::FitsInThreads(const FragmentLookup& fragment) const {
   const std::vector<FragmentAccess> accesses = FragmentAccesses(nest);
   const auto layout = ChooseLoopLayout(nest, accesses, fragment);
-  return layout && std::all_of(accesses.begin(), accesses.end(), [&](const FragmentAccess& a) {
+  return layout && AllOf(accesses, [&](const FragmentAccess& a) {
            return IsCompatible(nest, a, fragment(a.buffer), *layout);
          });
 }
@@ -43,8 +40,8 @@ std::optional<WarpShuffle> FragmentCopy::PlanShuffle(const FragmentLookup& fragm
     if (!layout) return std::nullopt;
     (access.is_write ? to : from) = *layout;
   }
-  const DLDataType type = ShuffledType(BufferOf(src.buffer)->dtype->dtype,  //
-                                       BufferOf(dst.buffer)->dtype->dtype);
+  const DLDataType type = ShuffledType(DTypeOf(src.buffer),  //
+                                       DTypeOf(dst.buffer));
   return PlanCheapShuffle(from, to, type.bits, num_threads, target);
 }
 
@@ -71,7 +68,7 @@ Stmt FragmentCopy::LowerByShuffles(LoweringScope* scope, const Span& span) const
   const auto shuffle = PlanShuffle(fragment, scope->num_threads, *scope->target);
   if (!shuffle) ThrowBug(span, "T.copy", "found no shuffles that make the copy");
   const Var from = scope->RegistersOf(src.buffer), to = scope->RegistersOf(dst.buffer);
-  const DLDataType type = ShuffledType(BufferOf(from)->dtype->dtype, BufferOf(to)->dtype->dtype);
+  const DLDataType type = ShuffledType(DTypeOf(from), DTypeOf(to));
   scope->Note(span, "T.copy " + std::string(src.buffer->name) + " to " +
                         std::string(dst.buffer->name) +
                         ": by shuffles in a warp: " + std::to_string(shuffle->Shuffles(type.bits)) +
@@ -81,14 +78,13 @@ Stmt FragmentCopy::LowerByShuffles(LoweringScope* scope, const Span& span) const
 
 Stmt FragmentCopy::LowerThroughShared(LoweringScope* scope, const Span& span) const {
   const std::string name = std::string(src.buffer->name) + "_to_" + std::string(dst.buffer->name);
-  const DLDataType type = BufferOf(src.buffer)->dtype->dtype;
+  const DLDataType type = DTypeOf(src.buffer);
   const Var tile = scope->AllocShared(name, type, nest.extents);
   ParallelNest in = nest, out = nest;
   const Array<Expr> element = nest.vars.Map([](const Var& v) -> Expr { return v; });
   in.body = MakeStore(tile, LoadOf(src.buffer, ElementOf(src, nest)), element, span);
-  out.body =
-      MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, LoadOf(tile, element)),
-                ElementOf(dst, nest), span);
+  out.body = MakeStore(dst.buffer, CastTo(DTypeOf(dst.buffer), LoadOf(tile, element)),
+                       ElementOf(dst, nest), span);
   scope->Note(span, "T.copy " + std::string(src.buffer->name) + " to " +
                         std::string(dst.buffer->name) + ": through shared memory, " +
                         std::to_string((Product(ConstShape(tile)) * type.bits + 7) / 8) +

@@ -11,8 +11,8 @@ namespace tl {
 
 namespace {
 
-bool IsSparse(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmSp); }
-bool IsScaled(const CallNode* call) { return IsCallTo(GetRef<Expr>(call), kGemmScaled); }
+bool IsSparse(const CallNode* call) { return IsCallTo(call, kGemmSp); }
+bool IsScaled(const CallNode* call) { return IsCallTo(call, kGemmScaled); }
 
 /*! Which argument of the call is what: A, B, C, two transposes, policy, clear_accum; with metadata
  * behind A and its transpose behind that of A; with scales behind A and B. */
@@ -63,7 +63,7 @@ GemmOp ParseArguments(const CallNode* call) {
 }  // namespace
 
 bool IsGemm(const CallNode* call) {
-  return IsCallTo(GetRef<Expr>(call), kGemm) || IsSparse(call) || IsScaled(call);
+  return IsCallTo(call, kGemm) || IsSparse(call) || IsScaled(call);
 }
 
 GemmOp ParseGemm(const CallNode* call, const Span& span) {
@@ -112,7 +112,7 @@ Fragment RowMajorPartition(const Var& buffer, int64_t num_threads) {
     vars.push_back(MakeVar("i" + std::to_string(d)));
     flat = flat * shape[d] + vars[d];
   }
-  int64_t width = 128 / BufferOf(buffer)->dtype->dtype.bits;
+  int64_t width = 128 / DTypeOf(buffer).bits;
   while (shape.back() % width) width /= 2;
   const Expr part = FloorDivOf(flat, width);
   return MakeFragment(vars, shape, FloorDivOf(part, num_threads) * width + FloorModOf(flat, width),
@@ -194,7 +194,7 @@ class GemmOperator : public TileOperator {
 
   void PlaceSwizzle(const Var& buffer, int64_t bytes, LayoutScope* scope) const {
     if (!bytes) return;
-    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    const int bits = DTypeOf(buffer).bits;
     scope->SetLayout(buffer, MakeBankSwizzle(ConstShape(buffer), bits, bytes / 16), span);
   }
 

@@ -60,9 +60,9 @@ struct GemmOp {
   /*! Types of the numbers that are multiplied, and of A's and B's elements in memory. */
   DLDataType OperandType() const { return packed ? *packed : StoredType(); }
   /*! Type of the numbers of B, which may be another float of 8 bits. */
-  DLDataType OtherType() const { return packed ? *packed : BufferOf(b.buffer)->dtype->dtype; }
-  DLDataType StoredType() const { return BufferOf(a.buffer)->dtype->dtype; }
-  DLDataType AccumulatorType() const { return BufferOf(c.buffer)->dtype->dtype; }
+  DLDataType OtherType() const { return packed ? *packed : DTypeOf(b.buffer); }
+  DLDataType StoredType() const { return DTypeOf(a.buffer); }
+  DLDataType AccumulatorType() const { return DTypeOf(c.buffer); }
 
  private:
   /*! Extent of a dimension counted from the last. */

@@ -41,10 +41,8 @@ class FmaEmitter {
     loop = Substitute(loop, k, Expr(k) + begin);
     loop = MakeFor(k, MakeInt(op_.K() - begin), ForKind::kSerial, loop, op_.span);
     if (sums_.same_as(op_.c.buffer)) return loop;
-    auto alloc = make_object<AllocBufferNode>();
-    alloc->buffer = registers_;
     return MakeSeq(
-        {AllocBuffer(alloc), Convert(op_.c.buffer, sums_), loop, Convert(sums_, op_.c.buffer)});
+        {MakeAlloc(registers_), Convert(op_.c.buffer, sums_), loop, Convert(sums_, op_.c.buffer)});
   }
 
  private:
@@ -62,7 +60,7 @@ class FmaEmitter {
   Stmt Convert(const Var& from, const Var& to) {
     return ForEachElement([&](const Expr& i, const Expr& j) {
       const Expr value = LoadOf(from, ElementOfC(i, j));
-      return MakeStore(to, CastTo(BufferOf(to)->dtype->dtype, value), ElementOfC(i, j), op_.span);
+      return MakeStore(to, CastTo(DTypeOf(to), value), ElementOfC(i, j), op_.span);
     });
   }
 

@@ -1,5 +1,4 @@
 /*! Which elements of a sparse A are stored, as the lanes of a warp hold it. */
-#include "../tvm/functor.h"
 #include "gemm.h"
 
 namespace tl {
@@ -12,7 +11,7 @@ constexpr DLDataType kMetadataWord{kDLUInt, 32, 1};
 Expr BitsOfRow(const GemmOp& op, const Expr& row, const Expr& first, int bits,
                LoweringScope* scope) {
   const TileRegion& e = *op.metadata;
-  const DLDataType stored = BufferOf(e.buffer)->dtype->dtype;
+  const DLDataType stored = DTypeOf(e.buffer);
   const DLDataType raw{kDLUInt, static_cast<uint8_t>(stored.bits), 1};
   auto element = [&](const Expr& column) {
     Array<Expr> at = e.Mins();

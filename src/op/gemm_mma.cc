@@ -51,8 +51,8 @@ class MmaEmitter {
     const Var group = MakeVar("ki");
     scope_->analyzer->BindConst(group, steps_.steps / together_);
     std::vector<Stmt> body;
-    if (operand_a_.shared.defined()) body.push_back(Alloc(a_));
-    if (operand_b_.shared.defined()) body.push_back(Alloc(b_));
+    if (operand_a_.shared.defined()) body.push_back(MakeAlloc(a_));
+    if (operand_b_.shared.defined()) body.push_back(MakeAlloc(b_));
     if (together_ > 1) LoadScales(group, &body);
     for (int64_t step = 0; step < together_; ++step) {
       const Expr k = together_ == 1 ? Expr(group) : Expr(group) * together_ + step;
@@ -72,16 +72,10 @@ class MmaEmitter {
   }
 
  private:
-  static Stmt Alloc(const Var& buffer) {
-    auto n = make_object<AllocBufferNode>();
-    n->buffer = buffer;
-    return AllocBuffer(n);
-  }
-
   Var FragmentOf(const GemmOperand& operand, const Var& buffer, int64_t elements) const {
     if (operand.registers.defined()) return operand.registers;
-    return MakeBuffer(std::string(buffer->name) + "_frag", BufferOf(buffer)->dtype->dtype,
-                      {MakeInt(elements)}, "local");
+    return MakeBuffer(std::string(buffer->name) + "_frag", DTypeOf(buffer), {MakeInt(elements)},
+                      "local");
   }
 
   /*! ldmatrix moves units of 16 bits: others keep their order inside a row only. */
@@ -153,9 +147,8 @@ class MmaEmitter {
     const Expr row = (warp + Expr(group) * warps) * (unit * count) + element->coords[0] * count;
     auto [buffer, indices] =
         scope_->ToPhysical(from.shared, from.Element(row + part, k + Spread(element->coords[1])));
-    const Var neighbours =
-        MakeBuffer(std::string(from.shared->name) + "_vector", BufferOf(from.shared)->dtype->dtype,
-                   {MakeInt(count)}, "local");
+    const Var neighbours = MakeBuffer(std::string(from.shared->name) + "_vector",
+                                      DTypeOf(from.shared), {MakeInt(count)}, "local");
     const bool is_vector = count * mma_.operand.bits <= from.vector_bytes * 8;
     const Stmt load =
         MakeFor(part, MakeInt(count), is_vector ? ForKind::kVectorized : ForKind::kUnrolled,
@@ -166,7 +159,8 @@ class MmaEmitter {
         UnrolledFor(q, count, MakeStore(to, LoadOf(neighbours, {q}), {reg}, op_.span), op_.span);
     return UnrolledFor(
         group, tiles / count,
-        UnrolledFor(block, elements, MakeSeq({Alloc(neighbours), load, deal}), op_.span), op_.span);
+        UnrolledFor(block, elements, MakeSeq({MakeAlloc(neighbours), load, deal}), op_.span),
+        op_.span);
   }
 
   /*! An operand's fragment, by what the target has for it. */
@@ -350,7 +344,7 @@ class MmaEmitter {
   void LoadMetadata(const Expr& k, std::vector<Stmt>* body) {
     metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
                            {MakeInt(m_tiles_)}, "local");
-    body->push_back(Alloc(metadata_));
+    body->push_back(MakeAlloc(metadata_));
     Var i = MakeVar("i");
     scope_->analyzer->BindConst(i, m_tiles_);
     const int bits = mma_.MetadataBits();
@@ -365,10 +359,9 @@ class MmaEmitter {
                        FloorDivOf(lane_, mma_.m) * together_;
     const auto load = [&](const TileRegion& scales, int64_t tiles, int64_t rows, const Expr& warp,
                           int64_t warps) {
-      const Var to =
-          MakeBuffer(std::string(scales.buffer->name) + "_frag",
-                     BufferOf(scales.buffer)->dtype->dtype, {MakeInt(tiles * together_)}, "local");
-      body->push_back(Alloc(to));
+      const Var to = MakeBuffer(std::string(scales.buffer->name) + "_frag", DTypeOf(scales.buffer),
+                                {MakeInt(tiles * together_)}, "local");
+      body->push_back(MakeAlloc(to));
       Var i = MakeVar("i"), part = MakeVar("v");
       scope_->analyzer->BindConst(i, tiles);
       scope_->analyzer->BindConst(part, together_);

@@ -6,7 +6,6 @@
 #include "../tvm/functor.h"
 #include "gemm.h"
 #include "parallel_operator.h"
-#include "region_nest.h"
 
 namespace tl {
 namespace {
@@ -105,7 +104,7 @@ bool StartsAtVector(const TileRegion& region, int64_t width, Analyzer* analyzer)
  * 0. */
 int64_t VectorBytes(const TileRegion& region, const Layout& layout, Analyzer* analyzer) {
   for (int64_t bytes : {kVectorBits / 8, kVectorBits / 16}) {
-    const int64_t width = bytes * 8 / BufferOf(region.buffer)->dtype->dtype.bits;
+    const int64_t width = bytes * 8 / DTypeOf(region.buffer).bits;
     if (!layout.defined() || !StartsAtVector(region, width, analyzer)) continue;
     if (HasVectorRows(layout, width)) return bytes;
   }
@@ -144,7 +143,7 @@ Staging PlanStaging(const TileRegion& region, const Fragment& placed, const Span
 /*! New shared memory for a matrix: swizzled, or with rows that start in different banks. */
 Var AllocStaging(const Var& buffer, const Array<Expr>& extents, bool for_wgmma,
                  LoweringScope* scope) {
-  const DLDataType dtype = BufferOf(buffer)->dtype->dtype;
+  const DLDataType dtype = DTypeOf(buffer);
   const std::string name = std::string(buffer->name) + "_shared";
   const int64_t rows = ToInt(extents[0]), columns = ToInt(extents[1]);
   if (for_wgmma) {
@@ -161,7 +160,7 @@ Var AllocStaging(const Var& buffer, const Array<Expr>& extents, bool for_wgmma,
 GemmOperand StageInShared(const TileRegion& region, bool transposed, bool for_wgmma,
                           const Span& span, LoweringScope* scope, std::vector<Stmt>* before) {
   Staging s = PlanStaging(region, scope->FragmentOf(region.buffer), span);
-  const int64_t width = kVectorBits / BufferOf(region.buffer)->dtype->dtype.bits;
+  const int64_t width = kVectorBits / DTypeOf(region.buffer).bits;
   const Var shared = AllocStaging(region.buffer, s.nest.extents, for_wgmma, scope);
   s.nest.body =
       MakeStore(shared, LoadOf(region.buffer, s.element), {s.nest.vars[0], s.nest.vars[1]}, span);
@@ -207,12 +206,9 @@ GemmOperand LowerOperand(const GemmOp& op, const TileRegion& region, bool transp
       static_cast<size_t>(map->back() + 1) == map->size()) {
     return {Var(), {}, transposed, 0, registers};
   }
-  Var moved =
-      MakeBuffer(std::string(region.buffer->name) + "_frag", BufferOf(region.buffer)->dtype->dtype,
-                 {MakeInt(static_cast<int64_t>(map->size()))}, "local");
-  auto alloc = make_object<AllocBufferNode>();
-  alloc->buffer = moved;
-  before->push_back(AllocBuffer(alloc));
+  Var moved = MakeBuffer(std::string(region.buffer->name) + "_frag", DTypeOf(region.buffer),
+                         {MakeInt(static_cast<int64_t>(map->size()))}, "local");
+  before->push_back(MakeAlloc(moved));
   before->push_back(MoveRegisters(registers, moved, *map, op.span));
   return {Var(), {}, transposed, 0, moved};
 }

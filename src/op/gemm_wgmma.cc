@@ -17,7 +17,6 @@ constexpr int64_t kGroupWarps = 4, kWarpRows = 16;
 /*! Without the swizzle's `x ^ 0`: an operand begins at the first row of a pattern. */
 class DropXorOfZero : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const BitwiseXorNode* op) final {
     return IsConst(op->b, 0) ? Mutate(op->a) : Default<Expr>(op);
   }
@@ -127,9 +126,7 @@ class WgmmaEmitter {
     const int64_t steps = op_.K() / wgmma_.k;
     metadata_ = MakeBuffer(std::string(op_.metadata->buffer->name) + "_frag", {kDLUInt, 32, 1},
                            {MakeInt(steps * m_tiles_)}, "local");
-    auto alloc = make_object<AllocBufferNode>();
-    alloc->buffer = metadata_;
-    body->push_back(AllocBuffer(alloc));
+    body->push_back(MakeAlloc(metadata_));
     Var k = MakeVar("ki"), i = MakeVar("i");
     scope_->analyzer->BindConst(k, steps);
     scope_->analyzer->BindConst(i, m_tiles_);

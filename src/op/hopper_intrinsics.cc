@@ -312,7 +312,7 @@ std::vector<Intrinsic> HopperIntrinsics() {
   std::vector<Intrinsic> rows;
   for (const auto& part : {MbarrierIntrinsics(), DescriptorIntrinsics(), WgmmaIntrinsics(),
                            WarpGroupIntrinsics(), ClusterIntrinsics()}) {
-    rows.insert(rows.end(), part.begin(), part.end());
+    AppendRange(&rows, part);
   }
   static const std::map<std::string, Feature> features = {
       {"tl/mbarrier.h", Feature::kMbarrier}, {"tl/wgmma_shapes.h", Feature::kWgmma},
@@ -331,7 +331,7 @@ bool IsWgmma(const CallNode* call) {
 }
 
 bool IsOperandOfWgmma(const CallNode* call, Access access) {
-  if (IsCallTo(GetRef<Expr>(call), kWgmmaDescriptor)) return true;
+  if (IsCallTo(call, kWgmmaDescriptor)) return true;
   return access == Access::kAsyncProxyRead && IsWgmma(call);
 }
 

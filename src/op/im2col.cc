@@ -25,7 +25,7 @@ std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span)
                       tap.channel < shape[3];
   const Expr element = LoadOf(image, {pixel.image, y, x, tap.channel});
   const Expr value = IfThenElseOf(inside, element, ZeroOf(element->dtype()));
-  nest.body = MakeStore(tile, CastTo(BufferOf(tile)->dtype->dtype, value),
+  nest.body = MakeStore(tile, CastTo(DTypeOf(tile), value),
                         im2col.tile.MatrixElement(nest.vars[0], nest.vars[1]), span);
   return MakeParallelOperator(nest, Fragment());
 }

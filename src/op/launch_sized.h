@@ -1,6 +1,5 @@
 /*! Tiles in shared memory whose extents the launch decides: sizes and scalars of the call. */
 #pragma once
-#include <algorithm>
 
 #include "../tvm/build.h"
 
@@ -10,7 +9,7 @@ namespace tl {
 inline bool IsSizedAtLaunch(const Var& buffer) {
   if (!IsShared(buffer)) return false;
   const Array<Expr>& shape = BufferOf(buffer)->shape;
-  return std::any_of(shape.begin(), shape.end(), [](const Expr& e) { return !AsInt(e); });
+  return AnyOf(shape, [](const Expr& e) { return !AsInt(e); });
 }
 
 }  // namespace tl

@@ -84,7 +84,7 @@ Array<Expr> UnitCoordinates(const LdsPlan& plan, const Expr& unit, Analyzer* ana
 }  // namespace
 
 std::optional<int64_t> ResourceBytes(const Var& tensor) {
-  const int64_t bits = BufferOf(tensor)->dtype->dtype.bits;
+  const int64_t bits = DTypeOf(tensor).bits;
   int64_t most = kMostResourceBytes * 8 / bits, elements = 1;
   for (const Expr& extent : BufferOf(tensor)->shape) {
     const auto n = AsInt(extent);
@@ -126,7 +126,7 @@ std::string PlanLdsCopy(const TileRegion& dst, const Layout& layout,
   if (Product(placed->OutputShape()) != Product(shape) || !HasBlocks(placed, block)) {
     return "a layout of " + name + " whose places do not follow each other";
   }
-  const int64_t bits = BufferOf(dst.buffer)->dtype->dtype.bits;
+  const int64_t bits = DTypeOf(dst.buffer).bits;
   std::string why = "rows that are no multiples of " + std::to_string(widths[0]) + " bytes";
   for (auto bytes = widths.rbegin(); bytes != widths.rend(); ++bytes) {
     const int64_t unit = *bytes * 8 / bits;

@@ -53,7 +53,6 @@ class RegisterRewriter : public StmtExprMutator {
       : nest_(nest), layout_(layout), reg_(reg), coords_(coords), ctx_(ctx) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const BufferStoreNode* op) final {
     if (!IsFragment(op->buffer)) return Default<Stmt>(op);
     return MakeStore(ctx_.registers(op->buffer), Mutate(op->value),
@@ -114,7 +113,6 @@ class TouchesSeveral : public StmtExprVisitor {
   bool found = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     Note(op->buffer, op->indices, true);
     Default(op);
@@ -151,7 +149,6 @@ class SideEffects : public StmtExprVisitor {
   bool fetches = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     (IsOfThread(op->buffer) ? registers : memory) = true;
     Default(op);
@@ -172,7 +169,6 @@ class MemoryGuard : public StmtExprMutator {
   explicit MemoryGuard(const Expr& condition) : condition_(condition) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const BufferStoreNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     return IsOfThread(op->buffer) ? s : MakeIf(condition_, s, op->span);
@@ -407,7 +403,7 @@ bool CanTellIterations(const ParallelNest& nest, const Fragment& layout,
 
 Stmt LowerNest(const ParallelNest& nest, const Fragment& layout, const NestLowering& ctx) {
   const auto is_zero = [](const Expr& extent) { return IsConst(extent, 0); };
-  if (std::any_of(nest.extents.begin(), nest.extents.end(), is_zero)) return MakeSeq({});
+  if (AnyOf(nest.extents, is_zero)) return MakeSeq({});
   const Stmt lowered =
       layout.defined() ? LowerRegisters(nest, layout, ctx) : LowerPartition(nest, ctx);
   // One of the replicas writes what the others read.

@@ -1,7 +1,5 @@
 #include "matrix_copy.h"
 
-#include <algorithm>
-
 #include "../layout/inverse.h"
 #include "../layout/swizzle.h"
 #include "../target/target.h"
@@ -52,8 +50,7 @@ using Run = MatrixPlan::Run;
  */
 std::optional<std::vector<Run>> RunsOf(const TileRegion& r, const Fragment& f, const LaneMatrix& m,
                                        int64_t num_threads) {
-  if (!std::all_of(r.ranges.begin(), r.ranges.end(),
-                   [](const Range& d) { return AsInt(d->min) && AsInt(d->extent); })) {
+  if (!AllOf(r.ranges, [](const Range& d) { return AsInt(d->min) && AsInt(d->extent); })) {
     return std::nullopt;
   }
   const int64_t of_matrix = m.Registers(), registers = f->RegisterExtent();
@@ -91,15 +88,15 @@ class MatrixCopy {
         span_(std::move(span)),
         layout_(scope->FragmentOf(fragment.buffer)),
         registers_(scope->RegistersOf(fragment.buffer)) {
-    const DLDataType there = BufferOf(shared.buffer)->dtype->dtype;
-    if (there == BufferOf(fragment.buffer)->dtype->dtype) return;
+    const DLDataType there = DTypeOf(shared.buffer);
+    if (there == DTypeOf(fragment.buffer)) return;
     converted_ = MakeBuffer(std::string(fragment.buffer->name) + "_" + DTypeName(there), there,
                             {MakeInt(Most() * matrix_.Registers())}, "local");
   }
 
   Stmt Lower(const std::vector<Run>& runs) {
     std::vector<Stmt> out;
-    if (converted_) out.push_back(AllocLocal(*converted_));
+    if (converted_) out.push_back(MakeAlloc(*converted_));
     for (const Run& run : runs) Move(run, &out);
     return MakeSeq(out);
   }
@@ -158,7 +155,7 @@ class MatrixCopy {
     const auto [from, to] =
         loads_ ? std::pair(*converted_, registers_) : std::pair(registers_, *converted_);
     const Expr at = loads_ ? Expr(v) : first + v, into = loads_ ? first + v : Expr(v);
-    const Expr value = CastTo(BufferOf(to)->dtype->dtype, LoadOf(from, {at}));
+    const Expr value = CastTo(DTypeOf(to), LoadOf(from, {at}));
     return MakeFor(v, MakeInt(count), ForKind::kVectorized, MakeStore(to, value, {into}, span_),
                    span_);
   }
@@ -180,7 +177,7 @@ struct MatrixSides {
   const TileRegion &fragment, &shared;
   bool loads;
 
-  int64_t Bits() const { return BufferOf(shared.buffer)->dtype->dtype.bits; }
+  int64_t Bits() const { return DTypeOf(shared.buffer).bits; }
 };
 std::optional<MatrixSides> MatrixSidesOf(const TileRegion& src, const TileRegion& dst) {
   const bool loads = IsFragment(dst.buffer) && IsShared(src.buffer);
@@ -276,7 +273,7 @@ std::string WhyNotMatrices(const std::string& instruction, const TileRegion& src
     return "elements of " + std::to_string(sides->Bits()) + " bits";
   }
   if (IsSizedAtLaunch(sides->shared.buffer)) return "a size that the call decides";
-  if (BufferOf(sides->fragment.buffer)->dtype->dtype.bits < 8 && sides->Bits() >= 8) {
+  if (DTypeOf(sides->fragment.buffer).bits < 8 && sides->Bits() >= 8) {
     return "a conversion to elements of parts of a byte";
   }
   if (num_threads % target.warp_threads) {

@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "../layout/int_program.h"
-#include "../layout/inverse.h"
 #include "../layout/swizzle.h"
 #include "../target/access_width.h"
 #include "../tvm/find.h"
@@ -35,7 +34,6 @@ struct Accesses : StmtExprVisitor {
   Var tile;
   std::vector<Access> found;
 
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     Add(op->buffer, op->indices);
     Default(op);
@@ -92,7 +90,7 @@ std::optional<IntProgram> OfNest(const Expr& offset, const ParallelNest& nest) {
   Substituter at_zero;
   for (const Var& v : VarsOf(offset)) {
     const auto is_v = [&](const Var& x) { return x.same_as(v); };
-    if (std::none_of(nest.vars.begin(), nest.vars.end(), is_v)) {
+    if (NoneOf(nest.vars, is_v)) {
       at_zero.map[v.get()] = MakeInt(v->dtype(), 0);
     }
   }
@@ -302,7 +300,7 @@ class RecentSwizzles {
 Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const Var& tile,
                        int64_t lanes) {
   const std::vector<int64_t> shape = ConstShape(tile);
-  const int bits = BufferOf(tile)->dtype->dtype.bits;
+  const int bits = DTypeOf(tile).bits;
   if (shape.size() < 2 || shape[shape.size() - 2] % 8 || bits < 8) return Layout();
   const std::vector<IntProgram> offsets = OffsetsOf(tile, nest);
   if (offsets.empty()) return Layout();
@@ -310,7 +308,7 @@ Layout FewestConflicts(const ParallelNest& nest, const Fragment& layout, const V
   RecentSwizzles::Key key{lanes, bits};
   for (const std::vector<int64_t>& sizes : {shape, StaticExtents(nest)}) {
     key.push_back(static_cast<int64_t>(sizes.size()));
-    key.insert(key.end(), sizes.begin(), sizes.end());
+    AppendRange(&key, sizes);
   }
   for (const IntProgram& offset : offsets) offset.AppendKey(&key);
   return recent.Find(layout, key, [&] {

@@ -1,6 +1,5 @@
 #include "operator.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "../tvm/error.h"
@@ -32,7 +31,6 @@ class UseCollector : public StmtExprVisitor {
   BufferUse use;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) final {
     if (std::unique_ptr<TileOperator> tile_op = OperatorOf(GetRef<Stmt>(op))) {
       const BufferUse own = tile_op->Use();

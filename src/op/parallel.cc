@@ -25,7 +25,6 @@ namespace {
 struct BodyEffects : StmtExprVisitor {
   std::vector<Var> stored;
   bool jumps = false;
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     stored.push_back(op->buffer);
     Default(op);
@@ -55,23 +54,22 @@ class UniformityCheck : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* v) final {
     const auto is_v = [v](const Expr& e) { return e.get() == v; };
-    const bool varies = std::any_of(varying_.begin(), varying_.end(), is_v);
-    is_uniform_ &= !varies || std::any_of(indices_.begin(), indices_.end(), is_v);
+    const bool varies = AnyOf(varying_, is_v);
+    is_uniform_ &= !varies || AnyOf(indices_, is_v);
   }
   void Visit_(const FloorDivNode* op) final {
     const auto is_op = [op](const Expr& e) { return ffi::StructuralEqual()(e, GetRef<Expr>(op)); };
-    if (std::none_of(indices_.begin(), indices_.end(), is_op)) Default(op);
+    if (NoneOf(indices_, is_op)) Default(op);
   }
   void Visit_(const TensorLoadNode* op) final {
     const auto is_source = [op](const Var& v) { return v.same_as(op->source); };
-    is_uniform_ &= std::none_of(effects_.stored.begin(), effects_.stored.end(), is_source);
+    is_uniform_ &= NoneOf(effects_.stored, is_source);
     Default(op);
   }
   void Visit_(const CallNode* op) final {
-    is_uniform_ &= PointerAccesses(op).empty() && !IsCallTo(GetRef<Expr>(op), "tirx.call_extern");
+    is_uniform_ &= PointerAccesses(op).empty() && !IsCallTo(op, "tirx.call_extern");
     Default(op);
   }
   void Visit_(const LetNode*) final { is_uniform_ = false; }
@@ -92,7 +90,6 @@ class FragmentAccessCollector : public StmtExprVisitor {
   std::vector<FragmentAccess> found;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     varying_.push_back(op->loop_var);
     const std::optional<Axis> own = AxisOf(op);
@@ -162,12 +159,10 @@ class FragmentAccessCollector : public StmtExprVisitor {
     };
     // The interval of such a variable may contain values that the loop does not take.
     const auto names_alike = [&](const Var& v) {
-      return is_uniform(v) || std::none_of(op->indices.begin(), op->indices.end(),
-                                           [&](const Expr& e) { return Uses(e, v); });
+      return is_uniform(v) || NoneOf(op->indices, [&](const Expr& e) { return Uses(e, v); });
     };
     return !effects_.jumps && is_uniform(bound_.Mutate(op->value)) &&
-           std::all_of(conditions_.begin(), conditions_.end(), is_uniform) &&
-           std::all_of(unknown_.begin(), unknown_.end(), names_alike);
+           AllOf(conditions_, is_uniform) && AllOf(unknown_, names_alike);
   }
   void Add(const Var& buffer, const Array<Expr>& indices, bool is_write) {
     FragmentAccess access{buffer, indices, is_write};
@@ -260,13 +255,12 @@ std::vector<FragmentAccess> FragmentAccesses(const ParallelNest& nest) {
   for (FragmentAccess& a : c.found) {
     for (size_t d = 0; d < a.indices.size(); ++d) {
       const Expr v = WithoutBlock(a.indices[d], nest);
-      a.in_blocks.push_back(
-          std::any_of(c.found.begin(), c.found.end(), [&](const FragmentAccess& other) {
-            if (!other.buffer.same_as(a.buffer)) return false;
-            const Expr &own = a.indices[d], &others = other.indices[d];
-            return !others.same_as(own) && WithoutBlock(others, nest).same_as(v) &&
-                   !ffi::StructuralEqual()(others, own);
-          }));
+      a.in_blocks.push_back(AnyOf(c.found, [&](const FragmentAccess& other) {
+        if (!other.buffer.same_as(a.buffer)) return false;
+        const Expr &own = a.indices[d], &others = other.indices[d];
+        return !others.same_as(own) && WithoutBlock(others, nest).same_as(v) &&
+               !ffi::StructuralEqual()(others, own);
+      }));
     }
   }
   return c.found;
@@ -285,20 +279,10 @@ std::vector<int64_t> StaticExtents(const ParallelNest& nest) {
 }
 
 bool ReadsOnly(const Array<Expr>& indices, const Array<Var>& vars) {
-  struct Free : StmtExprVisitor {
-    const Array<Var>& allowed;
-    bool ok = true;
-    explicit Free(const Array<Var>& a) : allowed(a) {}
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* v) final {
-      bool known = false;
-      for (const Var& a : allowed) known |= a.get() == v;
-      ok &= known;
-    }
-    void Visit_(const TensorLoadNode*) final { ok = false; }
-  } visitor(vars);
-  for (const Expr& e : indices) visitor(e);
-  return visitor.ok;
+  return AllOf(indices, [&](const Expr& e) {
+    return !HasNode<TensorLoadNode>(e) &&
+           !HasNode<VarNode>(e, [&](const VarNode* v) { return !Contains(vars, GetRef<Var>(v)); });
+  });
 }
 
 bool AreIteration(const Array<Expr>& indices, const ParallelNest& nest) {
@@ -360,9 +344,8 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
   // The neighbours that name one element are neighbours in its thread's registers.
   Array<Expr> names = indices;
   Expr index = fragment->MapIndex(indices)[0];
-  const bool shares = std::any_of(indices.begin(), indices.end(), [&](const Expr& e) {
-    return SharedElementOf(e, nest).has_value();
-  });
+  const bool shares =
+      AnyOf(indices, [&](const Expr& e) { return SharedElementOf(e, nest).has_value(); });
   // A flat loop that says v // n and v % n shares nothing.
   const bool each_its_own = shares && IsInjective(MakeLayout(nest.vars, extents, indices));
   for (const Expr& e : indices) {
@@ -372,8 +355,8 @@ std::optional<Fragment> LayoutFromFragment(const ParallelNest& nest, const Fragm
     index = index * shared->divisor + names.back();
   }
   // Other iterations must name elements of their own, else they have no places of their own.
-  const bool all_named = std::all_of(nest.vars.begin(), nest.vars.end(), [&](const Var& v) {
-    return std::any_of(names.begin(), names.end(), [&](const Expr& e) { return e.same_as(v); });
+  const bool all_named = AllOf(nest.vars, [&](const Var& v) {
+    return AnyOf(names, [&](const Expr& e) { return e.same_as(v); });
   });
   if (!all_named && !each_its_own && !IsInjective(MakeLayout(nest.vars, extents, names)))
     return std::nullopt;
@@ -473,8 +456,7 @@ std::optional<Fragment> FragmentFromLayout(const ParallelNest& nest, const Fragm
     if (!iterations) return std::nullopt;
     return FragmentOfPermutation(*iterations, loop_layout);
   }
-  const bool all_used = std::all_of(pattern->loop_used.begin(), pattern->loop_used.end(),
-                                    [](bool used) { return used; });
+  const bool all_used = AllOf(pattern->loop_used, [](bool used) { return used; });
   // The nest's variables that appear, in nest order, are the coordinates of `base`.
   Fragment base =
       all_used ? loop_layout : ProjectFragment(loop_layout, pattern->loop_used, num_threads);
@@ -524,7 +506,7 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
   if (!IsIndexedByNest(nest, access)) return false;
   const Array<Var> vars = AllVars(nest, access);
   std::vector<int64_t> extents = StaticExtents(nest);
-  extents.insert(extents.end(), access.inner_extents.begin(), access.inner_extents.end());
+  AppendRange(&extents, access.inner_extents);
   const int64_t inner = Product(access.inner_extents);
   const std::vector<int64_t>& runs = loop_layout->ThreadTable();
   const std::vector<int64_t>& holds = fragment->ThreadTable();
@@ -564,7 +546,7 @@ bool IsCompatible(const ParallelNest& nest, const FragmentAccess& access, const 
       return false;
     }
   }
-  return std::all_of(writers.begin(), writers.end(), [&](const auto& entry) {
+  return AllOf(writers, [&](const auto& entry) {
     const auto held = holds.begin() + entry.first * fragment->replicate;
     return std::all_of(held, held + fragment->replicate,
                        [&](int64_t thread) { return entry.second.count(thread) > 0; });
@@ -613,7 +595,6 @@ class WidthPlanner : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     Limit(op->buffer, op->indices, true);
     Default(op);
@@ -633,19 +614,19 @@ class WidthPlanner : public StmtExprVisitor {
     // threads should have neighbouring elements.
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kAtomic || nest_.max_width) continue;
-      width_ = std::min<int64_t>(width_, BufferOf(p.buffer)->dtype->dtype.bits == 16 ? 2 : 1);
+      width_ = std::min<int64_t>(width_, DTypeOf(p.buffer).bits == 16 ? 2 : 1);
     }
     Default(op);
   }
 
  private:
   void Limit(const Var& buffer, const Array<Expr>& indices, bool is_store) {
-    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    const int bits = DTypeOf(buffer).bits;
     widest_ = std::max(widest_, bits);
-    const bool is_sub_byte = IsSubByte(BufferOf(buffer)->dtype->dtype);
+    const bool is_sub_byte = IsSubByte(DTypeOf(buffer));
     has_sub_byte_ |= is_sub_byte;
-    const bool is_varied = std::any_of(inner_loops_.begin(), inner_loops_.end(), [&](const Var& v) {
-      return std::any_of(indices.begin(), indices.end(), [&](const Expr& e) { return Uses(e, v); });
+    const bool is_varied = AnyOf(inner_loops_, [&](const Var& v) {
+      return AnyOf(indices, [&](const Expr& e) { return Uses(e, v); });
     });
     if (is_varied && IsStored(buffer)) width_ = 1;
     if (IsFragment(buffer)) return;
@@ -702,8 +683,7 @@ class WidthPlanner : public StmtExprVisitor {
   }
 
   bool IsStored(const Var& buffer) const {
-    return std::any_of(stored_.stored.begin(), stored_.stored.end(),
-                       [&](const Var& v) { return v.same_as(buffer); });
+    return AnyOf(stored_.stored, [&](const Var& v) { return v.same_as(buffer); });
   }
 
   const ParallelNest& nest_;

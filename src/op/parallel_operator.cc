@@ -10,7 +10,6 @@
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "../tvm/pass_configs.h"
-#include "../tvm/registry.h"
 #include "intrinsics.h"
 #include "launch_sized.h"
 #include "loop_layout.h"
@@ -23,30 +22,19 @@ namespace {
 /*! No shared buffer is stored to twice or read: whether a store has happened makes no difference
  * before the loop's end. */
 bool OnlyFillsShared(const Stmt& body) {
-  struct Accesses : StmtExprVisitor {
-    std::vector<Var> stored, loaded;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const BufferStoreNode* op) override {
-      stored.push_back(op->buffer);
-      Default(op);
-    }
-    void Visit_(const TensorLoadNode* op) override {
-      loaded.push_back(op->source.as_or_throw<Var>());
-      Default(op);
-    }
-  } accesses;
-  accesses(body);
-  int shared_stores = 0;
-  for (const Var& v : accesses.stored) shared_stores += IsShared(v);
-  return shared_stores == 1 &&
-         std::none_of(accesses.loaded.begin(), accesses.loaded.end(), IsShared);
+  int stores = 0;
+  ForEachIn<BufferStoreNode>(body,
+                             [&](const BufferStoreNode* op) { stores += IsShared(op->buffer); });
+  return stores == 1 && !HasNode<TensorLoadNode>(body, [](const TensorLoadNode* op) {
+           return IsShared(op->source.as_or_throw<Var>());
+         });
 }
 
 /*! Memory that several threads may write gets elements of which two share a byte. */
 bool StoresSubByte(const Stmt& body) {
   return HasNode<BufferStoreNode>(body, [&](const BufferStoreNode* op) {
     const Var& v = op->buffer;
-    return (IsGlobal(v) || IsShared(v)) && IsSubByte(BufferOf(v)->dtype->dtype);
+    return (IsGlobal(v) || IsShared(v)) && IsSubByte(DTypeOf(v));
   });
 }
 
@@ -84,8 +72,7 @@ std::vector<FragmentAccess> AsWritten(std::vector<FragmentAccess> accesses,
 KnownNest WithKnownIndices(const ParallelNest& statement) {
   KnownNest known(statement);
   const auto is_known = [](const KnownNest& n) {
-    return std::all_of(n.accesses.begin(), n.accesses.end(),
-                       [&](const FragmentAccess& a) { return IsIndexedByNest(n.nest, a); });
+    return AllOf(n.accesses, [&](const FragmentAccess& a) { return IsIndexedByNest(n.nest, a); });
   };
   if (is_known(known)) return known;
   for (const FragmentAccess& access : known.accesses) {
@@ -232,7 +219,7 @@ class ParallelOperator : public TileOperator {
       const Fragment fragment = scope.FindFragment(access.buffer);
       if (fragment->RegisterExtent() == 1 || !Reaches(scope, access)) continue;
       if (!DependsOnThread(access, fragment)) continue;
-      bits += kMuch + fragment->RegisterExtent() * BufferOf(access.buffer)->dtype->dtype.bits;
+      bits += kMuch + fragment->RegisterExtent() * DTypeOf(access.buffer).bits;
     }
     return bits;
   }
@@ -241,8 +228,7 @@ class ParallelOperator : public TileOperator {
    * this nest has fewest bank conflicts. */
   void InferSwizzle(LayoutScope* scope) const final {
     const auto is_known = [](const Expr& extent) { return AsInt(extent).value_or(0) > 0; };
-    if (scope->target->banks != kBanks ||
-        !std::all_of(nest_.extents.begin(), nest_.extents.end(), is_known)) {
+    if (scope->target->banks != kBanks || !AllOf(nest_.extents, is_known)) {
       return;
     }
     const BufferUse use = Use();
@@ -344,7 +330,7 @@ class ParallelOperator : public TileOperator {
 
   /*! All accesses are of elements in the loop's threads, or will be when it has placed them. */
   bool FindsAll(const LayoutScope& scope) const {
-    return std::all_of(accesses_.begin(), accesses_.end(), [&](const FragmentAccess& access) {
+    return AllOf(accesses_, [&](const FragmentAccess& access) {
       std::optional<Fragment> fragment = scope.FindFragment(access.buffer);
       if (!fragment->defined()) {
         fragment = FragmentFromLayout(nest_, access, layout_, scope.num_threads);
@@ -394,9 +380,8 @@ class ParallelOperator : public TileOperator {
 
   /*! Nothing more will come that the loop could follow. */
   bool IsPlaced(const LayoutScope& scope) const {
-    return std::all_of(accesses_.begin(), accesses_.end(), [&](const FragmentAccess& access) {
-      return scope.Find(access.buffer).defined();
-    });
+    return AllOf(accesses_,
+                 [&](const FragmentAccess& access) { return scope.Find(access.buffer).defined(); });
   }
 
   /*! The nest names only parts of the fragments that have no place: it could place none. */
@@ -431,9 +416,9 @@ class ParallelOperator : public TileOperator {
     auto layout = ChooseLoopLayout(nest_, accesses_, lookup);
     if (!layout) layout = Columns(known_).Follow(accesses_, lookup, scope.num_threads);
     if (!layout) return false;
-    const bool is_own = std::any_of(
-        accesses_.begin(), accesses_.end(),
-        [&](const FragmentAccess& access) { return lookup(access.buffer).same_as(*layout); });
+    const bool is_own = AnyOf(accesses_, [&](const FragmentAccess& access) {
+      return lookup(access.buffer).same_as(*layout);
+    });
     if (!is_own && !CanTellIterations(nest_, *layout, lookup, scope.num_threads)) return false;
     layout_ = *layout;
     return true;
@@ -478,8 +463,7 @@ class ParallelOperator : public TileOperator {
   static bool IsNumbered(const FragmentAccess& access) {
     const std::vector<int64_t> shape = ConstShape(access.buffer);
     return Product(shape) <= kMostReplicas &&
-           std::all_of(access.indices.begin(), access.indices.end(),
-                       [](const Expr& e) { return AsInt(e).has_value(); });
+           AllOf(access.indices, [](const Expr& e) { return AsInt(e).has_value(); });
   }
   static constexpr int64_t kMostReplicas = 64;  // a quarter of a thread's registers
 

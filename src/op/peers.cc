@@ -11,7 +11,6 @@ class PeerCollector : public StmtExprVisitor {
   std::unordered_map<const Object*, Call> peers;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BindNode* op) final {
     if (IsCallTo(op->value, kPeer)) addresses_[op->var.get()] = op->value.as_or_throw<Call>();
   }

@@ -13,7 +13,7 @@ bool CountsUp(const Digit& digit) { return digit.thread_stride >= 0 && digit.reg
  * others, whose loops would have no closed form. */
 std::optional<std::vector<Digit>> RisingDigitsOf(const Fragment& f) {
   const std::optional<std::vector<Digit>> digits = f->Digits();
-  if (!digits || !std::all_of(digits->begin(), digits->end(), CountsUp)) return std::nullopt;
+  if (!digits || !AllOf(*digits, CountsUp)) return std::nullopt;
   return digits;
 }
 

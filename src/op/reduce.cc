@@ -11,7 +11,6 @@
 
 #include "../target/access_width.h"
 #include "../target/packed_float.h"
-#include "../tvm/error.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
 #include "loop_layout.h"
@@ -27,7 +26,7 @@ struct ReduceOp {
   bool clear;
   Span span;
 
-  DLDataType dtype() const { return BufferOf(dst.buffer)->dtype->dtype; }
+  DLDataType dtype() const { return DTypeOf(dst.buffer); }
 };
 
 /*! A loop over every dimension of a shape; unlike that of a region, unit dimensions have theirs. */
@@ -74,7 +73,7 @@ class FragmentReduce {
       return LoadOf(registers, {r});
     });
     if (in_place) return combined;
-    return MakeSeq({AllocLocal(result), combined, Finish(plan.result, result, false)});
+    return MakeSeq({MakeAlloc(result), combined, Finish(plan.result, result, false)});
   }
 
  private:
@@ -90,9 +89,9 @@ class FragmentReduce {
   Stmt EmitThroughShared() {
     const std::vector<int64_t> shape = source_->Shape();
     const int64_t elements = shape[op_.dim], results = Product(shape) / elements;
-    const Var rows = scope_->AllocShared(std::string(op_.src.buffer->name) + "_rows",
-                                         BufferOf(op_.src.buffer)->dtype->dtype,
-                                         {MakeInt(results), MakeInt(elements)});
+    const Var rows =
+        scope_->AllocShared(std::string(op_.src.buffer->name) + "_rows", DTypeOf(op_.src.buffer),
+                            {MakeInt(results), MakeInt(elements)});
     ParallelNest spill = NestOverShape(shape, op_.span);
     Expr row = MakeInt(0);
     for (size_t d = 0; d < shape.size(); ++d) {
@@ -106,7 +105,7 @@ class FragmentReduce {
     const Var result = NewResult(plan);
     Stmt combined = Combine(layout, plan, result,
                             [&](const Array<Expr>& at, const Expr&) { return LoadOf(rows, at); });
-    return MakeSeq({LowerNest(spill, source_, Context()), AllocLocal(result), combined,
+    return MakeSeq({LowerNest(spill, source_, Context()), MakeAlloc(result), combined,
                     Finish(plan.result, result, true)});
   }
 
@@ -135,7 +134,7 @@ class FragmentReduce {
     const ThreadGroups groups = ThreadGroups::DifferingIn(
         *plan.lanes, scope_->thread, scope_->num_threads, scope_->target->warp_threads);
     std::vector<Stmt> out;
-    if (!own.same_as(result)) out.push_back(AllocLocal(own));
+    if (!own.same_as(result)) out.push_back(MakeAlloc(own));
     out.insert(out.end(),
                {init, all,
                 CombineOverGroups(groups, op_.reduction, own, result,
@@ -174,7 +173,7 @@ class FragmentReduce {
     const Stmt together = UnrolledFor(
         n, count, MakeStore(result, LoadOf(result, {n}) + both, {n}, op_.span), op_.span);
     return MakeSeq(
-        {AllocLocal(sums), init, UnrolledFor(half, registers / 2, add, op_.span), together});
+        {MakeAlloc(sums), init, UnrolledFor(half, registers / 2, add, op_.span), together});
   }
 
   /*! From registers laid out as `held` to the destination; `flat` if `held` numbers the results in
@@ -290,7 +289,7 @@ class ReduceOperator : public TileOperator {
     }
     if (!plan.lanes) {
       bits += kBarrierBits;
-      bits += source->RegisterExtent() * 2 * BufferOf(op_.src.buffer)->dtype->dtype.bits;
+      bits += source->RegisterExtent() * 2 * DTypeOf(op_.src.buffer).bits;
     }
     if (!plan.lanes || !IsHeldBy(plan.result, target)) {
       bits += kBarrierBits;
@@ -309,7 +308,7 @@ class ReduceOperator : public TileOperator {
   bool PlaceSource(LayoutScope* scope) const {
     constexpr int64_t kWord = 32;
     const std::vector<int64_t> shape = ConstShape(op_.src.buffer);
-    const int64_t bits = BufferOf(op_.src.buffer)->dtype->dtype.bits, last = shape.back();
+    const int64_t bits = DTypeOf(op_.src.buffer).bits, last = shape.back();
     const bool by_rows = op_.dim + 1 == shape.size();
     const int64_t columns = Product(shape) / shape[op_.dim];
     int64_t width = 1;
@@ -332,7 +331,7 @@ std::unique_ptr<TileOperator> MakeReduce(const CallNode* call, const Span& span)
   ReduceOp op;
   op.src = TileRegion::From(call->args[0]);
   op.dst = TileRegion::From(call->args[1]);
-  const std::string name = call->args[2].as_or_throw<StringImm>()->value;
+  const std::string name = ToString(call->args[2]);
   op.reduction = Reduction::Named(name, TileOpIntAttr(call, "nan_propagate", 0) != 0);
   op.dim = static_cast<size_t>(ToInt(call->args[3]));
   op.clear = ToInt(call->args[4]) != 0;

@@ -6,7 +6,6 @@
  * parallel loops accumulate, `reducer_finalize` combines over all threads, after which each has the
  * result. That the three come in this order is checked by VerifyReducer.
  */
-#include "../tvm/functor.h"
 #include "block_reduce.h"
 
 namespace tl {
@@ -19,10 +18,10 @@ struct ReducerOp {
 
   static ReducerOp From(const CallNode* call, const Span& span) {
     return {TileRegion::From(call->args[0]).buffer,
-            Reduction::Named(call->args[1].as_or_throw<StringImm>()->value, false), span};
+            Reduction::Named(ToString(call->args[1]), false), span};
   }
   int64_t Size() const { return Product(ConstShape(buffer)); }
-  DLDataType dtype() const { return BufferOf(buffer)->dtype->dtype; }
+  DLDataType dtype() const { return DTypeOf(buffer); }
 };
 
 class ReducerInit : public TileOperator {

@@ -80,8 +80,7 @@ ParallelNest NestOfCopy(const CallNode* copy, const Span& span) {
   nest.has_placed_tensor = TileOpAttr(copy, kPlacedTensor) != nullptr;
   nest.loop_layout = GetLoopLayout(TileOpAttrs(copy));
   const Expr value = LoadOf(src.buffer, ElementOf(src, nest));
-  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
-                        ElementOf(dst, nest), span);
+  nest.body = MakeStore(dst.buffer, CastTo(DTypeOf(dst.buffer), value), ElementOf(dst, nest), span);
   return nest;
 }
 

@@ -3,7 +3,6 @@
  * operator are matched by these dimensions in order, so `A[i, 0:64]` and `S[0:64]` fit.
  */
 #pragma once
-#include <string>
 #include <vector>
 
 #include "parallel.h"

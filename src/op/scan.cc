@@ -11,7 +11,6 @@
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include "../target/access_width.h"
-#include "../tvm/error.h"
 #include "../tvm/find.h"
 #include "../tvm/functor.h"
 #include "block_reduce.h"
@@ -75,7 +74,7 @@ class ScanEmitter {
     op_.dst = starts_.Of(op_.dst);
     length_ = op.shape[op.dim];
     lines_ = Product(op.shape) / length_;
-    type_ = BufferOf(op.dst.buffer)->dtype->dtype;
+    type_ = DTypeOf(op.dst.buffer);
     carry_ = MakeBuffer("carry", type_, {MakeInt(1)}, "local");
   }
 
@@ -106,7 +105,7 @@ class ScanEmitter {
     // nothing is read from (VerifyParallelLoop).
     body = MakeAttr(MakeInt(0), kIndependentNest, MakeInt(kProvedNest), body);
     std::vector<Stmt> all = starts_.bindings;
-    all.insert(all.end(), {AllocLocal(carry_), body});
+    all.insert(all.end(), {MakeAlloc(carry_), body});
     return scope_->PlaceAccesses(MakeSeq(all));
   }
 
@@ -152,7 +151,7 @@ class ScanEmitter {
    * by side there and leave no lane without any. */
   int64_t ElementsOfLane(int64_t lanes) const {
     if (op_.dim + 1 < op_.shape.size() || lanes < scope_->target->warp_threads) return 1;
-    const int bits = std::max(type_.bits, BufferOf(op_.src.buffer)->dtype->dtype.bits);
+    const int bits = std::max(type_.bits, DTypeOf(op_.src.buffer).bits);
     int64_t elements = std::max(1, kMaxInstructionBits / bits);
     while (elements > 1 && (length_ % elements || lanes * elements > length_)) elements /= 2;
     return elements;
@@ -182,7 +181,7 @@ class ScanEmitter {
     };
     const Expr element =
         IfThenElseOf(inside, Element(line, position), op_.reduction.Identity(type_));
-    std::vector<Stmt> body = {AllocLocal(own), AllocLocal(behind), AllocLocal(in_front),
+    std::vector<Stmt> body = {MakeAlloc(own), MakeAlloc(behind), MakeAlloc(in_front),
                               each(MakeStore(own, element, {k}, op_.span))};
     for (int64_t n = 1; n < elements; ++n) {
       const Expr sum = op_.reduction.Combine(LoadOf(own, {place(n - 1)}), LoadOf(own, {place(n)}));
@@ -254,7 +253,7 @@ std::unique_ptr<TileOperator> MakeScan(const CallNode* call, const Span& span) {
   ScanOp op;
   op.src = TileRegion::From(call->args[0]);
   op.dst = TileRegion::From(call->args[1]);
-  op.reduction = Reduction::Named(call->args[2].as_or_throw<StringImm>()->value, false);
+  op.reduction = Reduction::Named(ToString(call->args[2]), false);
   const bool by_src = op.src.ranges.size() < op.dst.ranges.size();
   for (const Expr& e : (by_src ? op.src : op.dst).Extents()) op.shape.push_back(ToInt(e));
   op.dim = static_cast<size_t>(ToInt(call->args[3]) + static_cast<int64_t>(op.shape.size()));

@@ -1,7 +1,5 @@
 #include "shuffle_registers.h"
 
-#include <algorithm>
-
 #include "../tvm/shuffles.h"
 #include "block_reduce.h"
 
@@ -83,7 +81,7 @@ class Emitter {
         to_(to),
         scope_(scope),
         span_(span),
-        type_(ShuffledType(BufferOf(from)->dtype->dtype, BufferOf(to)->dtype->dtype)),
+        type_(ShuffledType(DTypeOf(from), DTypeOf(to))),
         in_words_(type_.bits < kWord.bits),
         receiver_(Flipped(scope->thread, plan.first_target)),
         sender_(Flipped(scope->thread, plan.first_source)) {}
@@ -105,7 +103,7 @@ class Emitter {
     kept = Reordered(kept, target_count, order, receiver_);
     Each(target_count, [&](const Expr& r) {
       const Expr reg = ValueOf(plan_.target.parts, r, plan_.target.is_sum) + first_target;
-      const DLDataType type = BufferOf(to_)->dtype->dtype;
+      const DLDataType type = DTypeOf(to_);
       return MakeStore(to_, CastTo(type, LoadOf(kept, {r})), {reg}, span_);
     });
     return MakeSeq(std::exchange(out_, {}));
@@ -115,9 +113,7 @@ class Emitter {
   /*! A value of the source; 0 in threads that hold none. */
   Expr WhereHeld(const Expr& value, const Expr& reg) const {
     const auto is_zero = [](int64_t column) { return column == 0; };
-    const auto all_zero = [&](const BitColumns& columns) {
-      return std::all_of(columns.begin(), columns.end(), is_zero);
-    };
+    const auto all_zero = [&](const BitColumns& columns) { return AllOf(columns, is_zero); };
     const auto [threads, registers] = std::pair(plan_.empty_threads, plan_.empty_registers);
     if (all_zero(threads) && all_zero(registers)) return value;
     Expr left = ValueOf(threads, sender_);
@@ -207,7 +203,7 @@ class Emitter {
 
   Var New(const char* name, DLDataType type, int64_t count) {
     const Var v = MakeBuffer(std::string(to_->name) + "_" + name, type, {MakeInt(count)}, "local");
-    out_.push_back(AllocLocal(v));
+    out_.push_back(MakeAlloc(v));
     return v;
   }
 

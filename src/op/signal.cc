@@ -38,7 +38,7 @@ class SignalOperator : public TileOperator {
  public:
   SignalOperator(const CallNode* call, const Span& s)
       : TileOperator(s), signal_(TileRegion::From(call->args[0])), value_(call->args[1]) {
-    adds_ = std::string(call->args[2].as_or_throw<StringImm>()->value) == "add";
+    adds_ = ToString(call->args[2]) == "add";
   }
 
   BufferUse Use() const final { return {{}, {signal_.buffer}}; }
@@ -65,7 +65,7 @@ class SignalWaitOperator : public TileOperator {
         value_(call->args[1]),
         rank_(call->args[3]),
         by_one_thread_(TileOpIntAttr(call, kElected, 0) != 0) {
-    comparison_ = std::string(call->args[2].as_or_throw<StringImm>()->value);
+    comparison_ = ToString(call->args[2]);
   }
 
   BufferUse Use() const final { return {{signal_.buffer}, {}}; }

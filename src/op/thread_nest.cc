@@ -1,7 +1,5 @@
 #include "thread_nest.h"
 
-#include <algorithm>
-
 #include "../tvm/error.h"
 #include "parallel_operator.h"
 
@@ -38,10 +36,10 @@ class ThreadNest : public TileOperator {
 std::unique_ptr<TileOperator> MakeNestOperator(ParallelNest nest,
                                                const std::vector<Var>& operands) {
   const auto is_local = [](const Var& v) { return ScopeOf(v) == "local"; };
-  if (std::none_of(operands.begin(), operands.end(), is_local)) {
+  if (NoneOf(operands, is_local)) {
     return MakeParallelOperator(std::move(nest), Fragment());
   }
-  const auto fragment = std::find_if(operands.begin(), operands.end(), IsFragment);
+  const auto fragment = FindIf(operands, IsFragment);
   if (fragment != operands.end()) {
     ThrowAt(nest.span, "ValueError",
             "found " + std::string((*fragment)->name) +

@@ -78,6 +78,11 @@ const CallNode* AsTileOp(const Stmt& s) {
   return call && IsTileOp(call) ? call : nullptr;
 }
 
+const CallNode* AsTileOp(const Stmt& s, const char* op) {
+  const CallNode* call = AsTileOp(s);
+  return call && IsCallTo(call, op) ? call : nullptr;
+}
+
 Map<String, Any> TileOpAttrs(const CallNode* call) {
   const auto* attrs = call->attrs.defined() ? call->attrs.as<DictAttrsNode>() : nullptr;
   return attrs ? attrs->__dict__ : Map<String, Any>();

@@ -44,6 +44,8 @@ bool IsTileOp(const CallNode* call);
 std::string TileOpName(const CallNode* call);
 /*! Call of a tile operator in an Evaluate, nullptr for other statements. */
 const CallNode* AsTileOp(const Stmt& s);
+/*! Call of this one, nullptr for others, too. */
+const CallNode* AsTileOp(const Stmt& s, const char* op);
 /*! All keywords that the user gave. */
 Map<String, Any> TileOpAttrs(const CallNode* call);
 /*! Value of a keyword that the user gave, nullptr-valued Any if absent. */

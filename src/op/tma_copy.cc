@@ -54,7 +54,6 @@ namespace {
 
 /*! A box begins where its swizzle exchanges nothing: the xor of constants, which TVM leaves. */
 struct FoldConstantXor : StmtExprMutator {
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const BitwiseXorNode* op) override {
     const auto a = AsInt(op->a), b = AsInt(op->b);
     return a && b ? Expr(MakeInt(op->a->dtype(), *a ^ *b)) : Default<Expr>(op);
@@ -179,7 +178,7 @@ bool IsTmaLoad(const CallNode* call) {
 Call ElectedTmaLoad(const CallNode* copy, const Expr& barrier, int64_t cluster_mask) {
   Array<Expr> args = copy->args;
   args.push_back(barrier);
-  const bool pixels = IsCallTo(GetRef<Expr>(copy), kIm2col);
+  const bool pixels = IsCallTo(copy, kIm2col);
   Map<String, Any> attrs = {{kElected, int64_t(1)}};
   const Any eviction = TileOpAttr(copy, "eviction_policy");
   if (eviction != nullptr) attrs.Set("eviction_policy", eviction);
@@ -203,7 +202,7 @@ TmaPlan TmaPlanOf(const CallNode* copy) {
 }
 
 int64_t TmaBytes(const TileRegion& dst) {
-  int64_t bytes = BufferOf(dst.buffer)->dtype->dtype.bits / 8;
+  int64_t bytes = DTypeOf(dst.buffer).bits / 8;
   for (const Range& r : dst.ranges) bytes *= ToInt(r->extent);
   return bytes;
 }
@@ -256,7 +255,7 @@ Stmt IssueBulkLoad(const TileRegion& global, const TileRegion& shared, const Tma
 
 /*! The C++ type of what the unit adds. */
 std::string ElementName(const Var& buffer) {
-  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  const DLDataType t = DTypeOf(buffer);
   if (t.code == kDLBfloat) return "bfloat16_t";
   if (t.code == kDLFloat) return t.bits == 16 ? "half_t" : "float";
   return t.code == kDLInt ? "int" : "uint" + std::to_string(t.bits) + "_t";

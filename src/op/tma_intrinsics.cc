@@ -1,5 +1,4 @@
 /*! Intrinsics of TMA: copies of boxes and of bytes. */
-#include <algorithm>
 
 #include "intrinsics.h"
 #include "tensor_map_spec.h"
@@ -8,8 +7,7 @@ namespace tl {
 namespace {
 
 bool IsOneOf(const CallNode* call, std::initializer_list<const char*> ops) {
-  return std::any_of(ops.begin(), ops.end(),
-                     [&](const char* op) { return IsCallTo(GetRef<Expr>(call), op); });
+  return AnyOf(ops, [&](const char* op) { return IsCallTo(call, op); });
 }
 
 constexpr Access kRead = Access::kRead, kWrite = Access::kWrite, kBarrier = Access::kBarrier,
@@ -114,7 +112,7 @@ std::vector<Intrinsic> BulkIntrinsics() {
 std::vector<Intrinsic> TmaIntrinsics() {
   std::vector<Intrinsic> rows = BoxIntrinsics();
   const std::vector<Intrinsic> bulk = BulkIntrinsics();
-  rows.insert(rows.end(), bulk.begin(), bulk.end());
+  AppendRange(&rows, bulk);
   for (Intrinsic& row : rows) row.feature = Feature::kTma;
   return rows;
 }

@@ -132,8 +132,8 @@ std::string WhyNotTypes(const TileRegion& global, const TileRegion& shared) {
   for (const Expr& extent : BufferOf(global.buffer)->shape) {
     if (IsConst(extent, 0)) return "a tensor without elements";
   }
-  const DLDataType t = BufferOf(global.buffer)->dtype->dtype;
-  const DLDataType u = BufferOf(shared.buffer)->dtype->dtype;
+  const DLDataType t = DTypeOf(global.buffer);
+  const DLDataType u = DTypeOf(shared.buffer);
   if (t.code != u.code || t.bits != u.bits || t.lanes != u.lanes) {
     return "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
   }
@@ -189,7 +189,7 @@ std::string CheckStrides(const TileRegion& global, TmaProof proof, Analyzer* ana
  * checks coordinates at a launch, so what cannot be proved here is not made, not even on demand.
  */
 std::string CheckInnermostStart(const TileRegion& global, Analyzer* analyzer) {
-  const int64_t bytes = BufferOf(global.buffer)->dtype->dtype.bits / 8;
+  const int64_t bytes = DTypeOf(global.buffer).bits / 8;
   const Expr start = analyzer->Simplify(CastTo(kInt64, global.ranges.back()->min) * bytes);
   const Analyzer::Modular m = analyzer->ModularSet(start);
   if (m.coeff % kTmaChunkBytes == 0 && m.base % kTmaChunkBytes == 0) return "";
@@ -221,8 +221,7 @@ std::string CheckInnermostEnd(const TileRegion& global, TmaProof proof, Analyzer
     return d + 1 < type->shape.size() && !IsConst(type->shape[d], 1) &&
            analyzer->CanProveEqual(StrideOf(type, d), extent);
   };
-  if (proof == TmaProof::kAtLaunch && !AsInt(extent) &&
-      std::any_of(plan.map_dims.begin(), plan.map_dims.end(), is_of_rows)) {
+  if (proof == TmaProof::kAtLaunch && !AsInt(extent) && AnyOf(plan.map_dims, is_of_rows)) {
     return "";
   }
   const auto known = AsInt(extent);
@@ -333,7 +332,7 @@ PieceOrder OrderOf(const TileRegion& shared, const Layout& layout, const std::ve
 /*! The bytes of a copy of one piece into one piece, 0 where that is none. */
 int64_t BulkBytes(const TileRegion& global, const TileRegion& shared, const Layout& layout,
                   const std::vector<TmaDim>& dims, Analyzer* analyzer) {
-  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  const int64_t bytes = DTypeOf(shared.buffer).bits / 8;
   int64_t size = bytes;
   for (const TmaDim& dim : dims) size *= dim.box;
   if (size % kTmaChunkBytes || !IsOnePiece(global, bytes, analyzer)) return 0;
@@ -347,7 +346,7 @@ int64_t BulkBytes(const TileRegion& global, const TileRegion& shared, const Layo
 bool PlanBoxes(const TileRegion& shared, const Layout& layout,
                const std::vector<int64_t>& addresses, int swizzle, Analyzer* analyzer,
                TmaPlan* plan) {
-  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  const int64_t bytes = DTypeOf(shared.buffer).bits / 8;
   std::vector<TmaDim> dims = plan->dims;
   for (TmaDim& dim : dims) {
     const int64_t extent = dim.box;
@@ -378,7 +377,7 @@ bool PlanBoxes(const TileRegion& shared, const Layout& layout,
 
 std::string PlanSwizzle(const TileRegion& shared, const Layout& layout, Analyzer* analyzer,
                         TmaPlan* plan) {
-  const int64_t bytes = BufferOf(shared.buffer)->dtype->dtype.bits / 8;
+  const int64_t bytes = DTypeOf(shared.buffer).bits / 8;
   const int64_t row = plan->dims.back().box * bytes;
   if (row % kTmaChunkBytes)
     return "rows of " + std::to_string(row) + " bytes, not a multiple of 16";
@@ -476,7 +475,7 @@ std::string PlanTmaPixels(const TileRegion& image, const TileRegion& tile, const
 
 std::string WhyNotBytes(const TileRegion& from, const Layout& from_layout, const TileRegion& to,
                         const Layout& to_layout, Analyzer* analyzer) {
-  const DLDataType t = BufferOf(from.buffer)->dtype->dtype, u = BufferOf(to.buffer)->dtype->dtype;
+  const DLDataType t = DTypeOf(from.buffer), u = DTypeOf(to.buffer);
   if (!IsShared(from.buffer) || !IsShared(to.buffer)) return "a tile that is not in shared memory";
   if (t != u || t.bits % 8) return "a copy from " + DTypeName(t) + " to " + DTypeName(u);
   TmaPlan there, here;  // shared is the region's own side
@@ -507,7 +506,7 @@ bool HasWholeEights(const TileRegion& shared) {
 
 Layout ProposeTmaLayout(const TileRegion& shared) {
   const std::vector<int64_t> shape = ConstShape(shared.buffer);
-  const int bits = BufferOf(shared.buffer)->dtype->dtype.bits;
+  const int bits = DTypeOf(shared.buffer).bits;
   const auto inner = AsInt(shared.ranges.back()->extent);
   if (shape.size() >= 2 && shape[shape.size() - 2] % 8 == 0 && inner && HasWholeEights(shared)) {
     for (int chunks : {8, 4, 2}) {
@@ -523,7 +522,7 @@ Layout ProposeTmaLayout(const TileRegion& shared) {
 Layout ProposeStoreLayout(const TileRegion& shared) {
   constexpr int64_t kMostBox = 256, kMostConflicts = 2;
   const std::vector<int64_t> shape = ConstShape(shared.buffer);
-  const int64_t bits = BufferOf(shared.buffer)->dtype->dtype.bits;
+  const int64_t bits = DTypeOf(shared.buffer).bits;
   const int64_t row = shape.back() * bits / 8, chunks = row / kTmaChunkBytes;
   const auto inner = AsInt(shared.ranges.back()->extent);
   const bool is_one_box = inner == shape.back() && *inner <= kMostBox;

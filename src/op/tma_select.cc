@@ -2,7 +2,6 @@
 
 #include "../tvm/attrs.h"
 #include "../tvm/pass_configs.h"
-#include "../tvm/registry.h"
 #include "copy_instruction.h"
 #include "im2col.h"
 #include "launch_sized.h"
@@ -36,7 +35,7 @@ std::string WhyNotAddition(const TmaSides& sides) {
   if (!IsShared(sides.shared.buffer)) {
     return std::string(sides.shared.buffer->name) + ", which is not in shared memory";
   }
-  const DLDataType type = BufferOf(sides.global.buffer)->dtype->dtype;
+  const DLDataType type = DTypeOf(sides.global.buffer);
   return HasAddition(type) ? "" : "elements of " + DTypeName(type);
 }
 
@@ -93,7 +92,7 @@ TmaDecision SelectTma(const CallNode* call, TmaMoment moment, const Layout& layo
     made.why = moment == TmaMoment::kCandidate ? WhyNotTmaAsked(call) : WhyNotChosen(call, sides);
   }
   if (made.why.empty()) made.why = WhyNotTmaTarget(target);
-  if (made.why.empty() && IsCallTo(GetRef<Expr>(call), kAtomic)) made.why = WhyNotAddition(sides);
+  if (made.why.empty() && IsCallTo(call, kAtomic)) made.why = WhyNotAddition(sides);
   if (!made.why.empty()) return made;
   if (layout.defined()) {
     made.layout = layout;

@@ -41,8 +41,8 @@ std::unique_ptr<TileOperator> MakeTranspose(const CallNode* call, const Span& sp
   nest.vars.push_back(j);
   for (const Expr& extent : dst.MatrixExtents()) nest.extents.push_back(extent);
   const Expr value = LoadOf(src.buffer, ElementAt(src, nest, j, i));
-  nest.body = MakeStore(dst.buffer, CastTo(BufferOf(dst.buffer)->dtype->dtype, value),
-                        ElementAt(dst, nest, i, j), span);
+  nest.body =
+      MakeStore(dst.buffer, CastTo(DTypeOf(dst.buffer), value), ElementAt(dst, nest, i, j), span);
   return MakeParallelOperator(nest, Fragment());
 }
 

@@ -6,7 +6,6 @@
 #include "../layout/annotation.h"
 #include "../layout/swizzle.h"
 #include "../tvm/analyzer.h"
-#include "../tvm/error.h"
 #include "../tvm/find.h"
 
 namespace tl {
@@ -17,7 +16,6 @@ class DeclCollector : public StmtExprVisitor {
   std::vector<std::pair<Var, Var>> found;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const DeclBufferNode* op) final {
     if (Var buffer = ViewedBy(op); buffer.defined()) found.emplace_back(op->buffer, buffer);
   }
@@ -26,14 +24,13 @@ class DeclCollector : public StmtExprVisitor {
 void AddRoots(const Views& views, const std::vector<Var>& from, std::vector<Var>* to) {
   for (const Var& v : from) {
     const Var root = views.RootOf(v);
-    const bool known =
-        std::any_of(to->begin(), to->end(), [&](const Var& u) { return u.same_as(root); });
+    const bool known = AnyOf(*to, [&](const Var& u) { return u.same_as(root); });
     if (!known) to->push_back(root);
   }
 }
 
 int64_t BitsOf(const Var& buffer) {
-  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  const DLDataType t = DTypeOf(buffer);
   return int64_t(t.bits) * t.lanes;
 }
 
@@ -131,9 +128,7 @@ Stmt ViewDeclarer::Mutate_(const SBlockNode* op) {
   block->body = body;
   std::vector<Stmt> stmts = UsedIn(SBlock(block), declared);
   stmts.push_back(body);
-  auto with = make_object<SBlockNode>(*op);
-  with->body = MakeSeq(stmts);
-  return SBlock(with);
+  return With(op, &SBlockNode::body, MakeSeq(stmts));
 }
 
 Views::Views(const Stmt& s) {
@@ -175,7 +170,7 @@ std::optional<Layout> CarryLayout(const Layout& layout, const Var& from, const V
   const Expr source = wide >= narrow ? flat * (wide / narrow) : FloorDivOf(flat, narrow / wide);
   const Array<Expr> input = Coordinates(ConstShape(from), source, &analyzer);
   Array<Expr> index = layout->MapIndex(input);
-  if (BufferOf(from)->dtype->dtype != BufferOf(to)->dtype->dtype) {
+  if (DTypeOf(from) != DTypeOf(to)) {
     Expr place = RowMajor(layout->OutputShape(), index);
     place = wide >= narrow ? FloorDivOf(place, wide / narrow)
                            : place * (narrow / wide) + FloorModOf(flat, narrow / wide);

@@ -41,7 +41,6 @@ DeclBuffer DeclareView(const Var& view, const Var& buffer, const Span& span);
  * or an annotation of it, names. One of a view that it does not name is of that one's buffer. */
 class ViewDeclarer : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final;
 
   /*! DeclBuffer of views in the innermost block, in the order that they will have. */

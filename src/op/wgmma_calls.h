@@ -15,7 +15,7 @@ inline constexpr const char* kWarpgroupArriveApart = "tl.warpgroup_arrive_apart"
  * 64 x n elements, each thread n / 2 (PTX ISA, wgmma, "Register Fragments"). */
 inline int64_t AccumulatorRegisters(const CallNode* product) {
   // <m, n, k, type of A, of B, of C, ..>
-  const bool packed = product->args[5].as_or_throw<StringImm>()->value == "half_t";
+  const bool packed = ToString(product->args[5]) == "half_t";
   return ToInt(product->args[1]) / (packed ? 4 : 2);
 }
 

@@ -1,6 +1,5 @@
 #include "wgmma_operand.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "../layout/swizzle.h"
@@ -43,7 +42,7 @@ struct Matrix {
     first_column = analyzer.ModularSet(r.ranges[lead + 1]->min);
     column_step = DivisorOf(first_column);
     extent = ToInt(r.ranges[lead + 1]->extent);
-    bits = BufferOf(r.buffer)->dtype->dtype.bits;
+    bits = DTypeOf(r.buffer).bits;
   }
 };
 
@@ -111,7 +110,7 @@ std::string WhyNotWgmmaLayout(const WgmmaOperand& operand, const Layout& layout)
 
 Layout CommonWgmmaLayout(const Var& root, const std::vector<WgmmaOperand>& operands) {
   const auto suits = [&](const Layout& layout) {
-    return std::all_of(operands.begin(), operands.end(), [&](const WgmmaOperand& operand) {
+    return AllOf(operands, [&](const WgmmaOperand& operand) {
       const auto own = CarryLayout(layout, root, operand.region.buffer);
       return own && WhyNotWgmmaLayout(operand, *own).empty();
     });

@@ -167,7 +167,6 @@ class Renamer : public Substituter {
   Array<Expr> element;
 
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const BufferStoreNode* op) final {
     if (!IsTurned(op->indices)) return Default<Stmt>(op);
     return MakeStore(op->buffer, Mutate(op->value), element, op->span);
@@ -187,7 +186,6 @@ class Renamer : public Substituter {
 /*! The variables of the body's own loops and bindings: they have no value in front of it. */
 struct OwnVariables : StmtExprVisitor {
   Array<Var> found;
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     found.push_back(op->loop_var);
     Default(op);
@@ -199,7 +197,7 @@ struct OwnVariables : StmtExprVisitor {
 };
 
 bool UsesAny(const Expr& e, const Array<Var>& vars) {
-  return std::any_of(vars.begin(), vars.end(), [&](const Var& v) { return Uses(e, v); });
+  return AnyOf(vars, [&](const Var& v) { return Uses(e, v); });
 }
 
 }  // namespace
@@ -207,7 +205,7 @@ bool UsesAny(const Expr& e, const Array<Var>& vars) {
 std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const FragmentAccess& access,
                                            bool visits_numbers) {
   const auto is_number = [](const Expr& e) { return AsInt(e).has_value(); };
-  if (!std::all_of(nest.extents.begin(), nest.extents.end(), is_number)) return std::nullopt;
+  if (!AllOf(nest.extents, is_number)) return std::nullopt;
   const std::optional<Indices> indices = SplitIndices(nest, access);
   const auto digits = indices ? ReadDigits(nest, indices->varying) : std::nullopt;
   if (!digits) return std::nullopt;
@@ -227,8 +225,7 @@ std::optional<WholeNest> OverWholeFragment(const ParallelNest& nest, const Fragm
   std::vector<Expr> fixed;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Expr& base = indices->base[d];
-    const bool is_named = std::any_of(digits->begin(), digits->end(),
-                                      [d](const LoopDigit& g) { return g.strides[d] != 0; });
+    const bool is_named = AnyOf(*digits, [d](const LoopDigit& g) { return g.strides[d] != 0; });
     if (UsesAny(base, access.inner_vars)) {
       if (is_named) return std::nullopt;
       continue;

@@ -11,7 +11,6 @@ class Finder : public StmtExprVisitor {
   bool memory = false, narrow = false, branch = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const IfThenElseNode*) final { branch = true; }
   void Visit_(const BufferStoreNode* op) final {
     Touch(op->buffer);
@@ -33,7 +32,7 @@ class Finder : public StmtExprVisitor {
  private:
   void Touch(const Var& buffer) {
     memory |= !IsLocal(buffer) && !IsFragment(buffer);
-    narrow |= BufferOf(buffer)->dtype->dtype.bits < 32;
+    narrow |= DTypeOf(buffer).bits < 32;
   }
 };
 
@@ -42,9 +41,8 @@ class Float32Finder : public StmtExprVisitor {
   bool arithmetic = false, others = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
-    others |= !IsFloat32(BufferOf(op->buffer)->dtype->dtype);
+    others |= !IsFloat32(DTypeOf(op->buffer));
     Default(op);
   }
   void Visit_(const AddNode* op) final { Arithmetic(op); }

@@ -1,7 +1,5 @@
 #include "mma.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <set>

@@ -51,7 +51,7 @@ std::vector<TargetKind>& Kinds() {
 template <typename Predicate>
 const TargetKind* KindWhere(Predicate is_wanted) {
   const auto& kinds = Kinds();
-  const auto it = std::find_if(kinds.begin(), kinds.end(), is_wanted);
+  const auto it = FindIf(kinds, is_wanted);
   return it == kinds.end() ? nullptr : &*it;
 }
 
@@ -103,8 +103,8 @@ void AddKind(const String& name, const String& tvm_kind, const String& tvm_arch,
   }
   for (const TargetKind& kind : Kinds()) {
     for (const FeatureRow& row : kind.features()) {
-      const bool wanted = std::any_of(features.begin(), features.end(),
-                                      [&](const String& f) { return row.name == std::string(f); });
+      const bool wanted =
+          AnyOf(features, [&](const String& f) { return row.name == std::string(f); });
       if (wanted) target.features.push_back(row.feature);
     }
   }

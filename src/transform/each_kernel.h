@@ -11,7 +11,6 @@ template <typename F>
 PrimFunc ForEachKernel(const PrimFunc& f, F change) {
   struct Walk : StmtExprMutator {
     F* change;
-    using StmtExprMutator::Mutate_;
     Stmt Mutate_(const AttrStmtNode* op) override {
       return op->attr_key == kThreadExtent ? (*change)(op) : Default<Stmt>(op);
     }

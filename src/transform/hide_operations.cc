@@ -1,13 +1,16 @@
 /*!
  * HideOperations and ShowOperations, around TVM's own simplifier: see src/tvm/hidden_operations.h.
  *
+ * In:  a thread program. Out: the same, in which operations that TVM would write otherwise with
+ * another result are calls that it does not know; ShowOperations makes them operations again.
+ * Establishes: the simplifier between the two changes no value. Refuse nothing.
+ *
  * Indices and comparisons are computed as mathematical integers (FlattenBuffer), so TVM may write
  * them otherwise. What is stored wraps. There TVM would bring differences to where they leave the
  * type: max(x, 8) - 8 becomes max(x - 8, 0), and (x - 3) % 5 becomes (x + 2) % 5. So such sums,
  * differences and products of large values are hidden, too (ValueFinder). A name of a value that is
  * an index as well is taken for an index, since guards depend on it.
  */
-#include <algorithm>
 #include <unordered_set>
 #include <vector>
 
@@ -41,7 +44,6 @@ class ValueFinder : public StmtExprVisitor {
   bool Has(const Expr& e) const { return found_.count(e.get()) != 0; }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SeqStmtNode* op) override {
     for (size_t i = op->seq.size(); i-- > 0;) Visit(op->seq[i]);
   }
@@ -52,8 +54,7 @@ class ValueFinder : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     const std::vector<PointerAccess> accesses = PointerAccesses(op);
     const bool is_atomic =
-        std::any_of(accesses.begin(), accesses.end(),
-                    [](const PointerAccess& p) { return p.access == Access::kAtomic; });
+        AnyOf(accesses, [](const PointerAccess& p) { return p.access == Access::kAtomic; });
     if (!is_atomic) return Default(op);
     for (const Expr& arg : op->args) VisitAs(Use::kValue, arg);
   }
@@ -141,7 +142,6 @@ class MisleadingFinder : public AnalyzingMutator {
   std::unordered_set<const Object*> found;
 
  protected:
-  using AnalyzingMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) override {
     // The variable of a loop without iterations has no value: TVM may take it for any.
     const bool outside = unreached_;
@@ -194,7 +194,6 @@ class MisleadingFinder : public AnalyzingMutator {
  * two values of the variable, and refuses the second. */
 class FromZero : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) override {
     const Stmt s = Default<Stmt>(op);
     op = s.as<ForNode>();

@@ -21,7 +21,7 @@
  * layout inference needs to know which MMAs are asynchronous, and decides which stores use TMA.
  */
 #include "../analysis/async_waits.h"
-#include "../analysis/effects.h"
+#include "../op/call_attrs.h"
 #include "../op/gemm.h"
 #include "../op/gemm_instruction.h"
 #include "../op/wgmma_wait.h"
@@ -46,7 +46,6 @@ struct Scan : StmtExprVisitor {
   explicit Scan(const Stmt& kernel) { Visit(kernel); }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     may_issue |= call && IsGemm(call);
@@ -73,8 +72,8 @@ class Reader : public CfgReader {
     return call && IsGemm(call) && together ? Mma(s.as<EvaluateNode>(), call) : nullptr;
   }
   std::optional<AsyncWait> WaitOf(const Stmt& s) final {
-    const CallNode* call = AsTileOp(s);
-    if (!call || !IsCallTo(GetRef<Expr>(call), kWgmmaWait)) return std::nullopt;
+    const CallNode* call = AsTileOp(s, kWgmmaWait);
+    if (!call) return std::nullopt;
     return AsyncWait{
         target_.RowOf(AsyncQueue::kWgmma), ToInt(call->args[0]), Completion::kComplete, {}, ""};
   }
@@ -110,13 +109,8 @@ class Reader : public CfgReader {
   }
 
   static Stmt WithoutWait(const EvaluateNode* gemm) {
-    Call call = gemm->value.as_or_throw<Call>();
-    Map<String, Any> attrs = TileOpAttrs(call.get());
-    attrs.Set(kWgWait, kNobodyWaits);
-    auto dict = make_object<DictAttrsNode>();
-    dict->__dict__ = attrs;
-    call.CopyOnWrite()->attrs = DictAttrs(dict);
-    return MakeEvaluate(call, gemm->span);
+    const auto* call = gemm->value.as<CallNode>();
+    return MakeEvaluate(WithTileOpAttr(call, kWgWait, kNobodyWaits), gemm->span);
   }
 
   std::unique_ptr<AsyncIssue> Store(const AttrStmtNode* op) const {
@@ -175,9 +169,7 @@ PrimFunc PlaceAsyncWaits(PrimFunc f) {
   return WithAttr(std::move(f), kAsyncWaits, texts);
 }
 
-Registration place_async_waits_registration([] {
-  RegisterPass("PlaceAsyncWaits", PlaceAsyncWaits);
-});
+TL_REGISTER_PASS(PlaceAsyncWaits);
 
 }  // namespace
 }  // namespace tl

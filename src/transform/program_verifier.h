@@ -15,7 +15,6 @@ class ProgramVerifier : public StmtExprVisitor {
   explicit ProgramVerifier(const char* pass) : pass_(pass) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) override {
     span_ = op->span;
     CheckAccess(op->buffer, op->indices.size());

@@ -8,7 +8,6 @@ namespace tl {
 
 class BindingRenamer : public Substituter {
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const ForNode* op) override {
     map[op->loop_var.get()] = MakeVar(op->loop_var->name, op->loop_var->dtype());
     For loop = Default<Stmt>(op).as_or_throw<For>();

@@ -79,7 +79,6 @@ class KeepFactors : public StmtExprMutator {
   explicit KeepFactors(const ObjectRef& analyzer) : analyzer_(analyzer) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) override {
     const Expr e = Default<Expr>(op), shown = ShowOperations(e);
     const auto* cast = shown.as<CastNode>();
@@ -140,10 +139,8 @@ void BindBound(Analyzer* analyzer, const ObjectRef& self, const Var& v,
 }  // namespace
 
 void Analyzer::Bind(const Var& v, const Expr& min, const Expr& extent) {
-  auto r = make_object<RangeNode>();
-  r->min = Hidden(self_, min);
-  r->extent = Hidden(self_, extent);
-  TL_GLOBAL("sym.AnalyzerBind")(self_, v, Range(r), true);
+  const Range range = MakeRange(Hidden(self_, min), Hidden(self_, extent));
+  TL_GLOBAL("sym.AnalyzerBind")(self_, v, range, true);
 }
 
 void Analyzer::BindThread(const AttrStmtNode* thread_extent) {

@@ -1,7 +1,6 @@
 /*! TVM's integer analyzer. It serves simplification and dynamic bounds; exact layout questions go
  * to src/layout. */
 #pragma once
-#include <optional>
 
 #include "build.h"
 

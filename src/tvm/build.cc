@@ -107,11 +107,16 @@ Call CallOp(const std::string& op, const Array<Expr>& args, const Type& ret) {
 
 const OpNode* OpOf(const CallNode* call) { return call->op.as<OpNode>(); }
 
-bool IsCallTo(const Expr& e, const char* op) {
-  const auto* call = e.as<CallNode>();
-  if (!call) return false;
+std::string ToString(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
+
+bool IsCallTo(const CallNode* call, const char* op) {
   const OpNode* o = OpOf(call);
   return o && o->name == op;
+}
+
+bool IsCallTo(const Expr& e, const char* op) {
+  const auto* call = e.as<CallNode>();
+  return call && IsCallTo(call, op);
 }
 
 const BufferTypeNode* AsBuffer(const Expr& e) {
@@ -219,6 +224,17 @@ Stmt MakeBind(const Var& v, const Expr& value, const Span& span) {
   return Bind(n);
 }
 
+Stmt MakeAssume(const Expr& fact, const Span& span) {
+  return MakeEvaluate(CallOp("tirx.assume", {fact}, PrimTy(kBool)), span);
+}
+
+Stmt MakeAlloc(const Var& buffer, const Map<String, Any>& annotations) {
+  auto n = make_object<AllocBufferNode>();
+  n->buffer = buffer;
+  n->annotations = annotations;
+  return AllocBuffer(n);
+}
+
 Stmt MakeIf(const Expr& condition, const Stmt& then_case, const Span& span) {
   if (AsInt(condition)) return ToInt(condition) ? then_case : MakeSeq({});
   auto n = make_object<IfThenElseNode>();
@@ -271,12 +287,35 @@ Any GetAttr(const PrimFunc& f, const char* key) {
   return it == f->attrs->__dict__.end() ? Any(nullptr) : (*it).second;
 }
 
+DictAttrs MakeDict(const Map<String, Any>& attrs) {
+  auto n = make_object<DictAttrsNode>();
+  n->__dict__ = attrs;
+  return DictAttrs(n);
+}
+
 PrimFunc WithAttr(PrimFunc f, const char* key, const Any& value) {
-  auto attrs = make_object<DictAttrsNode>();
-  if (f->attrs.defined()) attrs->__dict__ = f->attrs->__dict__;
-  attrs->__dict__.Set(key, value);
-  f.CopyOnWrite()->attrs = DictAttrs(attrs);
+  Map<String, Any> attrs;
+  if (f->attrs.defined()) attrs = f->attrs->__dict__;
+  attrs.Set(key, value);
+  f.CopyOnWrite()->attrs = MakeDict(attrs);
   return f;
+}
+
+bool IsThreadAxis(const IterVar& axis) {
+  return std::string(axis->thread_tag).rfind("threadIdx", 0) == 0;
+}
+
+bool IsBlockAxis(const IterVar& axis) {
+  return std::string(axis->thread_tag).rfind("blockIdx", 0) == 0;
+}
+
+AttrStmt WithAxis(const AttrStmtNode* op, const Var& v, const Expr& extent) {
+  const IterVar axis = op->node.cast<IterVar>();
+  auto n = make_object<AttrStmtNode>(*op);
+  n->node = TL_GLOBAL("tirx.IterVar")(MakeRange(MakeInt(extent->dtype(), 0), extent), v,
+                                      axis->iter_type, axis->thread_tag, nullptr);
+  n->value = extent;
+  return AttrStmt(n);
 }
 
 PrimFunc WithBody(PrimFunc f, const Stmt& body) {

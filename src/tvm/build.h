@@ -1,10 +1,10 @@
 /*! Builders for expressions and statements. Arithmetic goes through TVM's folding constructors. */
 #pragma once
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "ranges.h"
 #include "stmt.h"
 
 namespace tl {
@@ -15,6 +15,14 @@ namespace tl {
     static const ::tvm::ffi::Function f = ::tvm::ffi::Function::GetGlobalRequired(Name); \
     return f;                                                                            \
   }())
+
+/*! A copy of a node with another value of one member. */
+template <typename Node, typename Member, typename Value>
+auto With(const Node* node, Member member, Value&& value) {
+  auto copy = make_object<Node>(*node);
+  copy.get()->*member = std::forward<Value>(value);
+  return decltype(RefOf(node))(copy);
+}
 
 inline constexpr DLDataType kInt32{kDLInt, 32, 1};
 inline constexpr DLDataType kInt64{kDLInt, 64, 1};
@@ -84,14 +92,19 @@ Call CallOp(const std::string& op, const Array<Expr>& args, const Type& ret = Vo
 inline Expr StringOf(const std::string& s) {
   return TL_GLOBAL("ir.StringImm")(s, nullptr).cast<Expr>();
 }
+/*! The text of a string, or an internal error. */
+std::string ToString(const Expr& e);
 /*! Op of a call, or nullptr for calls of functions. */
 const OpNode* OpOf(const CallNode* call);
+bool IsCallTo(const CallNode* call, const char* op);
 bool IsCallTo(const Expr& e, const char* op);
 
 // --- buffers
 /*! Type of a buffer variable, nullptr for other expressions. */
 const BufferTypeNode* AsBuffer(const Expr& e);
 const BufferTypeNode* BufferOf(const Var& buffer);
+/*! Type of its elements. */
+inline DLDataType DTypeOf(const Var& buffer) { return BufferOf(buffer)->dtype->dtype; }
 std::string ScopeOf(const Var& buffer);
 bool IsShared(const Var& buffer);
 bool IsFragment(const Var& buffer);
@@ -120,11 +133,27 @@ Stmt MakeStore(const Var& buffer, const Expr& value, const Array<Expr>& indices,
 Stmt MakeEvaluate(const Expr& value, const Span& span);
 /*! `v` is a name of `value` in the rest of the sequence. */
 Stmt MakeBind(const Var& v, const Expr& value, const Span& span);
+Stmt MakeAssume(const Expr& fact, const Span& span);
+Stmt MakeAlloc(const Var& buffer, const Map<String, Any>& annotations = {});
 Stmt MakeIf(const Expr& condition, const Stmt& then_case, const Span& span);
 For MakeFor(const Var& v, const Expr& extent, ForKind kind, const Stmt& body, const Span& span,
             const Map<String, Any>& annotations = {});
 Stmt MakeAttr(const Any& node, const std::string& key, const Expr& value, const Stmt& body);
 
+/*! Whether a thread_extent attribute's axis is threadIdx.x, y or z. */
+bool IsThreadAxis(const IterVar& axis);
+/*! Whether it is blockIdx.x, y or z. */
+bool IsBlockAxis(const IterVar& axis);
+/*! A thread_extent attribute whose axis has another variable and extent. */
+AttrStmt WithAxis(const AttrStmtNode* op, const Var& v, const Expr& extent);
+/*! A block with further buffers. */
+template <typename Buffers>
+SBlock WithBuffers(SBlock block, const Buffers& more) {
+  for (const Var& buffer : more) block.CopyOnWrite()->alloc_buffers.push_back(buffer);
+  return block;
+}
+
+DictAttrs MakeDict(const Map<String, Any>& attrs);
 /*! An annotation or attribute as an integer, nullopt if absent. */
 std::optional<int64_t> IntAnnotation(const Map<String, Any>& m, const char* key);
 /*! Function attribute, nullptr-valued Any if absent. */
@@ -133,7 +162,7 @@ PrimFunc WithAttr(PrimFunc f, const char* key, const Any& value);
 /*! Whether a list has the very variable. */
 template <typename List>
 bool Contains(const List& list, const Var& v) {
-  return std::any_of(list.begin(), list.end(), [&](const Var& u) { return u.same_as(v); });
+  return AnyOf(list, [&](const Var& u) { return u.same_as(v); });
 }
 
 PrimFunc WithBody(PrimFunc f, const Stmt& body);

@@ -14,13 +14,30 @@ bool HasNode(const ObjectRef& root, Is is) {
     explicit Finder(Is* is) : is(is) {}
     Is* is;
     bool found = false;
-    using StmtExprVisitor::Visit_;
     void Visit_(const Node* op) final {
       found = found || (*is)(op);
       // A variable has no children but its type.
       if (!found && !std::is_same_v<Node, VarNode>) Default(op);
     }
   } finder(&is);
+  finder(root);
+  return finder.found;
+}
+
+template <typename Node, typename... Others>
+struct ClassFinder : ClassFinder<Others...> {
+  void Visit_(const Node*) final { this->found = true; }
+};
+template <typename Node>
+struct ClassFinder<Node> : StmtExprVisitor {
+  bool found = false;
+  void Visit_(const Node*) final { found = true; }
+};
+
+/*! Whether there is a node of one of the classes below a statement or expression. */
+template <typename... Nodes>
+bool HasNode(const ObjectRef& root) {
+  ClassFinder<Nodes...> finder;
   finder(root);
   return finder.found;
 }
@@ -40,7 +57,7 @@ inline std::vector<Var> SizeSymbolsOf(const Var& buffer) {
   for (const Array<Expr>& sizes : {BufferOf(buffer)->shape, BufferOf(buffer)->strides}) {
     for (const Expr& size : sizes) {
       const std::vector<Var> vars = VarsOf(size);
-      symbols.insert(symbols.end(), vars.begin(), vars.end());
+      AppendRange(&symbols, vars);
     }
   }
   return symbols;

@@ -180,8 +180,7 @@ std::vector<Var> VarsOf(const ObjectRef& node) {
 
 bool HasCall(const ObjectRef& node, const std::vector<const char*>& ops) {
   return HasNode<CallNode>(node, [&](const CallNode* op) {
-    return std::any_of(ops.begin(), ops.end(),
-                       [&](const char* name) { return IsCallTo(GetRef<Expr>(op), name); });
+    return AnyOf(ops, [&](const char* name) { return IsCallTo(op, name); });
   });
 }
 

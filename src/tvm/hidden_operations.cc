@@ -4,7 +4,6 @@
 #include <cmath>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "find.h"
 #include "functor.h"
@@ -191,7 +190,6 @@ class WeightFinder : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
 #define X(N) \
   void Visit_(const N##Node* op) override { Within(op); }
   TL_FOR_EACH_HIDDEN_PAIR(X)
@@ -253,7 +251,6 @@ class PartTaker : public StmtExprMutator {
   Array<Expr> values;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const VarNode* op) override { return Leaf(GetRef<Expr>(op)); }
   Expr Mutate_(const TensorLoadNode* op) override { return Leaf(GetRef<Expr>(op)); }
   Expr Mutate_(const CallNode* op) override {
@@ -282,7 +279,6 @@ class Hider : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
 #define X(N)                                                          \
   Expr Mutate_(const N##Node* op) override {                          \
     if (IsTooDeep(GetRef<Expr>(op))) return Part(GetRef<Expr>(op));   \
@@ -309,7 +305,7 @@ class Hider : public StmtExprMutator {
     return bind;
   }
   Expr Mutate_(const CallNode* op) override {
-    if (!IsCallTo(GetRef<Expr>(op), kIfThenElseOp)) return Default<Expr>(op);
+    if (!IsCallTo(op, kIfThenElseOp)) return Default<Expr>(op);
     if (conditions_ == kMostConditions) return Part(GetRef<Expr>(op));
     ++conditions_;
     const Expr condition = Mutate(op->args[0]);
@@ -341,9 +337,7 @@ class Hider : public StmtExprMutator {
     Array<Expr> args = {MakeInt(++parts_)};
     for (const Expr& e : taken.values) args.push_back(Mutate(e));
     Call call = Hidden(kHiddenPart, args, operation->ty, operation->span);
-    auto held = make_object<DictAttrsNode>();
-    held->__dict__ = {{"vars", taken.vars}, {"value", value}};
-    call.CopyOnWrite()->attrs = DictAttrs(held);
+    call.CopyOnWrite()->attrs = MakeDict({{"vars", taken.vars}, {"value", value}});
     return call;
   }
   static Call Hidden(const char* op, const Array<Expr>& args, const Type& type, const Span& span) {
@@ -375,7 +369,6 @@ Expr Wrapped(const ffi::BigInt& value, const DLDataType& type) {
 
 class Shower : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) override {
     const Expr e = Default<Expr>(op);
     const auto* call = e.as<CallNode>();

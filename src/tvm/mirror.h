@@ -101,7 +101,9 @@ std::vector<std::string> CheckMirrors();
       if (!data_.unique()) data_ = ::tl::make_object<NodeName>(*get()); \
       return static_cast<NodeName*>(data_.get());                       \
     }                                                                   \
-  }
+  };                                                                    \
+  /*! Names the class of references to a node; never defined. */        \
+  Name RefOf(const NodeName* node)
 
 #define TL_FIELD_(Cls, field)                                     \
   ::tl::FieldClaim {                                              \

@@ -4,8 +4,6 @@
 
 #include <regex>
 
-#include "error.h"
-
 namespace tl {
 namespace {
 

@@ -5,7 +5,6 @@
  */
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "build.h"
@@ -31,6 +30,9 @@ void RegisterOp(const std::string& name, const std::string& printed, CallEffect 
 /*! Adds `tl.transform.<name>`, a function without arguments that makes the pass `tl.<name>`. */
 using PrimFuncTransform = PrimFunc (*)(PrimFunc);
 void RegisterPass(const std::string& name, PrimFuncTransform transform);
+/*! Adds the pass that is named as its function is. */
+#define TL_REGISTER_PASS(Name) \
+  const Registration Name##_registration([] { RegisterPass(#Name, Name); })
 
 /*! Adds a global function `tl.<name>`. */
 template <typename F>

@@ -14,7 +14,7 @@ std::vector<Var> ThreadVars(const SyncNode* node) {
     const auto* op = n->stmt.as<AttrStmtNode>();
     if (!op || op->attr_key != kThreadExtent) continue;
     const IterVar axis = op->node.cast<IterVar>();
-    if (std::string(axis->thread_tag).rfind("blockIdx", 0) != 0) vars.push_back(axis->var);
+    if (!IsBlockAxis(axis)) vars.push_back(axis->var);
   }
   return vars;
 }

@@ -1,11 +1,11 @@
 /*!
  * AnnotateWarpGroupRegAlloc: registers of warp groups that copy go to those that compute.
  *
- * Input: a thread program with its barriers and ranges of threads (`tl.thread_range`). Warp
+ * In:  a thread program with its barriers and ranges of threads (`tl.thread_range`). Warp
  * specialisation has marked some ranges as `tl.warp_role`, roles of a schedule with their registers
  * as `tl.scheduled_role`. The program may give numbers of registers (`tl.producer_registers`,
  * `tl.consumer_registers`, `tl.no_set_max_nreg`).
- * Output: none of these attributes. The roles of a schedule begin with their `setmaxnreg`. In a
+ * Out: none of these attributes. The roles of a schedule begin with their `setmaxnreg`. In a
  * kernel for sm_90a that has producers and consumers, each of their bodies begins with
  * `tl.warpgroup_reg_dealloc` or `tl.warpgroup_reg_alloc`. `tl.min_blocks_per_sm` is the number of
  * blocks that share a multiprocessor's registers, if it is more than one.
@@ -28,7 +28,6 @@
  * effect.
  */
 #include <algorithm>
-#include <map>
 
 #include "../../analysis/kernel_facts.h"
 #include "../../analysis/shared_memory.h"
@@ -100,7 +99,6 @@ class KernelReader : public StmtExprVisitor {
   int64_t OfRoles() const { return producer.Threads() + consumer.Threads(); }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
     if (key == kProducerRegisters) producer_hint = Hint{ToInt(op->value), op->span};
@@ -147,7 +145,7 @@ class KernelReader : public StmtExprVisitor {
     }
   }
   void Visit_(const CallNode* op) final {
-    waits_for_kernel |= IsCallTo(GetRef<Expr>(op), kPdlSync);
+    waits_for_kernel |= IsCallTo(op, kPdlSync);
     if (IsWgmma(op)) accumulators = std::max(accumulators, AccumulatorRegisters(op));
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (role_ && p.access == Access::kAsyncWrite) role_->moves_data = true;
@@ -261,7 +259,7 @@ std::optional<Registers> Choose(const KernelReader& k, const Target& target) {
  * not, ptxas ignores what the others say (C7507). */
 std::optional<int64_t> StartOf(const KernelReader& k, const Span& span, const Target& target) {
   const auto sets = [](const ScheduledRole& role) { return role.registers != 0; };
-  if (std::none_of(k.scheduled.begin(), k.scheduled.end(), sets)) return std::nullopt;
+  if (NoneOf(k.scheduled, sets)) return std::nullopt;
   if (!target.Has(Feature::kSetMaxNReg) || k.stays) {
     LogAt(LogLevel::kWarning, span,
           std::string("max_nreg of T.WSRole has no effect: ") +
@@ -301,7 +299,6 @@ class Annotator : public StmtExprMutator {
       : registers_(registers), start_(start), min_blocks_(min_blocks) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const std::string key = op->attr_key;
     if (key == kMinBlocks) return MakeAttr(op->node, key, MakeInt(*min_blocks_), Mutate(op->body));
@@ -344,9 +341,7 @@ template <typename Change>
 Stmt Inside(const Stmt& s, const Change& change) {
   const auto* op = s.as<AttrStmtNode>();
   if (!op || op->attr_key != kThreadExtent) return change(s);
-  auto n = make_object<AttrStmtNode>(*op);
-  n->body = Inside(op->body, change);
-  return AttrStmt(n);
+  return With(op, &AttrStmtNode::body, Inside(op->body, change));
 }
 
 Stmt Annotate(const Stmt& kernel, const Target& target) {
@@ -387,9 +382,7 @@ PrimFunc AnnotateWarpGroupRegAlloc(PrimFunc f) {
   });
 }
 
-Registration annotate_warp_group_reg_alloc_registration([] {
-  RegisterPass("AnnotateWarpGroupRegAlloc", AnnotateWarpGroupRegAlloc);
-});
+TL_REGISTER_PASS(AnnotateWarpGroupRegAlloc);
 
 }  // namespace
 }  // namespace tl

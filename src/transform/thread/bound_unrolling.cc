@@ -10,7 +10,6 @@
  * kCopies accesses are enough to be in flight together, and compilers take more than linear time:
  * clang over two minutes for 344 copies of a shared load whose address is a quotient.
  */
-#include <algorithm>
 
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
@@ -26,8 +25,6 @@ constexpr int64_t kCopies = 32;
 
 class UnrollingBounder : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const ForNode* op) override {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const std::optional<int64_t> extent = AsInt(loop->extent);
@@ -53,14 +50,13 @@ class UnrollingBounder : public StmtExprMutator {
   }
 
   static bool AreOne(const Array<Expr>& extents) {
-    return std::all_of(extents.begin(), extents.end(),
-                       [](const Expr& extent) { return IsConst(extent, 1); });
+    return AllOf(extents, [](const Expr& extent) { return IsConst(extent, 1); });
   }
 };
 
 PrimFunc BoundUnrolling(PrimFunc f) { return WithBody(f, UnrollingBounder().Mutate(f->body)); }
 
-Registration bound_unrolling_registration([] { RegisterPass("BoundUnrolling", BoundUnrolling); });
+TL_REGISTER_PASS(BoundUnrolling);
 
 }  // namespace
 }  // namespace tl

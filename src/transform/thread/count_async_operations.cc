@@ -15,7 +15,6 @@
 #include <algorithm>
 
 #include "../../op/intrinsics.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -55,7 +54,6 @@ class GroupFinder : public StmtExprVisitor {
   std::optional<int64_t> fewest;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SeqStmtNode* op) final {
     int64_t count = 0;
     for (const Stmt& s : op->seq) {
@@ -82,7 +80,6 @@ class WaitLowerer : public StmtExprMutator {
   WaitLowerer(const AsyncQueueRow& queue, int64_t fewest) : queue_(queue), fewest_(fewest) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     if (IsStatementOf(s, kCpAsyncCommit)) return MakeSeq({});
@@ -107,9 +104,7 @@ PrimFunc CountAsyncOperations(PrimFunc f) {
   });
 }
 
-Registration count_async_operations_registration([] {
-  RegisterPass("CountAsyncOperations", CountAsyncOperations);
-});
+TL_REGISTER_PASS(CountAsyncOperations);
 
 }  // namespace
 }  // namespace tl

@@ -1,25 +1,24 @@
 /*!
  * FlattenBuffer: every buffer gets one dimension.
  *
- * Input: a thread program without blocks; buffers of any rank, row-major or with strides, with or
- * without an offset; only the last index of an access may be a Ramp. Output: accesses, also those
- * under address_of, have one index: offset + sum of index * stride, simplified under the ranges of
- * threads, loops and bound values. A parameter keeps its type, for the host; a DeclBuffer in front
- * of the kernels gives its flat view. Allocations become flat in place. Views of the same dtype
- * become the buffer itself, others are flat views of the flat buffer. Establishes: a flat
- * index is in int32 where the buffer provably has at most 2^31 - 1 elements, else in int64
- * (`tl.config_index_bitwidth` = 64: for all of global memory). What is computed on the way to an
- * index, and what is compared, has its mathematical value (wide_bounds.h): in int64 where the
- * ranges of threads, loops, dimensions and names and `assume` leave open whether int32 will do.
- * So has the number of iterations of a loop by a step (kExactExtent).
- * A name of such an integer gets a second one, of the exact value, for indices and comparisons;
- * as a value it wraps. A coordinate of a tensor map that int32 does not have is in front of the
- * tensor.
- * An index into shared memory or a thread's array that depends on data, and is not provably less
- * than its extent, becomes tl.in_extent(index, ..): one past a row's end is an element of the next
- * row.
- * Refuses: regions and vectors in other indices (tile operators and vectorisation come before: a
- * bug).
+ * In:  a thread program without blocks; buffers of any rank, row-major or with strides, with or
+ *      without an offset; only the last index of an access may be a Ramp.
+ * Out: accesses, also those under address_of, have one index: offset + sum of index * stride,
+ *      simplified under the ranges of threads, loops and bound values. A parameter keeps its type,
+ *      for the host; a DeclBuffer in front of the kernels gives its flat view. Allocations become
+ *      flat in place. Views of the same dtype become the buffer itself, others are flat views of
+ *      the flat buffer.
+ *      An index into shared memory or a thread's array that depends on data, and is not provably
+ *      less than its extent, becomes tl.in_extent(index, ..): one past a row's end is an element of
+ *      the next row.
+ * Establishes: a flat index is in int32 where the buffer provably has at most 2^31 - 1 elements,
+ * else in int64 (`tl.config_index_bitwidth` = 64: for all of global memory). What is computed on
+ * the way to an index, and what is compared, has its mathematical value (wide_bounds.h): in int64
+ * where the ranges of threads, loops, dimensions and names and `assume` leave open whether int32
+ * will do. So has the number of iterations of a loop by a step (kExactExtent). A name of such an
+ * integer gets a second one, of the exact value, for indices and comparisons; as a value it wraps.
+ * A coordinate of a tensor map that int32 does not have is in front of the tensor. Refuses: regions
+ * and vectors in other indices (tile operators and vectorisation come before: a bug).
  */
 #include <algorithm>
 #include <unordered_set>
@@ -99,8 +98,6 @@ class Flattener : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Expr Mutate_(const TensorLoadNode* op) override {
     const auto buffer = op->source.as_or_throw<Var>();
     TensorLoad load(make_object<TensorLoadNode>(*op));
@@ -137,7 +134,7 @@ class Flattener : public StmtExprMutator {
       return decl;
     }
     const Var flat = FlatBuffer(root);
-    if (BufferOf(root)->dtype->dtype != BufferOf(op->buffer)->dtype->dtype) {
+    if (DTypeOf(root) != DTypeOf(op->buffer)) {
       return DeclareView(FlatBuffer(op->buffer), flat, op->span);
     }
     flat_[op->buffer.get()] = flat;
@@ -358,7 +355,7 @@ class Flattener : public StmtExprMutator {
   static bool TakesCoordinates(const CallNode* op) {
     for (const char* name :
          {kTmaLoad, kTmaLoadMulticast, kTmaLoadIm2col, kTmaLoadWaited, kTmaStore, kTmaReduce}) {
-      if (IsCallTo(GetRef<Expr>(op), name)) return true;
+      if (IsCallTo(op, name)) return true;
     }
     return false;
   }
@@ -392,7 +389,6 @@ class Flattener : public StmtExprMutator {
   Stmt WithoutUnusedNames(const Stmt& body) const {
     struct Remover : StmtExprMutator {
       const Flattener* of;
-      using StmtExprMutator::Mutate_;
       Stmt Mutate_(const BindNode* op) override {
         const bool unused = of->wide_names_.count(op->var.get()) && !of->bounds_.IsUsed(op->var);
         return unused ? MakeSeq({}) : GetRef<Stmt>(op);

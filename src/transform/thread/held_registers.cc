@@ -35,8 +35,6 @@ class StepReader : public StmtExprVisitor {
   int64_t Threads() const { return threads_.BlockSize(); }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const BindNode* op) final {
     if (IsPureInteger(op->value)) names_.map[op->var.get()] = names_.Mutate(op->value);
   }

@@ -17,7 +17,6 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../analysis/analyzing_mutator.h"
@@ -36,7 +35,6 @@ bool IsEqual(const Expr& a, const Expr& b) { return tvm::ffi::StructuralEqual()(
 struct Divisions : StmtExprVisitor {
   std::vector<Expr> found;
   std::unordered_set<const Object*> defined;
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) override {
     defined.insert(op->loop_var.get());
     Default(op);
@@ -70,7 +68,6 @@ class DivisionNamer : public StmtExprMutator {
   std::vector<NamedDivision> names;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const FloorDivNode* op) override { return NameOf(op); }
   Expr Mutate_(const FloorModNode* op) override { return NameOf(op); }
 
@@ -90,7 +87,6 @@ class DivisionHoister : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) override {
     if (op->kind != ForKind::kSerial) return AnalyzingMutator::Mutate_(op);
     DivisionNamer namer = NamesOf(op);
@@ -114,8 +110,7 @@ class DivisionHoister : public AnalyzingMutator {
     DivisionNamer namer;
     for (const Expr& e : divisions.found) {
       const bool known =
-          std::any_of(namer.names.begin(), namer.names.end(),
-                      [&](const NamedDivision& other) { return Contains(other.value, e); });
+          AnyOf(namer.names, [&](const NamedDivision& other) { return Contains(other.value, e); });
       if (known || HasNode<VarNode>(e, changes)) continue;
       const Expr safe = Safe(e);
       if (!safe.defined()) continue;
@@ -131,7 +126,6 @@ class DivisionHoister : public AnalyzingMutator {
     struct Replacer : StmtExprMutator {
       Analyzer* analyzer;
       bool fits = true;
-      using StmtExprMutator::Mutate_;
       Expr Mutate_(const FloorDivNode* op) override { return FloorDivOf(Mutate(op->a), Of(op->b)); }
       Expr Mutate_(const FloorModNode* op) override { return FloorModOf(Mutate(op->a), Of(op->b)); }
       Expr Of(const Expr& divisor) {
@@ -153,7 +147,7 @@ class DivisionHoister : public AnalyzingMutator {
 
 PrimFunc HoistDivisions(PrimFunc f) { return WithBody(f, DivisionHoister(f).Mutate(f->body)); }
 
-Registration hoist_divisions_registration([] { RegisterPass("HoistDivisions", HoistDivisions); });
+TL_REGISTER_PASS(HoistDivisions);
 
 }  // namespace
 }  // namespace tl

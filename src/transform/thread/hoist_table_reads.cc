@@ -52,7 +52,7 @@ bool OnlyLoads(const Stmt& s) {
   if (const auto* loop = s.as<ForNode>()) {
     const std::vector<Stmt> body = FlatSeq(loop->body);
     const bool runs = AsInt(loop->extent).value_or(0) > 0;
-    return runs && std::all_of(body.begin(), body.end(), OnlyLoads);
+    return runs && AllOf(body, OnlyLoads);
   }
   const auto* op = s.as<EvaluateNode>();
   const auto* call = op ? op->value.as<CallNode>() : nullptr;
@@ -67,9 +67,7 @@ bool NamesInteger(const Stmt& s) {
   return !HasNode<CallNode>(bind->value, [](const CallNode* op) { return !IsIfThenElse(op); });
 }
 
-bool ReadsMemory(const Stmt& s) {
-  return HasNode<TensorLoadNode>(s, [](const TensorLoadNode*) { return true; });
-}
+bool ReadsMemory(const Stmt& s) { return HasNode<TensorLoadNode>(s); }
 
 /*! Names what loads by TMA read from tables. */
 class TableReadNamer : public StmtExprMutator {
@@ -97,7 +95,6 @@ class TableReadNamer : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) final {
     const bool around = in_load_;
     // An address reads nothing.
@@ -164,7 +161,6 @@ class Hoister : public StmtExprMutator {
   explicit Hoister(const PrimFunc& kernel) : unstable_(BuffersThatMayChange(kernel)) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind != ForKind::kSerial) return Default<Stmt>(op);
     const std::vector<Stmt> body = FlatSeq(op->body);
@@ -180,11 +176,9 @@ class Hoister : public StmtExprMutator {
     if (namer.names.empty()) return Default<Stmt>(op);
     std::vector<Stmt> out(body.begin(), body.begin() + first);
     for (const auto& [value, name] : namer.names) out.push_back(MakeBind(name, value, op->span));
-    out.insert(out.end(), named.begin(), named.end());
+    AppendRange(&out, named);
     for (size_t i = last; i < body.size(); ++i) out.push_back(Mutate(body[i]));
-    auto loop = make_object<ForNode>(*op);
-    loop->body = namer.renamed.Mutate(MakeSeq(out));
-    return For(loop);
+    return With(op, &ForNode::body, namer.renamed.Mutate(MakeSeq(out)));
   }
 
  private:
@@ -194,9 +188,7 @@ class Hoister : public StmtExprMutator {
 
 PrimFunc HoistTableReads(PrimFunc f) { return WithBody(f, Hoister(f).Mutate(f->body)); }
 
-Registration hoist_table_reads_registration([] {
-  RegisterPass("HoistTableReads", HoistTableReads);
-});
+TL_REGISTER_PASS(HoistTableReads);
 
 }  // namespace
 }  // namespace tl

@@ -26,6 +26,7 @@
 #include "../../op/intrinsics.h"
 #include "../../target/mma.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
@@ -35,17 +36,8 @@ namespace {
 
 /*! An integer expression of one variable: no load, no call. */
 bool IsOf(const Expr& e, const Var& variable) {
-  struct Finder : StmtExprVisitor {
-    const Object* variable;
-    bool only = true;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) final { only &= op == variable; }
-    void Visit_(const TensorLoadNode*) final { only = false; }
-    void Visit_(const CallNode*) final { only = false; }
-  } finder;
-  finder.variable = variable.get();
-  finder(e);
-  return finder.only;
+  return !HasNode<TensorLoadNode, CallNode>(e) &&
+         !HasNode<VarNode>(e, [&](const VarNode* op) { return op != variable.get(); });
 }
 
 /*! Names the quotients in the descriptors and the warp groups in the branches of a kernel. */
@@ -64,10 +56,9 @@ class UniformValueNamer : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) final {
     const bool outside = in_descriptor_;
-    in_descriptor_ |= IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor);
+    in_descriptor_ |= IsCallTo(op, kWgmmaDescriptor);
     const Expr call = Default<Expr>(op);
     in_descriptor_ = outside;
     return call;
@@ -165,9 +156,7 @@ PrimFunc HoistWarpUniformValues(PrimFunc f) {
   });
 }
 
-Registration hoist_warp_uniform_values_registration([] {
-  RegisterPass("HoistWarpUniformValues", HoistWarpUniformValues);
-});
+TL_REGISTER_PASS(HoistWarpUniformValues);
 
 }  // namespace
 }  // namespace tl

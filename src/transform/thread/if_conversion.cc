@@ -49,14 +49,13 @@ class Operand : public StmtExprVisitor {
   int calls = 0;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const TensorLoadNode* op) override {
     reads_shared |= !IsLocal(op->source.as_or_throw<Var>());
     Default(op);
   }
   void Visit_(const CallNode* op) override {
     const bool is_load = IsIfThenElse(op) && op->args[1].as<TensorLoadNode>();
-    if (!is_load && !IsCallTo(GetRef<Expr>(op), "tirx.reinterpret")) {
+    if (!is_load && !IsCallTo(op, "tirx.reinterpret")) {
       may_be_computed &= IsShortFunction(op);
       ++calls;
     }
@@ -82,7 +81,6 @@ class LoadGuard : public StmtExprMutator {
       : condition_(condition), analyzer_(analyzer) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const TensorLoadNode* op) override {
     const Expr load = GetRef<Expr>(op);
     if (IsRegister(op)) return load;
@@ -115,7 +113,6 @@ class IfConverter : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
   /*! TVM takes the condition of a `Select` for a fact in its operands, so that loads in them may
    * have lost their guards: the program's own is a choice like others. */
   Expr Mutate_(const SelectNode* op) override {
@@ -148,7 +145,7 @@ class IfConverter : public AnalyzingMutator {
 
 PrimFunc IfConversion(PrimFunc f) { return WithBody(f, IfConverter(f).Mutate(f->body)); }
 
-Registration if_conversion_registration([] { RegisterPass("IfConversion", IfConversion); });
+TL_REGISTER_PASS(IfConversion);
 
 }  // namespace
 }  // namespace tl

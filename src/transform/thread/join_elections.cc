@@ -13,7 +13,6 @@
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include "../../op/intrinsics.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -30,7 +29,6 @@ const IfThenElseNode* AsElection(const Stmt& stmt) {
 
 class ElectionJoiner : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SeqStmtNode* op) final {
     std::vector<Stmt> joined;
     for (const Stmt& stmt : op->seq) {
@@ -51,7 +49,7 @@ class ElectionJoiner : public StmtExprMutator {
 
 PrimFunc JoinElections(PrimFunc f) { return WithBody(f, ElectionJoiner().Mutate(f->body)); }
 
-Registration join_elections_registration([] { RegisterPass("JoinElections", JoinElections); });
+TL_REGISTER_PASS(JoinElections);
 
 }  // namespace
 }  // namespace tl

@@ -19,8 +19,6 @@ constexpr const char* kIrregularLoopMark = "irregular_loop_mark";
 
 class Marker : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const ForNode* op) final {
     const bool around = std::exchange(jumps_, false);
     For loop = Default<Stmt>(op).as_or_throw<For>();
@@ -53,7 +51,7 @@ class Marker : public StmtExprMutator {
 
 PrimFunc MarkJumpTargets(PrimFunc f) { return WithBody(f, Marker().Mutate(f->body)); }
 
-Registration jump_targets_registration([] { RegisterPass("MarkJumpTargets", MarkJumpTargets); });
+TL_REGISTER_PASS(MarkJumpTargets);
 
 }  // namespace
 }  // namespace tl

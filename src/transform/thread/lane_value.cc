@@ -2,7 +2,6 @@
 
 #include <numeric>
 
-#include "../../analysis/effects.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/hidden_operations.h"
 

@@ -1,7 +1,6 @@
 #include "leaving_threads.h"
 
 #include "../../op/intrinsics.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 

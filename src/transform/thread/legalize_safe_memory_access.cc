@@ -1,18 +1,20 @@
 /*!
  * LegalizeSafeMemoryAccess: no access of global memory leaves its tensor.
  *
- * Input: a thread program with scalar indices. Output: the same, with each load from global memory
- * whose indices are not proved to be within the buffer's shape as `if_then_else(bounds, load, 0)`,
- * and each such store in `if bounds`. `bounds` has exactly the comparisons that are not proved from
- * the ranges and conditions known at the access. The block annotation `safe_value_map` (buffer ->
- * value) gives what such loads yield instead of 0; it is gone in the output. Read-only loads are
- * guarded like loads, atomic operations like stores, and yield 0. Operands of other `address_of`
- * are left alone: who takes an address answers for it. In an index into a dimension that int32
- * hardly counts, a name of a loaded integer is written out: TVM takes the name for an int32. Calls
- * that several threads make together, such as shuffles, stay in front of the guards: in a guarded
- * statement, and in the index of a guarded load, they are names of values bound in front of the
- * statement; in the condition of a `while`, in front of a break in its body. Off with
- * `tl.disable_safe_memory_legalize`.
+ * In:  a thread program with scalar indices; block annotation `safe_value_map` (buffer -> value).
+ * Out: the same without the annotation. A load from global memory whose indices are not proved to
+ *      be within the buffer's shape is `if_then_else(bounds, load, 0)`, with the buffer's safe
+ * value instead of 0 where it has one. Such a store is in `if bounds`. `bounds` has exactly the
+ *      comparisons that are not proved from the ranges and conditions known at the access.
+ *      Read-only loads are guarded like loads. Atomic operations are guarded like stores, and yield
+ *      0. In an index into a dimension that int32 hardly counts, a name of a loaded integer is
+ *      written out: TVM takes the name for an int32.
+ *      Calls that several threads make together, such as shuffles, stay in front of the guards: in
+ *      a guarded statement, and in the index of a guarded load, they are names of values bound in
+ *      front of the statement; in the condition of a `while`, in front of a break in its body.
+ * Establishes: what is read or written by index is an element of its tensor.
+ * Left alone: operands of other `address_of`: who takes an address answers for it.
+ * Refuses nothing. `tl.disable_safe_memory_legalize` turns the pass off.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -56,7 +58,6 @@ class ConvergentCallBinder : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const CallNode* op) override {
     const Expr e = MutateOperands(op);
     return IsConvergent(op) ? NameOf(e, ZeroOf(e->dtype())) : e;
@@ -141,15 +142,11 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
-
   // Where the guard of asynchronous copies is false nothing is read from global memory. Shared
   // memory may then still be written, so nothing but these bounds may rest on the guard.
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (op->attr_key != kAsyncCopy || AsInt(op->value)) return AnalyzingMutator::Mutate_(op);
-    auto n = make_object<AttrStmtNode>(*op);
-    n->body = MutateUnder(op->value, op->body);
-    return AttrStmt(n);
+    return With(op, &AttrStmtNode::body, MutateUnder(op->value, op->body));
   }
 
   Stmt Mutate_(const IfThenElseNode* op) override {
@@ -199,7 +196,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
     auto it = op->annotations.find(kSafeValues);
     if (it == op->annotations.end()) return Default<Stmt>(op);
     for (auto [buffer, value] : (*it).second.cast<Map<Var, Expr>>()) {
-      safe_values_[buffer.get()] = CastTo(BufferOf(buffer)->dtype->dtype, value);
+      safe_values_[buffer.get()] = CastTo(DTypeOf(buffer), value);
     }
     auto block = make_object<SBlockNode>(*op);
     block->annotations.erase(kSafeValues);
@@ -285,7 +282,7 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
   }
   /*! What a guarded call yields where its element does not exist. */
   Expr OutOfBounds(const CallNode* op) const {
-    if (!IsCallTo(GetRef<Expr>(op), kLoadReadOnly)) return ZeroOf(op->dtype());
+    if (!IsCallTo(op, kLoadReadOnly)) return ZeroOf(op->dtype());
     return SafeValue(AsAddressOf(op->args[0])->source.get(), op->dtype());
   }
 
@@ -293,8 +290,8 @@ class SafeMemoryLegalizer : public AnalyzingMutator {
    * other calls. */
   Expr ElementBounds(const CallNode* op, const Span& span) {
     // It names the memory, and touches nothing there.
-    if (IsCallTo(GetRef<Expr>(op), kPeer)) return Expr();
-    const bool reads = IsCallTo(GetRef<Expr>(op), kLoadReadOnly);
+    if (IsCallTo(op, kPeer)) return Expr();
+    const bool reads = IsCallTo(op, kLoadReadOnly);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kAtomic && !reads) continue;
       const Array<Expr> first = MutateArray(p.indices);
@@ -348,9 +345,7 @@ PrimFunc LegalizeSafeMemoryAccess(PrimFunc f) {
   return WithBody(f, SafeMemoryLegalizer(f).Mutate(f->body));
 }
 
-Registration legalize_safe_memory_access_registration([] {
-  RegisterPass("LegalizeSafeMemoryAccess", LegalizeSafeMemoryAccess);
-});
+TL_REGISTER_PASS(LegalizeSafeMemoryAccess);
 
 }  // namespace
 }  // namespace tl

@@ -4,7 +4,6 @@
 #include <tvm/ffi/extra/structural_hash.h>
 
 #include <map>
-#include <string>
 #include <tuple>
 
 #include "../../tvm/functor.h"

@@ -2,24 +2,25 @@
  * LowerAsyncCopy: stores under an `async_copy` attribute become cp.async where the hardware has one
  * for them.
  *
- * Input: a thread program after VectorizeLoop, so that each access is as wide as it can legally be.
- * Output: no `async_copy` attribute; under one, a store to shared memory of as many bytes as the
- * target's asynchronous copy has (Target::ThreadCopy; 4, 8 or 16 of cp.async), loaded from global
- * memory with the same dtype, is that instruction, or its conditional form if it is zero where a
- * condition is false. Every other store stays a plain store: it is correct under any commit and
- * wait. So do all of a target without such an instruction. Commits and waits are those of its
- * queue. The attribute's condition becomes the condition of the copies if all are cp.async (no
- * branch then keeps the instruction scheduler from mixing copies with arithmetic), else an `if`
- * around them; where it is false, nothing is left. In a kernel without any asynchronous copy there
- * are no commits and no waits. Under the attribute of an instruction that takes lanes in their
- * order, stores are it where a copy has planned that: "demanded" and "proved". Under an attribute
- * whose node is "demanded", because the program asks for cp.async, a store that cannot be one is
- * refused (ValueError that names what is missing); under one whose node is "proved", because
- * SelectInstructions has shown it, that is a bug.
+ * In:  a thread program after VectorizeLoop, so that each access is as wide as it can legally be.
+ * Out: no `async_copy` attribute. Under one, a store to shared memory becomes the target's
+ *      asynchronous copy if that has as many bytes (Target::ThreadCopy; 4, 8 or 16 of cp.async),
+ *      and if the value was loaded from global memory with the same dtype. If the value is zero
+ *      where a condition is false, the copy has the condition. Under the attribute of an
+ *      instruction that takes lanes in their order, a store is that instruction where a copy has
+ *      planned it ("demanded" and "proved"). Every other store stays a plain store: it is correct
+ *      under any commit and wait. Commits and waits are those of the target's queue; a kernel
+ *      without asynchronous copies has none.
+ *      The attribute's condition becomes the condition of the copies if all are cp.async, else an
+ *      `if` around them: no branch then keeps the instruction scheduler from mixing copies with
+ *      arithmetic. Where it is false, nothing is left.
+ * Establishes: no store is asynchronous but by an instruction that names its queue.
+ * Refuses (ValueError): under an attribute whose node is "demanded", because the program asks for
+ * cp.async, a store that cannot be one; the error names what is missing. Under "proved" it is a
+ * bug, because SelectInstructions has shown that the store can be one.
  */
 #include <algorithm>
 
-#include "../../analysis/effects.h"
 #include "../../analysis/predicated_load.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
@@ -77,8 +78,6 @@ class ScopeLowerer : public StmtExprMutator {
   bool left_plain = false;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const BindNode* op) override {
     left_plain = true;
     return GetRef<Stmt>(op);
@@ -107,12 +106,12 @@ class ScopeLowerer : public StmtExprMutator {
     if (!IsShared(op->buffer)) return Plain(op, "a destination outside of shared memory");
     const TensorLoadNode* load = source->load;
     const Var global = load->source.as_or_throw<Var>();
-    const DLDataType type = BufferOf(op->buffer)->dtype->dtype;
+    const DLDataType type = DTypeOf(op->buffer);
     const int bits = load->dtype().bits * load->dtype().lanes;
     const bool is_wide =
         std::find(row_.bytes.begin(), row_.bytes.end(), bits / 8) != row_.bytes.end();
     const auto to = FirstLane(op->indices), from = FirstLane(load->indices);
-    if (BufferOf(global)->dtype->dtype != type) return Plain(op, "two dtypes");
+    if (DTypeOf(global) != type) return Plain(op, "two dtypes");
     if (!to || !from || bits % 8 || !is_wide) {
       return Plain(op, std::to_string(bits) +
                            " bits at a time, all that alignment, extents and bounds prove");
@@ -140,8 +139,7 @@ class ScopeLowerer : public StmtExprMutator {
 bool HasAsyncCopy(const Stmt& s) {
   return HasNode<CallNode>(s, [](const CallNode* op) {
     const std::vector<PointerAccess> accesses = PointerAccesses(op);
-    return std::any_of(accesses.begin(), accesses.end(),
-                       [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
+    return AnyOf(accesses, [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
   });
 }
 
@@ -151,7 +149,6 @@ class GroupLowerer : public StmtExprMutator {
   explicit GroupLowerer(const AsyncQueueRow* queue) : queue_(queue) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SeqStmtNode* op) override {
     std::vector<Stmt> kept;
     for (const Stmt& s : op->seq) {
@@ -183,8 +180,6 @@ class AsyncCopyLowerer : public StmtExprMutator {
   explicit AsyncCopyLowerer(const Target& target) : target_(target) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (op->attr_key != kAsyncCopy) return Default<Stmt>(op);
     if (IsConst(op->value, 0)) return MakeSeq({});  // behind the end of a loop of one iteration
@@ -212,7 +207,7 @@ PrimFunc LowerAsyncCopy(PrimFunc f) {
   });
 }
 
-Registration lower_async_copy_registration([] { RegisterPass("LowerAsyncCopy", LowerAsyncCopy); });
+TL_REGISTER_PASS(LowerAsyncCopy);
 
 }  // namespace
 }  // namespace tl

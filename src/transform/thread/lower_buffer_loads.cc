@@ -48,7 +48,6 @@ int64_t ElementsOfByte(const DLDataType& t) { return t.bits < 8 ? 8 / t.bits : 1
 /*! What a program may write: stores, pointers that write or whose use is not known. */
 struct WriteFinder : StmtExprVisitor {
   std::unordered_set<const Object*> found;
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     found.insert(op->buffer.get());
     Default(op);
@@ -89,12 +88,10 @@ class BufferLoadLowerer : public AnalyzingMutator {
   }
 
  protected:
-  using AnalyzingMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const auto axis = op->node.cast<IterVar>();
-      if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) uniform_.insert(axis->var.get());
+      if (IsBlockAxis(axis)) uniform_.insert(axis->var.get());
     }
     return AnalyzingMutator::Mutate_(op);
   }
@@ -151,7 +148,7 @@ class BufferLoadLowerer : public AnalyzingMutator {
     if (const auto bytes = ResourceBytes(tensor)) {
       return MakeInt(DLDataType{kDLUInt, 32, 1}, *bytes);
     }
-    const int64_t bits = BufferOf(tensor)->dtype->dtype.bits;
+    const int64_t bits = DTypeOf(tensor).bits;
     if (bits % 8) return Expr();
     Expr bytes = MakeInt(kInt64, bits / 8);
     for (const Expr& extent : BufferOf(tensor)->shape) {
@@ -234,13 +231,13 @@ class BufferLoadLowerer : public AnalyzingMutator {
    * have less; nullopt where a resource that begins at the latter has no offset of 32 bits. */
   std::optional<std::pair<Expr, Expr>> OffsetsOf(const Var& buffer, const Expr& bytes,
                                                  const Expr& index) {
-    const int64_t of_byte = ElementsOfByte(BufferOf(buffer)->dtype->dtype);
+    const int64_t of_byte = ElementsOfByte(DTypeOf(buffer));
     const Expr base = of_byte == 1 ? index : analyzer_.Simplify(FloorDivOf(index, of_byte));
     std::vector<Expr> varying, uniform;
     if (bytes->dtype().bits == 64) {
       if (!SplitWide(base, 1, &varying, &uniform)) return std::nullopt;
       const Expr offset = Sum(varying, MakeInt(kInt32, 0)), rest = Sum(uniform, MakeInt(kInt64, 0));
-      const int64_t size = BufferOf(buffer)->dtype->dtype.bits / 8;
+      const int64_t size = DTypeOf(buffer).bits / 8;
       const Analyzer::Bound bound = analyzer_.ConstBound(offset);
       if (bound.min < 0 || bound.max >= kMostResourceBytes / size) return std::nullopt;
       return std::pair(analyzer_.Simplify(offset), analyzer_.Simplify(rest));
@@ -257,7 +254,7 @@ class BufferLoadLowerer : public AnalyzingMutator {
     const auto* ramp = load->indices.size() == 1 ? load->indices[0].as<RampNode>() : nullptr;
     const Expr bytes = ramp && IsConst(ramp->stride, 1) ? BytesOf(tensor) : Expr();
     const int64_t width = int64_t(load->dtype().bits) * load->dtype().lanes;
-    if (!bytes.defined() || BufferOf(tensor)->dtype->dtype.bits % 8) return std::nullopt;
+    if (!bytes.defined() || DTypeOf(tensor).bits % 8) return std::nullopt;
     if (width % 32 || width > 256 || (width & (width - 1))) return std::nullopt;
     if (condition.defined() && !IsPureInteger(ramp->base)) return std::nullopt;
     const auto offsets = OffsetsOf(tensor, bytes, Mutate(ramp->base));
@@ -285,8 +282,8 @@ class BufferLoadLowerer : public AnalyzingMutator {
     Split(to->indices[0], &varying, &uniform);
     in_lds_ = false;
     const Expr shared = Sum(uniform, to->indices[0]);
-    const Expr lane = analyzer_.Simplify(
-        FloorDivOf(Sum(varying, to->indices[0]), ElementsOfByte(BufferOf(tile)->dtype->dtype)));
+    const Expr lane =
+        analyzer_.Simplify(FloorDivOf(Sum(varying, to->indices[0]), ElementsOfByte(DTypeOf(tile))));
     Array<Expr> args = {op->args[0],    AddressOf(tile, {shared}),
                         lane,           AddressOf(tensor, {MakeInt(0)}),
                         bytes,          offsets->first,
@@ -311,16 +308,13 @@ class BufferLoadLowerer : public AnalyzingMutator {
 
 PrimFunc LowerBufferLoads(PrimFunc f) {
   const Target& target = TargetOf(f);
-  const bool has =
-      std::any_of(target.copies.begin(), target.copies.end(), [&](const CopyInstruction& row) {
-        return row.name == kByBufferLoads && target.Has(row.feature);
-      });
+  const bool has = AnyOf(target.copies, [&](const CopyInstruction& row) {
+    return row.name == kByBufferLoads && target.Has(row.feature);
+  });
   return has ? WithBody(f, BufferLoadLowerer(f).Mutate(f->body)) : f;
 }
 
-Registration lower_buffer_loads_registration([] {
-  RegisterPass("LowerBufferLoads", LowerBufferLoads);
-});
+TL_REGISTER_PASS(LowerBufferLoads);
 
 }  // namespace
 }  // namespace tl

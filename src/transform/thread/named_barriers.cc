@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "../../target/mma.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 
 namespace tl {

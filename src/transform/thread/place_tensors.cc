@@ -18,6 +18,7 @@
 #include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/error.h"
+#include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "lane_value.h"
 
@@ -29,14 +30,11 @@ class Placer : public AnalyzingMutator {
   explicit Placer(const PrimFunc& f) : AnalyzingMutator(f), views_(f->body) {}
 
  protected:
-  using AnalyzingMutator::Mutate_;
-
   Stmt Mutate_(const SBlockNode* op) override {
     const auto layouts = GetTensorLayouts(op->annotations);
     if (layouts.empty()) return Default<Stmt>(op);
     for (const auto& [tensor, given] : layouts) {
-      const Var place =
-          MakeBuffer(tensor->name, BufferOf(tensor)->dtype->dtype, given.box, ScopeOf(tensor));
+      const Var place = MakeBuffer(tensor->name, DTypeOf(tensor), given.box, ScopeOf(tensor));
       tensors_[views_.RootOf(tensor).get()] = {tensor, given.layout, place, false};
     }
     auto block = make_object<SBlockNode>(*op);
@@ -149,7 +147,7 @@ class Placer : public AnalyzingMutator {
 
   /*! The call touches one element, or as many as its value has lanes, which lie side by side. */
   bool IsInOnePiece(const CallNode* call, const PointerAccess& access, const Placed& placed) {
-    const bool reads = IsCallTo(GetRef<Expr>(call), kLoadReadOnly);
+    const bool reads = IsCallTo(call, kLoadReadOnly);
     if (access.access != Access::kAtomic && !reads) return false;
     const auto* type = call->args.back()->ty.as<PrimTypeNode>();
     const int lanes = reads || !type ? 1 : type->dtype.lanes;
@@ -181,9 +179,13 @@ class Placer : public AnalyzingMutator {
   std::unordered_map<const Object*, Placed> tensors_;  // by root
 };
 
-PrimFunc PlaceTensors(PrimFunc f) { return WithBody(f, Placer(f).Mutate(f->body)); }
+PrimFunc PlaceTensors(PrimFunc f) {
+  const bool has_layouts = HasNode<SBlockNode>(
+      f->body, [](const SBlockNode* op) { return !GetTensorLayouts(op->annotations).empty(); });
+  return has_layouts ? WithBody(f, Placer(f).Mutate(f->body)) : f;
+}
 
-Registration place_tensors_registration([] { RegisterPass("PlaceTensors", PlaceTensors); });
+TL_REGISTER_PASS(PlaceTensors);
 
 }  // namespace
 }  // namespace tl

@@ -114,7 +114,6 @@ class AllocationCollector : public StmtExprVisitor {
   std::vector<const AllocBufferNode*> sized_at_launch;
 
  protected:
-  using StmtExprVisitor::Visit_;
   // The exchange of 16-byte chunks repeats after 8 rows (CUDA Programming Guide, Tensor Memory
   // Access, "Swizzle"; PTX ISA, Matrix Descriptor Format).
   void Visit_(const CallNode* op) override {
@@ -122,11 +121,11 @@ class AllocationCollector : public StmtExprVisitor {
     for (const Expr& arg : op->args) {
       if (const auto map = TensorMapSpec::FromOperand(arg)) swizzle = map->swizzle;
     }
-    if (IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) swizzle = ToInt(op->args[0]);
+    if (IsCallTo(op, kWgmmaDescriptor)) swizzle = ToInt(op->args[0]);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (IsShared(p.buffer)) Align(p.buffer, swizzle);
     }
-    if (IsCallTo(GetRef<Expr>(op), kInitializeWgmmaDescriptor)) {
+    if (IsCallTo(op, kInitializeWgmmaDescriptor)) {
       Align(AsAddressOf(op->args[4])->source.as_or_throw<Var>(), DescriptorSwizzle(op));
     }
     Default(op);
@@ -193,7 +192,7 @@ class Plan {
    */
   bool IsCheap() const {
     return !bought_.empty() && small_apart_ &&
-           std::all_of(bought_.begin(), bought_.end(), [&](const std::pair<size_t, size_t>& p) {
+           AllOf(bought_, [&](const std::pair<size_t, size_t>& p) {
              return PriceOf(uses_[p.first], uses_[p.second]) == SharedReuse::Price::kWaits &&
                     reuse_->IsUsedOnce(uses_[p.second].alloc->buffer.get());
            });
@@ -298,7 +297,7 @@ class Plan {
    * operation, as long as there is room. */
   void TakeBack(int64_t limit) {
     for (Use& use : uses_) {
-      const bool waits = std::any_of(bought_.begin(), bought_.end(), [&](const auto& pair) {
+      const bool waits = AnyOf(bought_, [&](const auto& pair) {
         const Object* next = uses_[pair.second].alloc->buffer.get();
         return &uses_[pair.first] == &use && !reuse_->IsUsedOnce(next);
       });
@@ -438,7 +437,6 @@ class OffsetWriter : public StmtExprMutator {
   std::unordered_map<const Object*, Expr> offsets;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) override {
     return op->attr_key == kRewrites ? Mutate(op->body) : Default<Stmt>(op);
   }
@@ -466,7 +464,6 @@ class OffsetWriter : public StmtExprMutator {
 struct Residency : StmtExprVisitor {
   int64_t blocks = 1;
   int64_t threads = 1;
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) override {
     if (op->attr_key == kMinBlocks) blocks = std::max<int64_t>(blocks, ToInt(op->value));
     if (op->attr_key == kThreadExtent) {
@@ -525,9 +522,7 @@ PrimFunc PlanSharedMemory(PrimFunc f) {
   return WithNotes(planned, found);
 }
 
-Registration plan_shared_memory_registration([] {
-  RegisterPass("PlanSharedMemory", PlanSharedMemory);
-});
+TL_REGISTER_PASS(PlanSharedMemory);
 
 }  // namespace
 

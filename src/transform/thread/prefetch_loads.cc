@@ -94,7 +94,6 @@ class PartFinder : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const FloorDivNode* op) final { Add(op); }
   void Visit_(const FloorModNode* op) final { Add(op); }
   void Visit_(const VarNode* op) final { whole_ |= op == loop_.variable.get(); }
@@ -105,11 +104,11 @@ class PartFinder : public StmtExprVisitor {
     const Expr e = GetRef<Expr>(op);
     const std::vector<Var> vars = VarsOf(e);
     const auto is = [&](const Var& v) { return v.same_as(loop_.variable); };
-    if (vars.empty() || !IsArithmetic(e) || !std::all_of(vars.begin(), vars.end(), is)) {
+    if (vars.empty() || !IsArithmetic(e) || !AllOf(vars, is)) {
       return Default(op);
     }
     const auto same = [&](const Part& p) { return tvm::ffi::StructuralEqual()(p.value, e); };
-    if (std::none_of(parts_.begin(), parts_.end(), same)) parts_.push_back({e, 0});
+    if (NoneOf(parts_, same)) parts_.push_back({e, 0});
   }
 
   /*! Whether there are fewer combinations of the parts than iterations, and each occurs. */
@@ -143,7 +142,6 @@ class PartNamer : public StmtExprMutator {
   std::vector<std::pair<Expr, Var>> names;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const FloorDivNode* op) final { return Named(op); }
   Expr Mutate_(const FloorModNode* op) final { return Named(op); }
   Expr Mutate_(const VarNode* op) final { return Named(op); }
@@ -207,7 +205,6 @@ class UseFinder : public StmtExprVisitor {
   bool found = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) final {
     if (IsLocal(op->buffer) && IsSame(op->value)) {
       same_.insert(op->buffer.get());
@@ -250,7 +247,6 @@ class LoadReplacer : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     const int64_t extent = AsInt(op->extent).value_or(0);
     if (extent <= 0 || !IsConst(op->min, 0) || op->step) return GetRef<Stmt>(op);
@@ -280,7 +276,7 @@ class LoadReplacer : public StmtExprMutator {
   /*! The registers that have the value in their iteration; undefined if it is not moved. */
   Expr RegistersOf(const Expr& e) {
     const auto is = [&](const Expr& other) { return tvm::ffi::StructuralEqual()(other, e); };
-    if (!IsKnownAhead(e) || std::any_of(kept.begin(), kept.end(), is)) return Expr();
+    if (!IsKnownAhead(e) || AnyOf(kept, is)) return Expr();
     for (const Load& load : loads) {
       if (is(load.value)) return LoadOf(load.registers, {load.Index()});
     }
@@ -312,7 +308,7 @@ class LoadReplacer : public StmtExprMutator {
     ForEachIn<CallNode>(e, [&](const CallNode* op) { known &= IsIfThenElse(op); });
     ForEachIn<VarNode>(e, [&](const VarNode* op) {
       const auto is = [&](const Around& loop) { return loop.variable.get() == op; };
-      known &= !defined_.count(op) || std::any_of(around_.begin(), around_.end(), is);
+      known &= !defined_.count(op) || AnyOf(around_, is);
     });
     // What another load chooses would be waited for where it is made.
     return reads == 1 && known;
@@ -330,7 +326,6 @@ class Prefetcher : public StmtExprMutator {
   explicit Prefetcher(const PrimFunc& kernel) : unstable_(BuffersThatMayChange(kernel)) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     // The note of a loop's unrolling stays at the loop.
     const auto* loop = op->attr_key == kUnrollFactor ? op->body.as<ForNode>() : nullptr;
@@ -350,15 +345,15 @@ class Prefetcher : public StmtExprMutator {
   std::vector<Stmt> Ahead(const ForNode* op) const {
     const std::vector<Stmt> body = FlatSeq(op->body);
     if (op->kind != ForKind::kSerial || op->step || AsInt(op->extent).value_or(2) < 2 ||
-        !std::any_of(body.begin(), body.end(), IsWaitForTiles) || LeavesEarly(op->body) ||
-        LoadsByTma(op->body) || HasCall(op->body, {kPdlSync})) {
+        !AnyOf(body, IsWaitForTiles) || LeavesEarly(op->body) || LoadsByTma(op->body) ||
+        HasCall(op->body, {kPdlSync})) {
       return {};
     }
     LoadReplacer replacer(unstable_, op);
     const Expr next = op->loop_var + 1, end = op->min + op->extent;
     const Expr runs = MakeInt(op->extent->dtype(), 0) < op->extent;
     std::vector<Stmt> out;
-    const auto first = std::find_if(body.begin(), body.end(), HasProduct);
+    const auto first = FindIf(body, HasProduct);
     const std::vector<Stmt> front(body.begin(), first);
     const Stmt all = MakeSeq(replacer.Replaced(front));
     for (const Load& load : replacer.loads) {
@@ -370,9 +365,7 @@ class Prefetcher : public StmtExprMutator {
     if (replacer.loads.empty()) return {};
     std::vector<Stmt> first_loads, next_loads;
     for (const Load& load : replacer.loads) {
-      auto alloc = make_object<AllocBufferNode>();
-      alloc->buffer = load.registers;
-      out.push_back(AllocBuffer(alloc));
+      out.push_back(MakeAlloc(load.registers));
       first_loads.push_back(load.For(op->loop_var, op->min, op->span));
       next_loads.push_back(load.For(op->loop_var, next, op->span));
     }
@@ -380,8 +373,7 @@ class Prefetcher : public StmtExprMutator {
     const Stmt begin = MakeSeq(first_loads);
     out.push_back(surely ? begin : MakeIf(runs, begin, op->span));
     const auto reads = [&](const Stmt& s) {
-      return std::any_of(replacer.loads.begin(), replacer.loads.end(),
-                         [&](const Load& load) { return Uses(s, load.registers); });
+      return AnyOf(replacer.loads, [&](const Load& load) { return Uses(s, load.registers); });
     };
     const auto last = std::find_if(steps.rbegin(), steps.rend(), reads).base();
     steps.insert(last, MakeIf(next < end, MakeSeq(next_loads), op->span));
@@ -398,7 +390,7 @@ class Prefetcher : public StmtExprMutator {
 
 PrimFunc PrefetchLoads(PrimFunc f) { return WithBody(f, Prefetcher(f).Mutate(f->body)); }
 
-Registration prefetch_loads_registration([] { RegisterPass("PrefetchLoads", PrefetchLoads); });
+TL_REGISTER_PASS(PrefetchLoads);
 
 }  // namespace
 }  // namespace tl

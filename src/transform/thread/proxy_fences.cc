@@ -1,7 +1,5 @@
 #include "proxy_fences.h"
 
-#include <algorithm>
-
 #include "../../op/intrinsics.h"
 
 namespace tl {
@@ -34,8 +32,7 @@ bool TellsOthers(const SyncNode& node) {
 
 bool CallsAny(const SyncNode& node, std::initializer_list<const char*> ops) {
   const auto* op = node.stmt.as<EvaluateNode>();
-  return op && std::any_of(ops.begin(), ops.end(),
-                           [&](const char* name) { return IsCallTo(op->value, name); });
+  return op && AnyOf(ops, [&](const char* name) { return IsCallTo(op->value, name); });
 }
 
 /*! Places a fence in front of the barrier; without one, in front of the node. */
@@ -46,8 +43,7 @@ void Fence(const SyncNode& node, const SyncNode* barrier, const SharedAccess& ac
 }
 
 bool IsInsideAll(const SyncNode& node, const std::vector<const SyncNode*>& regions) {
-  return std::all_of(regions.begin(), regions.end(),
-                     [&](const SyncNode* r) { return node.IsInside(r); });
+  return AllOf(regions, [&](const SyncNode* r) { return node.IsInside(r); });
 }
 
 /*! Drops the accesses of the threads that pass this fence. */
@@ -127,9 +123,8 @@ void ProxyFences::Place(const SyncNode& node, SyncState* state) {
 bool ProxyFences::IsFilled(const Var& buffer) {
   const auto [it, is_new] = is_filled_.try_emplace(buffer.get());
   if (is_new) {
-    it->second = std::any_of(filled_.begin(), filled_.end(), [&](const Var& filled) {
-      return conflict_.ShareBytes(buffer, filled);
-    });
+    it->second =
+        AnyOf(filled_, [&](const Var& filled) { return conflict_.ShareBytes(buffer, filled); });
   }
   return it->second;
 }

@@ -53,7 +53,6 @@ class NumberReads : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BufferStoreNode* op) override {
     Within(AdvancedBy(op), [&] {
       for (const Expr& i : op->indices) Visit(i);
@@ -90,7 +89,6 @@ class UnreadRemover : public StmtExprMutator {
   explicit UnreadRemover(const Stmt& body) : read_(body) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     if (AssumptionOf(GetRef<Stmt>(op)).defined()) return MakeSeq({});
     return Default<Stmt>(op);
@@ -112,7 +110,6 @@ class RunMarker : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     const bool runs = op->kind == ForKind::kSerial && !AsInt(op->extent) && HasWgmmas(op->body) &&
                       analyzer_.ConstBound(op->extent).min > 0;
@@ -129,9 +126,7 @@ PrimFunc RemoveUnusedBindings(PrimFunc f) {
       f, WithoutUnusedBindings(body, [](const BindNode* op) { return IsArithmetic(op->value); }));
 }
 
-Registration remove_unused_bindings_registration([] {
-  RegisterPass("RemoveUnusedBindings", RemoveUnusedBindings);
-});
+TL_REGISTER_PASS(RemoveUnusedBindings);
 
 }  // namespace
 }  // namespace tl

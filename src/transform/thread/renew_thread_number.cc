@@ -35,8 +35,6 @@ class Renewer : public StmtExprMutator {
       : thread_(thread), threads_(threads), in_role_(all) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const SeqStmtNode* op) final {
     const bool around = in_role_;
     std::vector<Stmt> stmts;
@@ -81,9 +79,7 @@ PrimFunc RenewThreadNumber(PrimFunc f) {
   });
 }
 
-Registration renew_thread_number_registration([] {
-  RegisterPass("RenewThreadNumber", RenewThreadNumber);
-});
+TL_REGISTER_PASS(RenewThreadNumber);
 
 }  // namespace
 }  // namespace tl

@@ -50,8 +50,6 @@ class PlaceFinder : public StmtExprVisitor {
   std::unordered_set<const EvaluateNode*> places;
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const ForNode* op) final {
     const std::optional<int64_t> extent = AsInt(op->extent);
     std::optional<int64_t> factor = IntAnnotation(op->annotations, kUnrollFactor);
@@ -76,7 +74,7 @@ class PlaceFinder : public StmtExprVisitor {
   }
 
   void Visit_(const CallNode* op) final {
-    if (IsCallTo(GetRef<Expr>(op), kWarpgroupFence)) return;
+    if (IsCallTo(op, kWarpgroupFence)) return;
     const Expr call = GetRef<Expr>(op);
     const bool waits = IsCallTo(call, kMbarrierWait) || IsCallTo(call, kMbarrierWaitCluster);
     if (waits && !block_.in_copies) {
@@ -169,7 +167,7 @@ class PlaceFinder : public StmtExprVisitor {
     // To the block around, which may have the first iteration, a loop is a read and a store.
     for (const auto& [buffer, reads] : around.reads) {
       std::vector<int64_t>& all = block_.reads[buffer];
-      all.insert(all.end(), reads.begin(), reads.end());
+      AppendRange(&all, reads);
     }
     block_.zeros.insert(around.zeros.begin(), around.zeros.end());
   }
@@ -177,7 +175,7 @@ class PlaceFinder : public StmtExprVisitor {
   void Close() {
     for (const Product& product : block_.products) {
       const std::vector<int64_t>& reads = block_.reads[product.accumulators];
-      auto any = [&](auto is) { return std::any_of(reads.begin(), reads.end(), is); };
+      auto any = [&](auto is) { return AnyOf(reads, is); };
       if (any([&](int64_t at) { return at < product.last; }) &&
           any([&](int64_t at) { return at > product.first; })) {
         places.insert(product.place);
@@ -197,7 +195,6 @@ class Separator : public StmtExprMutator {
   explicit Separator(const PlaceFinder& found) : found_(found) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     if (!found_.places.count(op)) return GetRef<Stmt>(op);
     const Stmt apart = MakeEvaluate(CallOp(kWarpgroupArriveApart, {}), op->span);
@@ -213,9 +210,7 @@ PrimFunc SeparateProducts(PrimFunc f) {
   return WithBody(f, Separator(PlaceFinder(f->body)).Mutate(f->body));
 }
 
-Registration separate_products_registration([] {
-  RegisterPass("SeparateProducts", SeparateProducts);
-});
+TL_REGISTER_PASS(SeparateProducts);
 
 }  // namespace
 }  // namespace tl

@@ -92,11 +92,10 @@ class LaterNames {
 
 /*! Whether constants bound each of these loops of which an index of the access makes use. */
 bool HaveConstantRanges(const std::vector<const SyncNode*>& loops, const SharedAccess& access) {
-  return std::all_of(loops.begin(), loops.end(), [&](const SyncNode* n) {
+  return AllOf(loops, [&](const SyncNode* n) {
     const ForNode* loop = LoopOf(n);
     return (AsInt(loop->min) && AsInt(loop->extent)) ||
-           std::none_of(access.indices.begin(), access.indices.end(),
-                        [&](const Expr& e) { return Uses(e, loop->loop_var); });
+           NoneOf(access.indices, [&](const Expr& e) { return Uses(e, loop->loop_var); });
   });
 }
 
@@ -247,11 +246,11 @@ class Owners {
     };
     std::vector<int64_t> key = {static_cast<int64_t>(between_), static_cast<int64_t>(keys_.size()),
                                 static_cast<int64_t>(extents_.size())};
-    key.insert(key.end(), extents_.begin(), extents_.end());
+    AppendRange(&key, extents_);
     std::vector<int64_t> first = key_of(a), second = key_of(b);
     if (second < first) std::swap(first, second);
-    key.insert(key.end(), first.begin(), first.end());
-    key.insert(key.end(), second.begin(), second.end());
+    AppendRange(&key, first);
+    AppendRange(&key, second);
     return key;
   }
 
@@ -285,15 +284,14 @@ class Owners {
   bool IsCommon(const Var& v) const {
     const std::vector<Var> threads = ThreadVars(pair_.a.node);
     const auto is_inner = [&](const SharedAccess& access) {
-      return std::any_of(access.inner.begin(), access.inner.end(),
-                         [&](const Axis& axis) { return axis.var.same_as(v); });
+      return AnyOf(access.inner, [&](const Axis& axis) { return axis.var.same_as(v); });
     };
     const auto is_axis = [&](const SyncNode* n) {
       return LoopOf(n)->loop_var.same_as(v) && AxisOf(LoopOf(n));
     };
     return !Contains(threads, v) && !Contains(opaque_, v) && !IsLoopOf(pair_.a_free, v) &&
            !IsLoopOf(pair_.b_free, v) && !is_inner(pair_.a) && !is_inner(pair_.b) &&
-           std::none_of(pair_.same.begin(), pair_.same.end(), is_axis);
+           NoneOf(pair_.same, is_axis);
   }
   /*! What an index grows by with a variable, if that is always the same number. */
   static std::optional<int64_t> StepOf(const Expr& index, const Var& v, Analyzer* analyzer) {
@@ -339,8 +337,7 @@ class Owners {
   bool IsOfThread(const Expr& e) const {
     if (!IsPureInteger(e)) return false;
     const std::vector<Var> vars = VarsOf(e), threads = ThreadVars(pair_.a.node);
-    return !vars.empty() && std::all_of(vars.begin(), vars.end(),
-                                        [&](const Var& v) { return Contains(threads, v); });
+    return !vars.empty() && AllOf(vars, [&](const Var& v) { return Contains(threads, v); });
   }
 
   /*! Indices that are equal for both accesses and all threads need no enumeration. Where one
@@ -363,25 +360,21 @@ class Owners {
       return RangeOf(n, analyzer_) || !Uses(e, LoopOf(n)->loop_var);
     };
     const std::vector<Var> vars = VarsOf(e);
-    const bool is_opaque =
-        std::any_of(vars.begin(), vars.end(), [&](const Var& v) { return Contains(opaque_, v); });
-    return IsPureInteger(e) && !is_opaque &&
-           std::all_of(pair_.same.begin(), pair_.same.end(), is_known) &&
-           std::all_of(pair_.a_free.begin(), pair_.a_free.end(), is_known) &&
-           std::all_of(pair_.b_free.begin(), pair_.b_free.end(), is_known);
+    const bool is_opaque = AnyOf(vars, [&](const Var& v) { return Contains(opaque_, v); });
+    return IsPureInteger(e) && !is_opaque && AllOf(pair_.same, is_known) &&
+           AllOf(pair_.a_free, is_known) && AllOf(pair_.b_free, is_known);
   }
   bool IsFixed(const Expr& e) const {
     if (!IsPureInteger(e)) return false;
     const std::vector<Var> vars = VarsOf(e);
     const std::vector<Var> threads = ThreadVars(pair_.a.node);
-    return std::none_of(vars.begin(), vars.end(), [&](const Var& v) {
+    return NoneOf(vars, [&](const Var& v) {
       return Contains(threads, v) || Contains(opaque_, v) || IsLoopOf(pair_.a_free, v) ||
              IsLoopOf(pair_.b_free, v);
     });
   }
   static bool IsLoopOf(const std::vector<const SyncNode*>& loops, const Var& v) {
-    return std::any_of(loops.begin(), loops.end(),
-                       [&](const SyncNode* n) { return LoopOf(n)->loop_var.same_as(v); });
+    return AnyOf(loops, [&](const SyncNode* n) { return LoopOf(n)->loop_var.same_as(v); });
   }
 
   bool ChooseKeys() {
@@ -392,16 +385,15 @@ class Owners {
     return true;
   }
   bool IsUsed(const SharedAccess& access, const SyncNode* loop) const {
-    return std::any_of(indices_.begin(), indices_.end(), [&](size_t i) {
-      return Uses(IndicesOf(access)[i], LoopOf(loop)->loop_var);
-    });
+    return AnyOf(indices_,
+                 [&](size_t i) { return Uses(IndicesOf(access)[i], LoopOf(loop)->loop_var); });
   }
   using Conditions = std::vector<std::pair<Expr, bool>>;
   bool AddAxis(const SyncNode* loop, std::vector<Axis>* axes, Conditions* conditions) const {
     const std::optional<LoopRange> range = RangeOf(loop, analyzer_);
     if (!range) return false;
     axes->push_back(range->axis);
-    conditions->insert(conditions->end(), range->conditions.begin(), range->conditions.end());
+    AppendRange(conditions, range->conditions);
     return true;
   }
 
@@ -425,12 +417,12 @@ class Owners {
     std::optional<std::vector<Axis>> axes = ThreadAxes(access.node);
     if (!axes) return std::nullopt;
     const size_t threads = axes->size();
-    axes->insert(axes->end(), keys_.begin(), keys_.end());
+    AppendRange(&*axes, keys_);
     Conditions conditions = conditions_;
     for (const SyncNode* loop : free) {
       if (IsUsed(access, loop) && !AddAxis(loop, &*axes, &conditions)) return std::nullopt;
     }
-    axes->insert(axes->end(), access.inner.begin(), access.inner.end());
+    AppendRange(&*axes, access.inner);
     const bool has_last = !indices_.empty() && indices_.back() + 1 == access.indices.size();
     // Lanes of one warp keep its order, but the lane that gives a row's address is not the one
     // that acts on each element: against a thread's own access it is somebody else.
@@ -550,7 +542,7 @@ std::optional<int64_t> CompactElements(const Var& name) {
 }
 
 int BitsOf(const Var& name) {
-  const DLDataType t = BufferOf(name)->dtype->dtype;
+  const DLDataType t = DTypeOf(name);
   return t.bits * t.lanes;
 }
 
@@ -687,10 +679,9 @@ std::vector<Var> SharedConflict::OpaqueBetween(const AccessPair& pair) const {
   while (!pair.b.node->IsInside(around)) around = around->parent;
   std::vector<Var> opaque;
   for (const Var& v : OpaqueOf(pair)) {
-    const bool keeps = std::any_of(scalars_.begin(), scalars_.end(), [&](const SyncScalar& s) {
+    const bool keeps = AnyOf(scalars_, [&](const SyncScalar& s) {
       return s.value.same_as(v) &&
-             std::none_of(s.writers.begin(), s.writers.end(),
-                          [&](const SyncNode* w) { return w->IsInside(around); });
+             NoneOf(s.writers, [&](const SyncNode* w) { return w->IsInside(around); });
     });
     if (!keeps) opaque.push_back(v);
   }

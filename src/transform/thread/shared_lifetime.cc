@@ -37,8 +37,6 @@ class LifetimeWalk : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const AllocBufferNode*) override {}
   void Visit_(const DeclBufferNode*) override {}
   void Visit_(const VarNode* op) override {
@@ -50,7 +48,7 @@ class LifetimeWalk : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (WaitsForAll(op, AsyncQueue::kCpAsync) && inside_ == 0 && branches_ == 0) Land();
     // All threads meet: ranges in front are done.
-    if (IsCallTo(GetRef<Expr>(op), kSync) && inside_ == 0 && branches_ == 0) in_ranges_ = false;
+    if (IsCallTo(op, kSync) && inside_ == 0 && branches_ == 0) in_ranges_ = false;
     Default(op);
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (!IsShared(p.buffer)) continue;

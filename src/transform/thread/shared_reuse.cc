@@ -1,9 +1,6 @@
 #include "shared_reuse.h"
 
 #include <algorithm>
-#include <set>
-#include <tuple>
-#include <unordered_set>
 
 #include "../../analysis/effects.h"
 #include "../../analysis/shared_memory.h"
@@ -57,8 +54,6 @@ class ReuseWalk : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const AttrStmtNode* op) override {
     if (IsApart(op)) return EnterRange(op);
     const bool rewrites = op->attr_key == kRewrites;
@@ -258,7 +253,7 @@ bool SharedReuse::IsInside(int region, int outer) const {
 /*! Whether all threads of the range come to the region together. */
 bool SharedReuse::AreTogether(int region) const {
   const std::vector<int> around = RegionsAround(region);
-  return std::all_of(around.begin(), around.end(), [&](int r) { return regions_[r].together; });
+  return AllOf(around, [&](int r) { return regions_[r].together; });
 }
 
 /*! The item of `region` that contains `item`, or is it; -1 if `item` is outside of the region. */
@@ -280,7 +275,7 @@ int SharedReuse::LoopOfBoth(int a, int b) const {
 bool SharedReuse::FindUsers(const Events& events, Life* life) const {
   life->range = -1;
   for (const auto& [range, in_range] : events) {
-    const bool fills = std::all_of(in_range.begin(), in_range.end(), [](const Event& e) {
+    const bool fills = AllOf(in_range, [](const Event& e) {
       return e.kind == ReuseKind::kFill || e.kind == ReuseKind::kWrite ||
              e.kind == ReuseKind::kCopy;
     });
@@ -296,13 +291,12 @@ bool SharedReuse::FindUsers(const Events& events, Life* life) const {
   // A role of warp specialisation waits for all fills of what it reads. About ranges of the program
   // (T.ws) this is not known.
   return life->range >= 0 && regions_[life->range].of_role &&
-         std::all_of(life->fillers.begin(), life->fillers.end(),
-                     [&](int r) { return regions_[r].of_role; });
+         AllOf(life->fillers, [&](int r) { return regions_[r].of_role; });
 }
 
 /*! Whether each run of the region overwrites the buffer before it reads it. */
 bool SharedReuse::IsFresh(const std::vector<Event>& events, int region) const {
-  const bool all = std::all_of(events.begin(), events.end(), [](auto& e) { return e.scope >= 0; });
+  const bool all = AllOf(events, [](auto& e) { return e.scope >= 0; });
   const int first = events.front().scope;
   return all || (first >= 0 && scopes_[first].region == region);
 }
@@ -352,7 +346,7 @@ void SharedReuse::FindEnd(const std::vector<Event>& events, Life* life) const {
   for (const Event& e : events) {
     if (e.kind != ReuseKind::kCopy && e.kind != ReuseKind::kStore && e.kind != ReuseKind::kProduct)
       continue;
-    const auto wait = std::find_if(waits_.begin(), waits_.end(), [&](const Wait& w) {
+    const auto wait = FindIf(waits_, [&](const Wait& w) {
       const int region = items_[w.item].region;
       return w.kind == e.kind && w.item > e.item && IsInside(items_[e.item].region, region) &&
              IsInside(region, life->region) && AreTogether(region);
@@ -408,8 +402,7 @@ bool SharedReuse::Connect(const Life& done, const Object* filled, int filler, in
   if (part < 0 || h.arrive_behind < 0 || regions_[level].jumps || regions_[part].jumps) {
     return false;
   }
-  if (std::any_of(fills.begin(), fills.end(),
-                  [&](const Event& e) { return !IsInside(items_[e.item].region, part); })) {
+  if (AnyOf(fills, [&](const Event& e) { return !IsInside(items_[e.item].region, part); })) {
     return false;
   }
   h.wait_before = ItemIn(part, fills.front().item);
@@ -433,10 +426,9 @@ bool SharedReuse::MayWait(const Handshake& h, int done) const {
   for (const auto& [buffer, events] : events_) {
     const auto read = events.find(h.from), filled = events.find(h.to);
     if (read == events.end() || filled == events.end()) continue;
-    const bool needed = std::any_of(read->second.begin(), read->second.end(),
-                                    [&](const Event& e) { return e.item <= done; });
-    const bool late = std::any_of(filled->second.begin(), filled->second.end(),
-                                  [&](const Event& e) { return e.item >= h.wait_before; });
+    const bool needed = AnyOf(read->second, [&](const Event& e) { return e.item <= done; });
+    const bool late =
+        AnyOf(filled->second, [&](const Event& e) { return e.item >= h.wait_before; });
     if (needed && late) return false;
   }
   return true;
@@ -446,7 +438,7 @@ bool SharedReuse::IsUsedOnce(const Object* buffer) const {
   const auto it = lives_.find(buffer);
   if (it == lives_.end() || !it->second.known) return false;
   const std::vector<int> around = RegionsAround(it->second.region);
-  return std::none_of(around.begin(), around.end(), [&](int r) { return regions_[r].is_loop; });
+  return NoneOf(around, [&](int r) { return regions_[r].is_loop; });
 }
 
 bool SharedReuse::IsBefore(const Object* a, const Object* b) const {
@@ -505,23 +497,12 @@ class WaitWriter : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (IsApart(op)) return Range(op);
-    auto n = make_object<AttrStmtNode>(*op);
-    n->body = IsTransparent(op) ? Body(op->body) : Mutate(op->body);
-    return AttrStmt(n);
+    return With(op, &AttrStmtNode::body, IsTransparent(op) ? Body(op->body) : Mutate(op->body));
   }
-  Stmt Mutate_(const ForNode* op) override {
-    auto n = make_object<ForNode>(*op);
-    n->body = Body(op->body);
-    return For(n);
-  }
-  Stmt Mutate_(const WhileNode* op) override {
-    auto n = make_object<WhileNode>(*op);
-    n->body = Body(op->body);
-    return While(n);
-  }
+  Stmt Mutate_(const ForNode* op) override { return With(op, &ForNode::body, Body(op->body)); }
+  Stmt Mutate_(const WhileNode* op) override { return With(op, &WhileNode::body, Body(op->body)); }
   Stmt Mutate_(const IfThenElseNode* op) override {
     auto n = make_object<IfThenElseNode>(*op);
     n->then_case = Body(op->then_case);
@@ -535,7 +516,7 @@ class WaitWriter : public StmtExprMutator {
       for (const Pair& p : pairs_) {
         Map<String, Any> notes = op->annotations;
         notes.Set(kSharedOffset, offset_ + 16 * p.number);
-        out.push_back(Alloc(p.barriers, notes));
+        out.push_back(MakeAlloc(p.barriers, notes));
       }
     }
     out.push_back(GetRef<Stmt>(op));
@@ -567,13 +548,6 @@ class WaitWriter : public StmtExprMutator {
     Var told, heard;
   };
 
-  static Stmt Alloc(const Var& buffer, const Map<String, Any>& notes) {
-    auto n = make_object<AllocBufferNode>();
-    n->buffer = buffer;
-    n->annotations = notes;
-    return AllocBuffer(n);
-  }
-
   static Stmt Call(const char* op, const Pair& p, int which, std::vector<Expr> more = {}) {
     Array<Expr> args = {AddressOf(p.barriers, {MakeInt(which)})};
     for (const Expr& e : more) args.push_back(e);
@@ -587,8 +561,8 @@ class WaitWriter : public StmtExprMutator {
     const Stmt body = Body(op->body);
     std::vector<Stmt> out;
     const auto begin = [&](const Var& parity, int64_t value) {
-      out.push_back(Alloc(parity, {}));
-      const DLDataType t = BufferOf(parity)->dtype->dtype;
+      out.push_back(MakeAlloc(parity));
+      const DLDataType t = DTypeOf(parity);
       out.push_back(MakeStore(parity, MakeInt(t, value), {MakeInt(0)}, op->span));
     };
     const auto is_here = [&](int item) { return item >= first && item < item_; };

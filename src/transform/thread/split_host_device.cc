@@ -2,14 +2,15 @@
  * SplitHostDevice: one device function for each kernel of a function, and the host's part as a list
  * of launches.
  *
- * Input: a flat thread program; at its top, kernels (nests of `thread_extent` attributes), flat
- * views of parameters, and values that the host computes (Bind). Output: first the host function,
- * whose body is one `tl.launch(name, arguments..)` for each kernel; then the kernels `f_kernel`,
- * `f_kernel_1`, .. in launch order. A kernel's parameters are the buffers, then the scalars that it
- * uses, in the order of the function's parameters, then the symbolic dimensions in order of
- * appearance, then the tensor maps (`tl.tensor_maps`), one for all equal calls of
- * `tl.create_tma_descriptor`, which become arguments of the launch; `tl.prefetch_tma_descriptor()`
- * becomes one for each of them. Maps of peers are one such parameter for all ranks
+ * In:  a flat thread program; at its top, kernels (nests of `thread_extent` attributes), flat
+ * views of parameters, and values that the host computes (Bind).
+ * Out: first the host function, whose body is one `tl.launch(name, arguments..)` for each kernel;
+ * then the kernels `f_kernel`, `f_kernel_1`, .. in launch order. A kernel's parameters are the
+ * buffers, then the scalars that it uses, in the order of the function's parameters, then the
+ * symbolic dimensions in order of appearance, then the tensor maps (`tl.tensor_maps`), one for all
+ * equal calls of `tl.create_tma_descriptor`, which become arguments of the launch;
+ * `tl.prefetch_tma_descriptor()` becomes one for each of them. Maps of peers are one such parameter
+ * for all ranks
  * (`tl.peer_maps`), of which `tl.peer_map`, where the peer is declared, finds the rank's. It
  * carries `tl.grid`, `tl.block` and `tl.cluster` (three extents each), `tl.dyn_shared_bytes` (an
  * expression, with `tl.dyn_shared_limit`, where the launch decides it), `tl.cooperative` (threads
@@ -19,10 +20,10 @@
  * `tl.kernel_number` in launch order, `tl.written` and `tl.touched`, the names of the parameters
  * that it may write and that it loads or stores in every launch. A kernel that is the user's own
  * text has its name, all parameters and symbols of the function as its own (who launches it leaves
- * out the last ones that the text does not take), and the text as `tl.source`. Refuses: two kernels
- * of one name; other statements outside of a kernel; block extents that are not constant; two
- * extents for one index; two tensors with a hit ratio in one kernel, or one that the function does
- * not take.
+ * out the last ones that the text does not take), and the text as `tl.source`.
+ * Refuses: two kernels of one name; other statements outside of a kernel; block extents that are
+ * not constant; two extents for one index; two tensors with a hit ratio in one kernel, or one that
+ * the function does not take.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -55,7 +56,7 @@ constexpr const char* kPersistent = "tl.persistent";
 /*! Names of the parameters that a kernel loads or stores in every launch (AlwaysTouched). */
 constexpr const char* kTouched = "tl.touched";
 
-std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
+std::string TextOf(const Expr& e) { return ToString(e); }
 
 /*! What a kernel's body uses and declares. */
 class KernelUses : public StmtExprVisitor {
@@ -93,17 +94,15 @@ class KernelUses : public StmtExprVisitor {
   const CallNode* source = nullptr;
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const VarNode* op) override {
     if (seen_.insert(op).second) used_.push_back(GetRef<Var>(op));
   }
   void Visit_(const CallNode* op) override {
-    if (IsCallTo(GetRef<Expr>(op), kSourceKernel)) source = op;
-    cooperative |= IsCallTo(GetRef<Expr>(op), kSyncGrid);
-    persistent |= IsCallTo(GetRef<Expr>(op), kTilesOfBlock);
-    dependent |= IsCallTo(GetRef<Expr>(op), kPdlSync);
-    overlaps |= dependent || IsCallTo(GetRef<Expr>(op), kPdlTrigger);
+    if (IsCallTo(op, kSourceKernel)) source = op;
+    cooperative |= IsCallTo(op, kSyncGrid);
+    persistent |= IsCallTo(op, kTilesOfBlock);
+    dependent |= IsCallTo(op, kPdlSync);
+    overlaps |= dependent || IsCallTo(op, kPdlTrigger);
     Default(op);
   }
   void Visit_(const ForNode* op) override {
@@ -188,14 +187,13 @@ class MapCollector : public StmtExprMutator {
     const Stmt with_params = Mutate(kernel);
     struct PlaceWriter : StmtExprMutator {
       std::unordered_map<const Object*, std::vector<Stmt>>* places;
-      using StmtExprMutator::Mutate_;
       Stmt Mutate_(const SeqStmtNode* op) override {
         std::vector<Stmt> out;
         for (const Stmt& s : op->seq) {
           out.push_back(Mutate(s));
           const auto* decl = s.as<DeclBufferNode>();
           const auto it = decl ? places->find(decl->buffer.get()) : places->end();
-          if (it != places->end()) out.insert(out.end(), it->second.begin(), it->second.end());
+          if (it != places->end()) AppendRange(&out, it->second);
         }
         return MakeSeq(out);
       }
@@ -205,13 +203,12 @@ class MapCollector : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) override {
     span_ = op->span;
     return Default<Stmt>(op);
   }
   Expr Mutate_(const CallNode* op) override {
-    if (!IsCallTo(GetRef<Expr>(op), kCreateTmaDescriptor)) return Default<Expr>(op);
+    if (!IsCallTo(op, kCreateTmaDescriptor)) return Default<Expr>(op);
     TensorMapSpec spec = TensorMapSpec::FromCall(op);
     const Var tensor = TensorOf(spec);
     const CallNode* peer = peers_.AddressOf(tensor);
@@ -253,7 +250,6 @@ class PrefetchExpander : public StmtExprMutator {
   explicit PrefetchExpander(const std::vector<MapCollector::Map>& maps) : maps_(maps) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) override {
     if (!IsCallTo(op->value, kPrefetchTmaDescriptor)) return GetRef<Stmt>(op);
     std::vector<Stmt> one_each;
@@ -427,7 +423,7 @@ class Splitter {
     TensorMapSpec spec = TensorMapSpec::FromCall(map.call.get());
     const Var tensor = OfFunction(TensorOf(spec));
     const auto is_tensor = [&](const Var& p) { return p.same_as(tensor); };
-    if (!std::any_of(function_->params.begin(), function_->params.end(), is_tensor)) {
+    if (!AnyOf(function_->params, is_tensor)) {
       ThrowAt(map.span, "ValueError",
               "found a copy by TMA of " + std::string(tensor->name) +
                   ", which is no parameter of the function, wanted one, since the host describes "
@@ -469,8 +465,7 @@ class Splitter {
   Array<Var> Params(const std::vector<Var>& free, const MapCollector& collector) {
     Array<Var> buffers, scalars, symbols;
     auto used = [&free](const Var& v) {
-      return std::find_if(free.begin(), free.end(), [&v](const Var& f) { return f.same_as(v); }) !=
-             free.end();
+      return FindIf(free, [&v](const Var& f) { return f.same_as(v); }) != free.end();
     };
     std::unordered_set<const Object*> taken;
     for (const MapCollector::Map& map : collector.maps) taken.insert(map.param.get());

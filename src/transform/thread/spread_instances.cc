@@ -40,8 +40,6 @@ class BodySpreader : public Substituter {
   explicit BodySpreader(const Var& instance) : instance_(instance) {}
 
  protected:
-  using Substituter::Mutate_;
-
   Stmt Mutate_(const ForNode* op) final {
     if (!IsInstances(op)) return Default<Stmt>(op);
     map[op->loop_var.get()] = instance_;
@@ -67,8 +65,6 @@ class InstanceSpreader : public StmtExprMutator {
       : thread_(thread), threads_(threads), warp_threads_(warp_threads) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const BindNode* op) final {
     named_.Note(op->var, OfLane(named_.InNumbers(op->value)), thread_);
     return Default<Stmt>(op);
@@ -96,8 +92,7 @@ class InstanceSpreader : public StmtExprMutator {
   /*! Arithmetic of the thread's number alone. */
   bool IsOfThread(const Expr& e) const {
     const std::vector<Var> vars = VarsOf(e);
-    const bool alone =
-        std::all_of(vars.begin(), vars.end(), [&](const Var& v) { return v.same_as(thread_); });
+    const bool alone = AllOf(vars, [&](const Var& v) { return v.same_as(thread_); });
     const auto any = [](const auto*) { return true; };
     return !vars.empty() && alone && !HasNode<CallNode>(e, any) && !HasNode<TensorLoadNode>(e, any);
   }
@@ -134,7 +129,7 @@ class InstanceSpreader : public StmtExprMutator {
     body.map[thread_.get()] = number;
     stmts.push_back(MakeBind(instance, group + (-first), op->span));
     stmts.push_back(MakeBind(number, thread_ - instance * kWarpGroupThreads, op->span));
-    stmts.insert(stmts.end(), named.begin(), named.end());
+    AppendRange(&stmts, named);
     stmts.push_back(body.Mutate(op->then_case));
     const Stmt spread = MakeSeq(stmts);
     const bool is_named = group.as<VarNode>() != nullptr;
@@ -173,9 +168,7 @@ PrimFunc SpreadInstances(PrimFunc f) {
   });
 }
 
-Registration spread_instances_registration([] {
-  RegisterPass("SpreadInstances", SpreadInstances);
-});
+TL_REGISTER_PASS(SpreadInstances);
 
 }  // namespace
 }  // namespace tl

@@ -10,7 +10,6 @@
  * their own, of another number of iterations, and with other statements than names and stores to
  * the thread's own variables. Refuses nothing.
  */
-#include <algorithm>
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
@@ -28,7 +27,7 @@ constexpr int64_t kVectorBytes = 16;
 /*! Names, and stores to what the thread owns, of values without effects. */
 bool IsArithmeticAlone(const Stmt& body) {
   const std::vector<Stmt> stmts = FlatSeq(body);
-  return std::all_of(stmts.begin(), stmts.end(), [](const Stmt& s) {
+  return AllOf(stmts, [](const Stmt& s) {
     if (const auto* bind = s.as<BindNode>()) return !HasEffect(bind->value);
     const auto* store = s.as<BufferStoreNode>();
     return store && IsLocal(store->buffer) && !HasEffect(store->value);
@@ -40,7 +39,6 @@ class StripMiner : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
   /*! The note of a loop's unrolling is the program's. */
   Stmt Mutate_(const AttrStmtNode* op) override {
     const auto* loop = op->attr_key == kUnrollFactor ? op->body.as<ForNode>() : nullptr;
@@ -103,7 +101,7 @@ class StripMiner : public AnalyzingMutator {
 
 PrimFunc StripMineLoops(PrimFunc f) { return WithBody(f, StripMiner(f).Mutate(f->body)); }
 
-Registration strip_mine_loops_registration([] { RegisterPass("StripMineLoops", StripMineLoops); });
+TL_REGISTER_PASS(StripMineLoops);
 
 }  // namespace
 }  // namespace tl

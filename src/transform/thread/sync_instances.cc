@@ -1,8 +1,5 @@
 #include "sync_instances.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -29,7 +26,6 @@ class InstanceMaker : public BindingRenamer {
   explicit InstanceMaker(int64_t instance) : instance_(instance) {}
 
  protected:
-  using BindingRenamer::Mutate_;
   Expr Mutate_(const CallNode* op) final {
     const Expr call = Default<Expr>(op);
     if (!IsCallTo(call, kSyncPartial)) return call;
@@ -47,8 +43,6 @@ class BarrierSpreader : public StmtExprMutator {
   explicit BarrierSpreader(bool has_named_barriers) : has_named_barriers_(has_named_barriers) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const IterVar axis = op->node.cast<IterVar>();
@@ -120,8 +114,6 @@ class BarrierSpreader : public StmtExprMutator {
 
 class Collapser : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const SeqStmtNode* op) final {
     std::vector<Stmt> stmts;
     for (const Stmt& s : op->seq) {
@@ -139,7 +131,7 @@ class Collapser : public StmtExprMutator {
       const auto* bind = s.as<BindNode>();
       return bind && bind->var.same_as(loop->loop_var);
     };
-    stmts.erase(std::find_if(stmts.begin(), stmts.end(), binds));
+    stmts.erase(FindIf(stmts, binds));
     loop->body = MakeSeq(stmts);
     return For(loop);
   }

@@ -1,7 +1,5 @@
 #include "sync_ranges.h"
 
-#include <algorithm>
-
 namespace tl {
 SyncNode* EndOfLargerRange(const Pending& earlier, const SyncNode& later) {
   const SyncNode* range = earlier.access->node->range;

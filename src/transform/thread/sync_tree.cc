@@ -94,7 +94,6 @@ class ScalarNames : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const TensorLoadNode* op) override {
     const Var buffer = op->source.as_or_throw<Var>();
     const Expr load = GetRef<Expr>(op);
@@ -128,8 +127,6 @@ class AccessCollector : public StmtExprVisitor {
         count_(count) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const TensorLoadNode* op) override {
     Add(op->source.as_or_throw<Var>(), op->indices, Access::kRead, 1);
     for (const Expr& i : op->indices) Visit(i);
@@ -142,7 +139,7 @@ class AccessCollector : public StmtExprVisitor {
   void Visit_(const CallNode* op) override {
     if (IsIfThenElse(op)) return VisitBranches(op);
     // It names the memory, and touches nothing there.
-    if (IsCallTo(GetRef<Expr>(op), kPeer)) return;
+    if (IsCallTo(op, kPeer)) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (Add(p.buffer, p.indices, p.access, TouchedElements(op, p))) {
         SharedAccess* a = &node_->accesses.back();
@@ -200,7 +197,7 @@ class AccessCollector : public StmtExprVisitor {
     if (IsBulkStore(op)) a->queue = AsyncQueue::kTmaStore;
     if (IsOperandOfWgmma(op, access)) a->queue = AsyncQueue::kWgmma;
     if (NameBox(op, a)) return;
-    if (!IsCallTo(GetRef<Expr>(op), kWgmmaDescriptor)) {
+    if (!IsCallTo(op, kWgmmaDescriptor)) {
       // The element that its address names says nothing of what the async proxy touches.
       a->whole |= a->async_proxy;
       return;
@@ -261,7 +258,7 @@ class AccessCollector : public StmtExprVisitor {
   /*! Elements behind a pointer of an atomic operation, an asynchronous copy or a matrix's row; 0
    * for other intrinsics, whose table does not say. */
   static int TouchedElements(const CallNode* op, const PointerAccess& p) {
-    const DLDataType type = BufferOf(p.buffer)->dtype->dtype;
+    const DLDataType type = DTypeOf(p.buffer);
     if (IsBulkStore(op)) return 0;  // bulk_reduce_add's third operand is no value
     if (p.access == Access::kAtomic) {
       const bool has_value = op->args.size() > 2;
@@ -393,15 +390,14 @@ class TreeBuilder {
 
   static bool HasRange(const SyncNode& node) {
     const auto any = [&](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(),
-                         [&](const auto& n) { return n->range == &node || n->has_range; });
+      return AnyOf(nodes, [&](const auto& n) { return n->range == &node || n->has_range; });
     };
     return any(node.body) || any(node.otherwise);
   }
 
   static bool IsInert(const SyncNode& node) {
     const auto are_inert = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-      return std::all_of(nodes.begin(), nodes.end(), [](const auto& n) { return n->is_inert; });
+      return AllOf(nodes, [](const auto& n) { return n->is_inert; });
     };
     if (!node.accesses.empty()) return false;
     if (node.kind != Kind::kLeaf) {
@@ -643,9 +639,9 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
   const auto is_known = [&](const Expr& e, const std::vector<Axis>& others) {
     const std::vector<Var> vars = VarsOf(e);
     const auto is_among = [](const std::vector<Axis>& axes, const Var& v) {
-      return std::any_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.var.same_as(v); });
+      return AnyOf(axes, [&](const Axis& a) { return a.var.same_as(v); });
     };
-    return std::all_of(vars.begin(), vars.end(), [&](const Var& v) {
+    return AllOf(vars, [&](const Var& v) {
       return (threads && is_among(*threads, v)) || is_among(others, v);
     });
   };
@@ -653,7 +649,7 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
   bool is_ambiguous = false;
   for (const SyncNode* n = wait; n; n = n->parent) {
     const auto* loop = n->stmt.as<ForNode>();
-    is_ambiguous |= loop && std::any_of(end.inner.begin(), end.inner.end(), [&](const Axis& axis) {
+    is_ambiguous |= loop && AnyOf(end.inner, [&](const Axis& axis) {
                       return axis.var.same_as(loop->loop_var);
                     });
   }
@@ -665,10 +661,9 @@ SharedAccess EndOf(const SharedAccess& copy, const SyncNode* wait) {
   // for its own cp.async has written their elements itself.
   const bool acts_where_issued =
       copy.queue == AsyncQueue::kTmaStore || copy.queue == AsyncQueue::kCpAsync || copy.tensor;
-  end.whole |= !acts_where_issued || is_ambiguous ||
-               !std::all_of(end.indices.begin(), end.indices.end(), [&](const Expr& e) {
-                 return IsPureInteger(e) && is_known(e, end.inner);
-               });
+  end.whole |= !acts_where_issued || is_ambiguous || !AllOf(end.indices, [&](const Expr& e) {
+    return IsPureInteger(e) && is_known(e, end.inner);
+  });
   return end;
 }
 

@@ -105,7 +105,7 @@ class TensorOwners {
     const std::optional<LoopRange> range = RangeOf(loop, analyzer_);
     if (!range) return;
     axes->push_back(range->axis);
-    conditions_.insert(conditions_.end(), range->conditions.begin(), range->conditions.end());
+    AppendRange(&conditions_, range->conditions);
   }
 
   /*! Adds the axis of a short loop; the variable of a longer one is an unknown number. */
@@ -141,7 +141,7 @@ class TensorOwners {
   void LeaveOutCommon(Terms* a, Terms* b) const {
     for (size_t i = a->size(); i-- > 0;) {
       if (!IsFixed((*a)[i].value)) continue;
-      const auto same = std::find_if(b->begin(), b->end(), [&](const Term& t) {
+      const auto same = FindIf(*b, [&](const Term& t) {
         return t.factor == (*a)[i].factor && ffi::StructuralEqual()(t.value, (*a)[i].value);
       });
       if (same == b->end()) continue;
@@ -155,14 +155,12 @@ class TensorOwners {
     const std::vector<Var> vars = VarsOf(e);
     const std::vector<Var> threads = ThreadVars(pair_.a.node);
     const auto is_loop = [](const std::vector<const SyncNode*>& loops, const Var& v) {
-      return std::any_of(loops.begin(), loops.end(),
-                         [&](const SyncNode* n) { return LoopOf(n)->loop_var.same_as(v); });
+      return AnyOf(loops, [&](const SyncNode* n) { return LoopOf(n)->loop_var.same_as(v); });
     };
     const auto is_inner = [](const SharedAccess& access, const Var& v) {
-      return std::any_of(access.inner.begin(), access.inner.end(),
-                         [&](const Axis& axis) { return axis.var.same_as(v); });
+      return AnyOf(access.inner, [&](const Axis& axis) { return axis.var.same_as(v); });
     };
-    return std::none_of(vars.begin(), vars.end(), [&](const Var& v) {
+    return NoneOf(vars, [&](const Var& v) {
       return Contains(threads, v) || Contains(opaque_, v) || is_loop(pair_.a_free, v) ||
              is_loop(pair_.b_free, v) || is_inner(pair_.a, v) || is_inner(pair_.b, v);
     });
@@ -171,8 +169,8 @@ class TensorOwners {
   /*! The terms that can be evaluated; returns the greatest divisor of the others. */
   int64_t Split(const Terms& terms, const std::vector<Axis>& free, Name* name) const {
     std::vector<Axis> axes = threads_;
-    axes.insert(axes.end(), same_.begin(), same_.end());
-    axes.insert(axes.end(), free.begin(), free.end());
+    AppendRange(&axes, same_);
+    AppendRange(&axes, free);
     const IndexBox box(std::move(axes));
     int64_t unknown = 0;
     for (const Term& t : terms) {
@@ -186,9 +184,8 @@ class TensorOwners {
   }
 
   static bool IsUsed(const std::vector<Name>& names, const Axis& axis) {
-    return std::any_of(names.begin(), names.end(), [&](const Name& name) {
-      return std::any_of(name.known.begin(), name.known.end(),
-                         [&](const Term& t) { return Uses(t.value, axis.var); });
+    return AnyOf(names, [&](const Name& name) {
+      return AnyOf(name.known, [&](const Term& t) { return Uses(t.value, axis.var); });
     });
   }
 

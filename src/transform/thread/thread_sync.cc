@@ -61,7 +61,6 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "../../op/intrinsics.h"
@@ -184,7 +183,7 @@ class SyncPlanner {
   }
 
   bool VisitSequence(const std::vector<std::unique_ptr<SyncNode>>& nodes, SyncState* state) {
-    return std::all_of(nodes.begin(), nodes.end(), [&](const auto& n) {
+    return AllOf(nodes, [&](const auto& n) {
       if (n->is_inert && n->plan->mark == Mark::kNone) return true;
       return aim_ == Aim::kMark && !is_later_ ? MarkAndVisit(*n, state) : Visit(*n, state);
     });
@@ -192,9 +191,9 @@ class SyncPlanner {
 
   /*! Adds an access, unless a like one is pending: what orders that one orders this one. */
   static void AddPending(const SharedAccess& access, SyncState* state) {
-    const bool is_known =
-        std::any_of(state->pending.begin(), state->pending.end(),
-                    [&](const Pending& p) { return p.access->like == access.like && p.IsAsNew(); });
+    const bool is_known = AnyOf(state->pending, [&](const Pending& p) {
+      return p.access->like == access.like && p.IsAsNew();
+    });
     if (!is_known) state->pending.Insert({&access, {}});
   }
 
@@ -591,9 +590,8 @@ class SyncPlanner {
   /*! Whether a node in the bodies of this one has a barrier. */
   static bool HasMarks(const SyncNode& node) {
     const auto any = [](const std::vector<std::unique_ptr<SyncNode>>& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(), [](const auto& n) {
-        return n->plan->mark != Mark::kNone || HasMarks(*n);
-      });
+      return AnyOf(nodes,
+                   [](const auto& n) { return n->plan->mark != Mark::kNone || HasMarks(*n); });
     };
     return any(node.body) || any(node.otherwise);
   }
@@ -636,7 +634,6 @@ class SyncPlanner {
 
 class WithoutNests : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     return op->attr_key == kIndependentNest ? Mutate(op->body) : Default<Stmt>(op);
   }
@@ -651,7 +648,7 @@ PrimFunc ThreadSync(PrimFunc f) {
   });
 }
 
-Registration thread_sync_registration([] { RegisterPass("ThreadSync", ThreadSync); });
+TL_REGISTER_PASS(ThreadSync);
 
 }  // namespace
 }  // namespace tl

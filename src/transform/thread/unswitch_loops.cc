@@ -18,7 +18,7 @@
  * A condition moves only if its value cannot change on the way: it is integer arithmetic on
  * variables that are defined outside, without calls, and loads registers only if they stay the
  * same. No loop is written twice that has a barrier or another intrinsic of several threads.
- * `tl.disable_loop_unswitching` turns the pass off.
+ * Refuses nothing. `tl.disable_loop_unswitching` turns the pass off.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
@@ -28,7 +28,6 @@
 #include "../../analysis/effects.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -46,7 +45,6 @@ bool HasCalls(const Stmt& s) {
  */
 struct Definitions : StmtExprVisitor {
   std::unordered_set<const Object*> vars;
-  using StmtExprVisitor::Visit_;
   void Visit_(const BindNode* op) override { vars.insert(op->var.get()); }
 };
 
@@ -78,7 +76,6 @@ std::optional<int64_t> PeriodOf(const Expr& e, const Var& r) {
     const VarNode* r;
     int64_t period = 1;
     bool found = true;
-    using StmtExprVisitor::Visit_;
     void Visit_(const FloorModNode* op) override {
       const auto divisor = op->a.get() == r ? AsInt(op->b) : std::nullopt;
       if (!divisor || *divisor <= 0) return Default(op);
@@ -97,7 +94,6 @@ bool ReadsOtherRegisters(const Expr& e, const Var& written, const Views& views) 
     Var written;
     const Views* views;
     bool fits = true;
-    using StmtExprVisitor::Visit_;
     void Visit_(const TensorLoadNode* op) override {
       const auto buffer = op->source.as_or_throw<Var>();
       fits &= IsLocal(buffer) && !views->IsSameMemory(buffer, written);
@@ -125,7 +121,6 @@ bool ChangesItsOwnRegisters(const BufferStoreNode* store, const Var& r, const Vi
     const BufferStoreNode* store;
     const Views* views;
     bool fits = true;
-    using StmtExprVisitor::Visit_;
     void Visit_(const TensorLoadNode* op) override {
       const auto buffer = op->source.as_or_throw<Var>();
       if (views->IsSameMemory(buffer, store->buffer)) {
@@ -150,8 +145,6 @@ class Unswitcher : public StmtExprMutator {
   Unswitcher(const Stmt& body, bool copy_loops) : views_(body), copy_loops_(copy_loops) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const ForNode* op) override {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const auto* branch = loop->body.as<IfThenElseNode>();
@@ -256,9 +249,7 @@ class Unswitcher : public StmtExprMutator {
 
   static Stmt Merged(const IfThenElseNode* first, std::vector<Stmt> behind) {
     behind.insert(behind.begin(), first->then_case);
-    auto n = make_object<IfThenElseNode>(*first);
-    n->then_case = MakeSeq(behind);
-    return IfThenElse(n);
+    return With(first, &IfThenElseNode::then_case, MakeSeq(behind));
   }
 
   Views views_;
@@ -271,7 +262,7 @@ PrimFunc UnswitchLoops(PrimFunc f) {
   return WithBody(f, Unswitcher(f->body, copy_loops).Mutate(f->body));
 }
 
-Registration unswitch_loops_registration([] { RegisterPass("UnswitchLoops", UnswitchLoops); });
+TL_REGISTER_PASS(UnswitchLoops);
 
 }  // namespace
 }  // namespace tl

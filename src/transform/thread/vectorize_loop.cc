@@ -31,7 +31,7 @@
  * on two float32 (target/packed_float.h), such loops, unrolled ones as well, become pairs, if
  * that is legal. `tirx.disable_vectorize` turns the pass off; `tl.disable_vectorize_256` limits
  * every access to 16 bytes. The pass relies on buffers that start at a multiple of 16 bytes:
- * tensors by the call's check, shared and local memory by their declaration.
+ * tensors by the call's check, shared and local memory by their declaration. Refuses nothing.
  */
 #include <algorithm>
 #include <climits>
@@ -66,16 +66,13 @@ class NameInliner : public Substituter {
   }
 
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const BindNode* op) override {
     const Expr value = Mutate(op->value);
     if (IsPureInteger(value) || IsHalfByteThatStays(value)) {
       map[op->var.get()] = value;
       return MakeSeq({});
     }
-    auto n = make_object<BindNode>(*op);
-    n->value = value;
-    return Bind(n);
+    return With(op, &BindNode::value, value);
   }
   Expr Mutate_(const LetNode* op) override {
     const Expr value = Mutate(op->value);
@@ -97,11 +94,10 @@ class NameInliner : public Substituter {
   bool IsHalfByteThatStays(const Expr& value) const {
     const auto* load = value.as<TensorLoadNode>();
     if (!load || !IsSubByte(load->dtype())) return false;
-    if (!std::all_of(load->indices.begin(), load->indices.end(), IsPureInteger)) return false;
+    if (!AllOf(load->indices, IsPureInteger)) return false;
     const Var buffer = load->source.as_or_throw<Var>();
-    return IsLocal(buffer) && std::none_of(stored_.begin(), stored_.end(), [&](const Var& v) {
-             return views_.IsSameMemory(v, buffer);
-           });
+    return IsLocal(buffer) &&
+           NoneOf(stored_, [&](const Var& v) { return views_.IsSameMemory(v, buffer); });
   }
 
   const Views& views_;
@@ -130,8 +126,6 @@ class VectorBody : public StmtExprMutator {
   Expr assumption;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   // --- statements
 #define TL_ILLEGAL_(Node) \
   Stmt Mutate_(const Node* op) override { return Fail<Stmt>(op); }
@@ -194,7 +188,7 @@ class VectorBody : public StmtExprMutator {
     const std::optional<Array<Expr>> indices = ContiguousIndices(op->buffer, op->indices);
     if (!indices) return Fail<Stmt>(op);
     n->indices = *indices;
-    const bool is_sub_byte = !IsLocal(op->buffer) && IsSubByte(BufferOf(op->buffer)->dtype->dtype);
+    const bool is_sub_byte = !IsLocal(op->buffer) && IsSubByte(DTypeOf(op->buffer));
     writes_sub_byte_ |= is_sub_byte;
     const bool was_legal = legal_;
     n->value = Widen(Mutate(op->value));
@@ -245,9 +239,7 @@ class VectorBody : public StmtExprMutator {
       invariant &= !Uses(simple.back(), lane_);
     }
     if (invariant) {
-      auto n = make_object<TensorLoadNode>(*op);
-      n->indices = simple;
-      return TensorLoad(n);
+      return With(op, &TensorLoadNode::indices, simple);
     }
     std::optional<Array<Expr>> indices = ContiguousIndices(buffer, simple);
     if (!indices) indices = IndicesOfHalfBytes(buffer, simple);
@@ -257,7 +249,7 @@ class VectorBody : public StmtExprMutator {
   /*! Registers of elements of half a byte, which have to be taken out of words anyway: the lanes
    * may lie apart. */
   std::optional<Array<Expr>> IndicesOfHalfBytes(const Var& buffer, const Array<Expr>& indices) {
-    if (!IsLocal(buffer) || !IsSubByte(BufferOf(buffer)->dtype->dtype)) return std::nullopt;
+    if (!IsLocal(buffer) || !IsSubByte(DTypeOf(buffer))) return std::nullopt;
     if (indices.size() != 1) return std::nullopt;
     const auto value = LaneValueOf(indices[0], lane_, lanes_, analyzer_);
     if (!value || value->step < 2) return std::nullopt;
@@ -346,7 +338,7 @@ class VectorBody : public StmtExprMutator {
     const auto* call = op->value.as<CallNode>();
     const TensorLoadNode* target = AsAddressOf(call->args[1]);
     const auto buffer = target->source.as_or_throw<Var>();
-    const DLDataType type = BufferOf(buffer)->dtype->dtype;
+    const DLDataType type = DTypeOf(buffer);
     const std::optional<Array<Expr>> indices = ContiguousIndices(buffer, target->indices);
     const bool one_element = call->args[2]->dtype().lanes == 1;
     if (!indices || !one_element || lanes_ > AtomicAddLanes(target_, type, IsGlobal(buffer))) {
@@ -406,7 +398,7 @@ class VectorBody : public StmtExprMutator {
   /*! The access's indices with a Ramp in the last one, if the lanes are contiguous, aligned and not
    * too wide. */
   std::optional<Array<Expr>> ContiguousIndices(const Var& buffer, const Array<Expr>& indices) {
-    const DLDataType type = BufferOf(buffer)->dtype->dtype;
+    const DLDataType type = DTypeOf(buffer);
     if (indices.empty() || type.lanes != 1 || NamesVector(indices)) return std::nullopt;
     const int elements = std::min(lanes_, kMaxInstructionBits / type.bits);
     widest_local_ = std::max<int>(widest_local_, IsLocal(buffer) ? type.bits : 0);
@@ -425,7 +417,7 @@ class VectorBody : public StmtExprMutator {
 
   /*! What has another value in each lane without a word about the lane. */
   bool NamesVector(const Array<Expr>& indices) const {
-    return std::any_of(indices.begin(), indices.end(), [&](const Expr& index) {
+    return AnyOf(indices, [&](const Expr& index) {
       return HasNode<VarNode>(index, [&](const VarNode* op) { return vectors_.count(op) != 0; });
     });
   }
@@ -551,7 +543,6 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
   struct Collector : StmtExprVisitor {
     std::vector<std::pair<Var, Array<Expr>>> stores, loads;
     std::vector<Var> inner;
-    using StmtExprVisitor::Visit_;
     void Visit_(const ForNode* op) override {
       inner.push_back(op->loop_var);
       Default(op);
@@ -571,10 +562,10 @@ bool VectorBody::LanesAreIndependent(const Stmt& body) {
   } accesses;
   accesses(body);
   std::vector<std::pair<Var, Array<Expr>>> all = accesses.loads;
-  all.insert(all.end(), accesses.stores.begin(), accesses.stores.end());
+  AppendRange(&all, accesses.stores);
   const auto varies = [&](const Array<Expr>& indices) {
-    return std::any_of(accesses.inner.begin(), accesses.inner.end(), [&](const Var& v) {
-      return std::any_of(indices.begin(), indices.end(), [&](const Expr& e) { return Uses(e, v); });
+    return AnyOf(accesses.inner, [&](const Var& v) {
+      return AnyOf(indices, [&](const Expr& e) { return Uses(e, v); });
     });
   };
   for (const auto& [buffer, stored] : accesses.stores) {
@@ -595,8 +586,6 @@ class LoopVectorizer : public AnalyzingMutator {
       : AnalyzingMutator(f), views_(f->body), target_(TargetOf(f)) {}
 
  protected:
-  using AnalyzingMutator::Mutate_;
-
   Stmt Mutate_(const ForNode* op) override {
     For loop = AnalyzingMutator::Mutate_(op).as_or_throw<For>();
     if (loop->kind == ForKind::kUnrolled) return Paired(loop);
@@ -669,7 +658,7 @@ class LoopVectorizer : public AnalyzingMutator {
 
 PrimFunc VectorizeLoop(PrimFunc f) { return WithBody(f, LoopVectorizer(f).Mutate(f->body)); }
 
-Registration vectorize_loop_registration([] { RegisterPass("VectorizeLoop", VectorizeLoop); });
+TL_REGISTER_PASS(VectorizeLoop);
 
 }  // namespace
 }  // namespace tl

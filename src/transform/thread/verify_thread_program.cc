@@ -24,7 +24,6 @@ class Verifier : public ProgramVerifier {
   Verifier() : ProgramVerifier(kVerifyThreadProgram) {}
 
  protected:
-  using ProgramVerifier::Visit_;
   bool IsAllowed(const MemorySpaceRow& row) const final { return row.is_of_threads; }
 
   void Visit_(const EvaluateNode* op) final {

@@ -25,7 +25,7 @@ bool IsInteger(const Expr& e) {
 
 bool IsSigned(const Expr& e) { return IsInteger(e) && e->dtype().code == kDLInt; }
 
-Bound AnyOf(DLDataType t) {
+Bound RangeOf(DLDataType t) {
   if (t.code == kDLBool) return {0, 1};
   if (t.code == kDLUInt) return {0, t.bits >= 63 ? INT64_MAX : (int64_t(1) << t.bits) - 1};
   if (t.bits >= 64) return {INT64_MIN, INT64_MAX};
@@ -123,7 +123,7 @@ bool Fits(const Bound& b, DLDataType t) {
   if (t.code != kDLInt) return true;
   // A sum at the limits of int64 may lie beyond.
   if (t.bits >= 64) return b.min > INT64_MIN && b.max < INT64_MAX;
-  const Bound any = AnyOf(t);
+  const Bound any = RangeOf(t);
   return b.min >= any.min && b.max <= any.max;
 }
 
@@ -158,7 +158,7 @@ class Evaluator {
     if (!IsInteger(e)) return {INT64_MIN, INT64_MAX};
     if (IsModulo(e->dtype()) || Narrows(e)) return ValueOf(e);
     const std::optional<Bound> found = Arithmetic(e);
-    if (!found) return AnyOf(e->dtype());
+    if (!found) return RangeOf(e->dtype());
     exact &= Fits(*found, e->dtype());
     return *found;
   }
@@ -167,7 +167,7 @@ class Evaluator {
   /*! What wraps: an unsigned or a narrow integer, and a cast to a type that holds less. */
   Bound ValueOf(const Expr& e) const {
     Evaluator of_parts(known_, modular_);
-    const Bound any = AnyOf(e->dtype());
+    const Bound any = RangeOf(e->dtype());
     for (const Expr& part : UnboundedParts(e)) {
       if (IsUnbounded(part, of_parts.Of(part))) return any;
     }
@@ -293,14 +293,14 @@ bool IsRepeatable(const Expr& e) {
 
 void WideBounds::Range(const Var& v, const Expr& min, const Expr& extent) {
   const Bound first = Of(min), count = Of(extent);
-  const Bound any = AnyOf(v->dtype());
+  const Bound any = RangeOf(v->dtype());
   const int64_t last = std::min(any.max, Saturated(Wide(first.max) + Wide(count.max) - 1));
   known_[v.get()] = {std::max(any.min, first.min), std::max(first.min, last)};
 }
 
 Stmt WideBounds::Value(const BindNode* bind) {
   if (!IsInteger(bind->value)) return Stmt();
-  const Bound bound = Of(bind->value), any = AnyOf(bind->value->dtype());
+  const Bound bound = Of(bind->value), any = RangeOf(bind->value->dtype());
   const Var& v = bind->var;
   known_[v.get()] = {std::max(bound.min, any.min), std::min(bound.max, any.max)};
   const DLDataType type = bind->value->dtype();
@@ -318,7 +318,7 @@ void WideBounds::Shapes(const PrimFunc& f) {
   for (const Var& p : f->params) {
     if (!AsBuffer(p)) continue;
     for (const Var& v : SizeSymbolsOf(p)) {
-      known_[v.get()] = {0, std::min(kMostMagnitude, AnyOf(v->dtype()).max)};
+      known_[v.get()] = {0, std::min(kMostMagnitude, RangeOf(v->dtype()).max)};
     }
     // A tensor at any address counts from the multiple of 16 bytes in front of it.
     if (BufferOf(p)->elem_offset.as<VarNode>()) known_[BufferOf(p)->elem_offset.get()] = {0, 15};
@@ -370,8 +370,8 @@ void WideBounds::AssumeOrder(const Expr& smaller, const Expr& larger, int64_t by
 /*! With other factors of at least 1, none is larger than the product. */
 void WideBounds::NarrowFactors(const SizeProduct& product, int64_t max, Before* before) {
   for (const Var& v : product.factors) {
-    const bool others = std::all_of(product.factors.begin(), product.factors.end(),
-                                    [&](const Var& u) { return u.same_as(v) || Of(u).min >= 1; });
+    const bool others =
+        AllOf(product.factors, [&](const Var& u) { return u.same_as(v) || Of(u).min >= 1; });
     if (others) Narrow(v, INT64_MIN, max / product.constant, before);
   }
 }

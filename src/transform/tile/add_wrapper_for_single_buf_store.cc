@@ -10,8 +10,8 @@
  * stored again at the end of the body and in front of each `continue`.
  * Establishes: fragments are accessed by tile operators and parallel loops alone. Stores of shared
  * memory that read no fragment stay: all threads run them.
+ * Refuses nothing.
  */
-#include <algorithm>
 
 #include "../../analysis/effects.h"
 #include "../../layout/inverse.h"
@@ -29,14 +29,13 @@ class BeforeContinues : public StmtExprMutator {
   explicit BeforeContinues(const Stmt& s) : statement_(s) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
   Stmt Mutate_(const ContinueNode* op) final { return MakeSeq({statement_, GetRef<Stmt>(op)}); }
   Stmt Mutate_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     return IsContinue(s) ? MakeSeq({statement_, s}) : s;
   }
-  // Whose own a `continue` in them is.
+  // A `continue` in an inner loop goes on with that one.
   Stmt Mutate_(const ForNode* op) final { return GetRef<Stmt>(op); }
   Stmt Mutate_(const WhileNode* op) final { return GetRef<Stmt>(op); }
 
@@ -46,18 +45,13 @@ class BeforeContinues : public StmtExprMutator {
 
 class Wrapper : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
-    Stmt result;
-    scope_.Within(op, [&] { result = Default<Stmt>(op); });
-    return result;
+    return scope_.Within(op, [&] { return Default<Stmt>(op); });
   }
   Stmt Mutate_(const SBlockNode* op) final {
-    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    const SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     if (op->alloc_buffers.empty()) return block;
-    for (const Var& v : variables_) block.CopyOnWrite()->alloc_buffers.push_back(v);
-    variables_.clear();
-    return block;
+    return WithBuffers(block, std::exchange(variables_, {}));
   }
   Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
   Stmt Mutate_(const ForNode* op) final {
@@ -112,8 +106,7 @@ class Wrapper : public StmtExprMutator {
  private:
   static bool TouchesFragment(const Stmt& s) {
     const BufferUse use = CollectBufferUse(s);
-    return std::any_of(use.reads.begin(), use.reads.end(), IsFragment) ||
-           std::any_of(use.writes.begin(), use.writes.end(), IsFragment);
+    return AnyOf(use.reads, IsFragment) || AnyOf(use.writes, IsFragment);
   }
 
   Stmt Wrapped(const Stmt& store) const {
@@ -137,9 +130,7 @@ class Wrapper : public StmtExprMutator {
 
 PrimFunc AddWrapperForSingleBufStore(PrimFunc f) { return WithBody(f, Wrapper().Mutate(f->body)); }
 
-Registration add_wrapper_for_single_buf_store_registration([] {
-  RegisterPass("AddWrapperForSingleBufStore", AddWrapperForSingleBufStore);
-});
+TL_REGISTER_PASS(AddWrapperForSingleBufStore);
 
 }  // namespace
 }  // namespace tl

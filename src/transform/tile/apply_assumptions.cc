@@ -39,7 +39,6 @@ class NameClamps : public StmtExprMutator {
   explicit NameClamps(Analyzer* analyzer) : analyzer_(analyzer) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const MinNode* op) final {
     const Var v = MakeVar("clamped", GetRef<Expr>(op)->dtype());
     return BindClamp(op, v, analyzer_) ? Expr(v) : Default<Expr>(op);
@@ -54,8 +53,6 @@ class Applier : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
-
   Stmt Mutate_(const IfThenElseNode* op) final {
     const auto decided = AsInt(Mutate(op->condition));
     if (!decided) {
@@ -108,7 +105,7 @@ class Applier : public AnalyzingMutator {
     return decided ? call->args[*decided ? 1 : 2] : e;
   }
   Stmt Mutate_(const EvaluateNode* op) final {
-    // An assumption that it knew to hold would be lost.
+    // The analyzer knows the assumption here: simplified, it would be `true`, and lost.
     const Stmt s = GetRef<Stmt>(op);
     return AssumptionOf(s).defined() ? s : Default<Stmt>(op);
   }
@@ -152,11 +149,10 @@ class Applier : public AnalyzingMutator {
    * the simplifier does not. */
   bool HasSymbolsOfBounds(const Expr& e) const {
     const std::vector<Var> used = VarsOf(e);
-    return std::any_of(used.begin(), used.end(), [&](const Var& v) {
+    return AnyOf(used, [&](const Var& v) {
       const auto it = symbols_.find(v.get());
       return it != symbols_.end() &&
-             std::any_of(it->second.begin(), it->second.end(),
-                         [&](const Var& symbol) { return Contains(used, symbol); });
+             AnyOf(it->second, [&](const Var& symbol) { return Contains(used, symbol); });
     });
   }
 
@@ -172,9 +168,7 @@ PrimFunc ApplyAssumptions(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration apply_assumptions_registration([] {
-  RegisterPass("ApplyAssumptions", ApplyAssumptions);
-});
+TL_REGISTER_PASS(ApplyAssumptions);
 
 }  // namespace
 }  // namespace tl

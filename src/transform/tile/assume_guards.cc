@@ -20,7 +20,6 @@ class Prepender : public StmtExprMutator {
   explicit Prepender(std::vector<Stmt> first) : first_(std::move(first)) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     auto n = make_object<SBlockNode>(*op);
     std::vector<Stmt> stmts = first_;
@@ -38,13 +37,13 @@ PrimFunc AssumeGuards(PrimFunc f) {
   if (guards == nullptr) return f;
   std::vector<Stmt> assumptions;
   for (const Expr& guard : guards.cast<Array<Expr>>()) {
-    assumptions.push_back(MakeEvaluate(CallOp("tirx.assume", {guard}, PrimTy(kBool)), f->span));
+    assumptions.push_back(MakeAssume(guard, f->span));
   }
   return ForEachKernel(
       f, [&](const AttrStmtNode* op) { return Prepender(assumptions).Mutate(GetRef<Stmt>(op)); });
 }
 
-Registration assume_guards_registration([] { RegisterPass("AssumeGuards", AssumeGuards); });
+TL_REGISTER_PASS(AssumeGuards);
 
 }  // namespace
 }  // namespace tl

@@ -11,7 +11,6 @@
  *      is written by something else than initialize_wgmma_descriptor and
  *      increase_descriptor_offset.
  */
-#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -39,7 +38,6 @@ class Descriptions : public StmtExprVisitor {
   bool Any() const { return any_; }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SBlockNode* op) final { Visit(op->body); }
   void Visit_(const EvaluateNode* op) final {
     span_ = op->span;
@@ -82,8 +80,7 @@ class Descriptions : public StmtExprVisitor {
     const Object* descriptor = AsAddressOf(op->args[3])->source.get();
     const Var buffer = views_.RootOf(AsAddressOf(op->args[4])->source.as_or_throw<Var>());
     std::vector<Var>& known = buffers_[descriptor];
-    const bool is_known =
-        std::any_of(known.begin(), known.end(), [&](const Var& v) { return v.same_as(buffer); });
+    const bool is_known = AnyOf(known, [&](const Var& v) { return v.same_as(buffer); });
     if (!is_known) known.push_back(buffer);
   }
 
@@ -107,7 +104,6 @@ class Attacher : public StmtExprMutator {
   explicit Attacher(const Descriptions& descriptions) : descriptions_(descriptions) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     span_ = op->span;
     return Default<Stmt>(op);
@@ -118,16 +114,14 @@ class Attacher : public StmtExprMutator {
     for (const Var& descriptor : DescriptorsIn(op)) {
       const std::vector<Var> described = descriptions_.Of(descriptor);
       if (described.empty()) RefuseEmpty(descriptor);
-      read.insert(read.end(), described.begin(), described.end());
+      AppendRange(&read, described);
     }
     Array<Expr> args = op->args;
     for (const Var& buffer : read) {
       const Array<Expr>& shape = BufferOf(buffer)->shape;
       args.push_back(AddressOf(buffer, shape.Map([](const Expr&) { return Expr(MakeInt(0)); })));
     }
-    auto call = make_object<CallNode>(*op);
-    call->args = args;
-    return Call(call);
+    return With(op, &CallNode::args, args);
   }
 
  private:
@@ -159,9 +153,7 @@ PrimFunc AttachDescriptorOperands(PrimFunc f) {
   return WithBody(f, Attacher(descriptions).Mutate(f->body));
 }
 
-Registration attach_descriptor_operands_registration([] {
-  RegisterPass("AttachDescriptorOperands", AttachDescriptorOperands);
-});
+TL_REGISTER_PASS(AttachDescriptorOperands);
 
 }  // namespace
 }  // namespace tl

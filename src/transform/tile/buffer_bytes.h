@@ -11,7 +11,7 @@ inline bool IsTile(const Var& buffer) { return IsShared(buffer) || IsFragment(bu
 /*! Bytes that a program asks for; 0 where the launch decides an extent. They may be more than 64
  * bits count. */
 inline double BytesAskedFor(const Var& buffer) {
-  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  const DLDataType t = DTypeOf(buffer);
   double bytes = double(t.bits) * t.lanes / 8;
   for (const Expr& extent : BufferOf(buffer)->shape) bytes *= double(AsInt(extent).value_or(0));
   return bytes;

@@ -9,7 +9,6 @@
  * instead (LegalizeSafeMemoryAccess): of an element that is outside whenever it happens there is a
  * warning.
  */
-#include <algorithm>
 
 #include "../../analysis/effects.h"
 #include "../../layout/index_box.h"
@@ -38,8 +37,6 @@ class BoundsChecker : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       analyzer_.BindThread(op);
@@ -189,8 +186,7 @@ class BoundsChecker : public StmtExprVisitor {
   std::optional<IndexBox> BoxOf(const Expr& index) const {
     std::vector<Axis> used;
     for (const Axis& axis : axes_) {
-      const bool guard = std::any_of(guards_.begin(), guards_.end(),
-                                     [&](const auto& g) { return Uses(g.first, axis.var); });
+      const bool guard = AnyOf(guards_, [&](const auto& g) { return Uses(g.first, axis.var); });
       if (guard || Uses(index, axis.var)) used.push_back(axis);
     }
     IndexBox box(std::move(used));
@@ -233,7 +229,7 @@ PrimFunc CheckBounds(PrimFunc f) {
   return f;
 }
 
-Registration check_bounds_registration([] { RegisterPass("CheckBounds", CheckBounds); });
+TL_REGISTER_PASS(CheckBounds);
 
 }  // namespace
 }  // namespace tl

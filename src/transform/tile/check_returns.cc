@@ -12,11 +12,11 @@
 #include "../../analysis/uniformity.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../each_kernel.h"
 
 namespace tl {
 namespace {
@@ -33,8 +33,6 @@ class ReturnChecker : public StmtExprVisitor {
   explicit ReturnChecker(const Stmt& kernel) : uniformity_(kernel) { Visit(kernel); }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const EvaluateNode* op) final {
     if (AsTileOp(GetRef<Stmt>(op))) RefuseWork(op->span, "a tile operator");
     if (IsReturn(op) && divergent_) left_ = op->span;
@@ -89,18 +87,13 @@ class ReturnChecker : public StmtExprVisitor {
 };
 
 PrimFunc CheckReturns(PrimFunc f) {
-  struct Kernels : StmtExprVisitor {
-    using StmtExprVisitor::Visit_;
-    void Visit_(const AttrStmtNode* op) final {
-      if (op->attr_key != kThreadExtent) return Default(op);
-      if (HasReturn(op->body)) ReturnChecker{GetRef<Stmt>(op)};
-    }
-  } kernels;
-  kernels(f->body);
-  return f;
+  return ForEachKernel(f, [](const AttrStmtNode* op) {
+    if (HasReturn(op->body)) ReturnChecker{GetRef<Stmt>(op)};
+    return GetRef<Stmt>(op);
+  });
 }
 
-Registration check_returns_registration([] { RegisterPass("CheckReturns", CheckReturns); });
+TL_REGISTER_PASS(CheckReturns);
 
 }  // namespace
 }  // namespace tl

@@ -42,8 +42,6 @@ class SemanticsChecker : public StmtExprVisitor {
   explicit SemanticsChecker(const Target& target) : target_(target) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const ForNode* op) final {
     if (!parallel_.empty() && IntAnnotation(op->annotations, kNumStages)) {
       Refuse(op->span,
@@ -149,8 +147,7 @@ class SemanticsChecker : public StmtExprVisitor {
 
   bool IsOfThread(const Expr& e) const {
     const std::vector<Var> vars = VarsOf(e);
-    return std::any_of(vars.begin(), vars.end(),
-                       [&](const Var& v) { return Contains(of_thread_, v); });
+    return AnyOf(vars, [&](const Var& v) { return Contains(of_thread_, v); });
   }
 
   void CheckSize(const Var& buffer, MemoryOwner owner) const {
@@ -176,9 +173,8 @@ class SemanticsChecker : public StmtExprVisitor {
 
   /*! What the launch decides, no table of a layout and no box of a copy by TMA has. */
   void CheckExtents(const CallNode* call) const {
-    const bool by_elements =
-        IsCallTo(GetRef<Expr>(call), kCopy) || IsCallTo(GetRef<Expr>(call), kFill) ||
-        IsCallTo(GetRef<Expr>(call), kTranspose) || IsCallTo(GetRef<Expr>(call), kAtomic);
+    const bool by_elements = IsCallTo(call, kCopy) || IsCallTo(call, kFill) ||
+                             IsCallTo(call, kTranspose) || IsCallTo(call, kAtomic);
     const Any prefer = TileOpAttr(call, "prefer_instruction");
     const bool by_tma = TileOpIntAttr(call, "use_tma", 0) != 0 ||
                         (prefer != nullptr && prefer.cast<String>() == "tma");
@@ -194,7 +190,7 @@ class SemanticsChecker : public StmtExprVisitor {
   }
 
   static bool Mentions(const Array<Expr>& indices, const Var& var) {
-    return std::any_of(indices.begin(), indices.end(), [&](const Expr& e) { return Uses(e, var); });
+    return AnyOf(indices, [&](const Expr& e) { return Uses(e, var); });
   }
 
   void CheckAccess(const Var& buffer, const Array<Expr>& indices) {
@@ -230,7 +226,7 @@ PrimFunc CheckSemantics(PrimFunc f) {
   return f;
 }
 
-Registration check_semantics_registration([] { RegisterPass("CheckSemantics", CheckSemantics); });
+TL_REGISTER_PASS(CheckSemantics);
 
 }  // namespace
 }  // namespace tl

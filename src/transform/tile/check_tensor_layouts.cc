@@ -32,8 +32,6 @@ class TensorLayoutChecker : public StmtExprMutator {
   explicit TensorLayoutChecker(const PrimFunc& f) : views_(f->body) { analyzer_.BindShapes(f); }
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const SBlockNode* op) final {
     const auto layouts = GetTensorLayouts(op->annotations);
     if (layouts.empty()) return Default<Stmt>(op);
@@ -130,9 +128,7 @@ PrimFunc CheckTensorLayouts(PrimFunc f) {
   return WithBody(f, TensorLayoutChecker(f).Mutate(f->body));
 }
 
-Registration check_tensor_layouts_registration([] {
-  RegisterPass("CheckTensorLayouts", CheckTensorLayouts);
-});
+TL_REGISTER_PASS(CheckTensorLayouts);
 
 }  // namespace
 }  // namespace tl

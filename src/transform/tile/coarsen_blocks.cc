@@ -14,13 +14,12 @@
  *      more than kMostElements, and shared memory beyond kMostShared; kernels with other memory
  *      than tensors, fragments and shared tiles, with names of threads, with other operators than
  *      copies, fills and reductions of whole fragments, with branches at block level, whose tiles
- *      or loops have layouts or stages, and which call what has an effect; without masks of what
- *      is no element, grids that R does not divide.
+ *      or loops have layouts or stages, and which call what has an effect; grids that R does not
+ *      divide, if accesses behind the end of a tensor are not guarded.
  * Refuses nothing.
  */
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
@@ -56,8 +55,8 @@ struct BlockAxis {
 
 /*! A copy as the loops that it is; undefined for other statements. */
 Stmt LoopsOfCopy(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call || !IsCallTo(GetRef<Expr>(call), kCopy) || !TileOpAttrs(call).empty()) return Stmt();
+  const CallNode* call = AsTileOp(s, kCopy);
+  if (!call || !TileOpAttrs(call).empty()) return Stmt();
   const ParallelNest nest = NestOfCopy(call, s->span);
   Stmt loops = nest.body;
   for (size_t i = nest.vars.size(); i-- > 0;) {
@@ -81,18 +80,16 @@ class Reader : public StmtExprVisitor {
 
   /*! By the axes of the grid, or by names at block level. */
   bool NamesBlock(const ObjectRef& node) const {
-    return std::any_of(bound_.begin(), bound_.end(), [&](const Var& v) { return Uses(node, v); }) ||
-           std::any_of(axes.begin(), axes.end(),
-                       [&](const BlockAxis& axis) { return Uses(node, axis.variable); });
+    return AnyOf(bound_, [&](const Var& v) { return Uses(node, v); }) ||
+           AnyOf(axes, [&](const BlockAxis& axis) { return Uses(node, axis.variable); });
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     fits &= op->attr_key == kThreadExtent;
     if (!fits) return;
     const IterVar axis = op->node.cast<IterVar>();
-    if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) {
+    if (IsBlockAxis(axis)) {
       axes.push_back({axis->var, op->value});
     } else {
       threads *= AsInt(op->value).value_or(0);
@@ -145,10 +142,10 @@ class Reader : public StmtExprVisitor {
     const CallNode* call = AsTileOp(s);
     fits &= call != nullptr;
     if (!fits) return;
-    if (IsCallTo(GetRef<Expr>(call), kFill)) {
+    if (IsCallTo(call, kFill)) {
       fits &= IsTile(TileRegion::From(call->args[0]).buffer) && IsArithmetic(call->args[1]) &&
               !NamesBlock(call->args[1]);
-    } else if (IsCallTo(GetRef<Expr>(call), kReduce)) {
+    } else if (IsCallTo(call, kReduce)) {
       for (int i : {0, 1}) {
         const TileRegion region = TileRegion::From(call->args[i]);
         fits &= IsFragment(region.buffer) && region.IsWhole();
@@ -185,7 +182,7 @@ class Reader : public StmtExprVisitor {
   }
 
   void Values(const Expr& e, int64_t times) {
-    // A neighbour that is none has zeros.
+    // A neighbour behind the end of the grid computes with zeros, by which it may not divide.
     fits &= !HasEffect(e) &&
             !HasNode<FloorDivNode>(e, [](const FloorDivNode* op) { return !AsInt(op->b); }) &&
             !HasNode<FloorModNode>(e, [](const FloorModNode* op) { return !AsInt(op->b); });
@@ -195,7 +192,7 @@ class Reader : public StmtExprVisitor {
 
   void Access(const Var& buffer, int64_t times) {
     fits &= IsTile(buffer) || IsGlobal(buffer);
-    if (IsGlobal(buffer)) bytes += times * BufferOf(buffer)->dtype->dtype.bits / 8;
+    if (IsGlobal(buffer)) bytes += times * DTypeOf(buffer).bits / 8;
   }
 
   std::vector<Var> names_, bound_;
@@ -209,24 +206,19 @@ class Coarsener : public StmtExprMutator {
     for (const Var& v : tiles) {
       Array<Expr> shape{MakeInt(times)};
       for (const Expr& extent : BufferOf(v)->shape) shape.push_back(extent);
-      const Var wide =
-          MakeBuffer(std::string(v->name), BufferOf(v)->dtype->dtype, shape, ScopeOf(v));
+      const Var wide = MakeBuffer(std::string(v->name), DTypeOf(v), shape, ScopeOf(v));
       wide_.emplace(v.get(), wide);
     }
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const IterVar axis = op->node.cast<IterVar>();
     if (!axis->var.same_as(axis_.variable)) return Default<Stmt>(op);
     const Expr extent = FloorDivOf(op->value + (times_ - 1), times_);
-    auto attr = make_object<AttrStmtNode>(*op);
-    attr->value = extent;
-    attr->node = TL_GLOBAL("tirx.IterVar")(MakeRange(MakeInt(extent->dtype(), 0), extent),
-                                           axis->var, axis->iter_type, axis->thread_tag, nullptr);
-    attr->body = Mutate(op->body);
-    return AttrStmt(attr);
+    AttrStmt attr = WithAxis(op, axis->var, extent);
+    attr.CopyOnWrite()->body = Mutate(op->body);
+    return attr;
   }
   Stmt Mutate_(const SBlockNode* op) final {
     auto block = make_object<SBlockNode>(*op);
@@ -274,9 +266,7 @@ class Coarsener : public StmtExprMutator {
     if (AssumptionOf(s).defined()) return s;
     const auto* loop = s.as<ForNode>();
     if (loop && loop->kind == ForKind::kSerial) {
-      auto n = make_object<ForNode>(*loop);
-      n->body = AtBlockLevel(loop->body);
-      return For(n);
+      return With(loop, &ForNode::body, AtBlockLevel(loop->body));
     }
     const Stmt loops = LoopsOfCopy(s);
     if (s.as<EvaluateNode>() && !loops.defined()) return OnAll(AsTileOp(s), s->span);
@@ -289,7 +279,7 @@ class Coarsener : public StmtExprMutator {
   /*! A fill or a reduction, of the fragments of all neighbours. */
   Stmt OnAll(const CallNode* op, const Span& span) const {
     auto call = make_object<CallNode>(*op);
-    const bool reduces = IsCallTo(GetRef<Expr>(op), kReduce);
+    const bool reduces = IsCallTo(op, kReduce);
     for (int i = 0; i < (reduces ? 2 : 1); ++i) {
       const TileRegion own = TileRegion::From(op->args[i]);
       TileRegion all{wide_.at(own.buffer.get()), {MakeRange(MakeInt(0), MakeInt(times_))}};
@@ -338,8 +328,8 @@ int64_t TimesOf(const Reader& kernel) {
   return times;
 }
 
-/*! Neighbours behind the end of the grid read what is no element, which LegalizeSafeMemoryAccess
- * makes zeros. */
+/*! Whether a block may do the work of neighbours behind the end of the grid. What they read is no
+ * element, and LegalizeSafeMemoryAccess makes it zeros. */
 bool MayRunPastEnd(const BlockAxis& axis, int64_t times) {
   const std::optional<int64_t> extent = AsInt(axis.extent);
   return (extent && *extent % times == 0) || !DisablesSafeMemoryAccess();
@@ -361,7 +351,7 @@ PrimFunc CoarsenBlocks(PrimFunc f) {
   return ForEachKernel(f, [](const AttrStmtNode* op) { return Coarsened(GetRef<Stmt>(op)); });
 }
 
-Registration coarsen_blocks_registration([] { RegisterPass("CoarsenBlocks", CoarsenBlocks); });
+TL_REGISTER_PASS(CoarsenBlocks);
 
 }  // namespace
 }  // namespace tl

@@ -73,8 +73,7 @@ class LoopFinder {
     const bool names_first = std::all_of(body.begin(), body.end() - 1, IsName);
     const RoleNode& branch = *node.body.nodes.back();
     return names_first && body.back().same_as(branch.stmt) && branch.kind == RoleNode::Kind::kIf &&
-           std::all_of(branch.otherwise.nodes.begin(), branch.otherwise.nodes.end(),
-                       [](const auto& n) { return IsNothing(n->stmt); }) &&
+           AllOf(branch.otherwise.nodes, [](const auto& n) { return IsNothing(n->stmt); }) &&
            Overlaps(branch.body);
   }
 
@@ -111,7 +110,6 @@ class LoopFinder {
       const RoleNode& branch;
       bool fits = true;
       Replacer(const LoopFinder& f, const RoleNode& b) : finder(f), branch(b) {}
-      using StmtExprMutator::Mutate_;
       Expr Mutate_(const TensorLoadNode* op) final {
         if (IsGlobal(op->source.as_or_throw<Var>())) return Default<Expr>(op);
         const auto element = finder.known_.Find(op, branch);
@@ -123,10 +121,9 @@ class LoopFinder {
         replace.Mutate(names.Mutate(branch.stmt.as<IfThenElseNode>()->condition));
     size_t loads = 0;
     bool fixed = replace.fits && !WritesMemory(condition);
-    HasNode<TensorLoadNode>(condition, [&](const TensorLoadNode* op) {
+    ForEachIn<TensorLoadNode>(condition, [&](const TensorLoadNode* op) {
       ++loads;
       fixed &= !Contains(written_, op->source.as_or_throw<Var>());
-      return false;
     });
     return fixed && loads ? condition : Expr();
   }
@@ -142,14 +139,9 @@ class Compactor : public StmtExprMutator {
       : block_(block), conditions_(std::move(conditions)) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const SBlockNode* op) final {
     const SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
-    if (op != block_) return block;
-    auto n = make_object<SBlockNode>(*block.get());
-    for (const Var& v : own_) n->alloc_buffers.push_back(v);
-    return SBlock(n);
+    return op == block_ ? WithBuffers(block, own_) : block;
   }
 
   Stmt Mutate_(const ForNode* op) final {
@@ -243,7 +235,7 @@ PrimFunc CompactLoops(PrimFunc f) {
   return WithNotes(std::move(f), notes);
 }
 
-Registration compact_loops_registration([] { RegisterPass("CompactLoops", CompactLoops); });
+TL_REGISTER_PASS(CompactLoops);
 
 }  // namespace
 }  // namespace tl

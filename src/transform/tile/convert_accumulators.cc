@@ -1,6 +1,5 @@
 #include "convert_accumulators.h"
 
-#include <algorithm>
 #include <map>
 #include <unordered_map>
 
@@ -15,32 +14,6 @@
 namespace tl {
 namespace {
 
-/*! Another fragment in the place of one. */
-class Rename : public StmtExprMutator {
- public:
-  Rename(const Var& from, const Var& to) : from_(from), to_(to) {}
-
- protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const BufferStoreNode* op) final {
-    if (!op->buffer.same_as(from_)) return Default<Stmt>(op);
-    return MakeStore(to_, Mutate(op->value), MutateArray(op->indices), op->span);
-  }
-  Expr Mutate_(const TensorLoadNode* op) final {
-    if (!op->source.same_as(from_)) return Default<Expr>(op);
-    return LoadOf(to_, MutateArray(op->indices));
-  }
-  Expr Mutate_(const TensorRegionNode* op) final {
-    if (!op->source.same_as(from_)) return Default<Expr>(op);
-    TileRegion region = TileRegion::From(GetRef<Expr>(op));
-    region.buffer = to_;
-    return region.ToExpr();
-  }
-
- private:
-  const Var &from_, &to_;
-};
-
 class AccumulatorConverter : public StmtExprMutator {
  public:
   AccumulatorConverter(const Stmt& kernel, const std::vector<Dictation>& dictations, int keeper)
@@ -53,7 +26,6 @@ class AccumulatorConverter : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     if (op->alloc_buffers.empty()) return Default<Stmt>(op);
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
@@ -94,8 +66,7 @@ class AccumulatorConverter : public StmtExprMutator {
     const auto is_view = [this](const Var& v) {
       return !v.same_as(fragment_) && views_.IsSameMemory(v, fragment_);
     };
-    return std::any_of(use.reads.begin(), use.reads.end(), is_view) ||
-           std::any_of(use.writes.begin(), use.writes.end(), is_view);
+    return AnyOf(use.reads, is_view) || AnyOf(use.writes, is_view);
   }
 
   /*! A statement on a fragment of its own. A loop may run no iteration, or read before it writes.
@@ -110,7 +81,7 @@ class AccumulatorConverter : public StmtExprMutator {
     }
     std::vector<Stmt> out;
     if (!only_writes) Copy(fragment_, own, span, &out);
-    out.push_back(Rename(fragment_, own).Mutate(s));
+    out.push_back(Substitute(s, fragment_, own));
     Copy(own, fragment_, span, &out);
     return MakeSeq(out);
   }

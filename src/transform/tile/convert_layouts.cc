@@ -37,10 +37,11 @@ struct Staged {
 
 using StagedOf = std::unordered_map<const Object*, std::vector<Staged>>;
 
-/*! A statement that needs the tile of a fragment finds all there. */
+/*! The conversions by statement. If one access of a fragment needs the shared tile, all of the
+ * statement's accesses of it go there. */
 StagedOf ByStatement(const std::vector<Conversion>& conversions) {
   const auto is_tile = [&](const Conversion& one) {
-    return std::any_of(conversions.begin(), conversions.end(), [&](const Conversion& c) {
+    return AnyOf(conversions, [&](const Conversion& c) {
       return c.statement.same_as(one.statement) && c.fragment.same_as(one.fragment) &&
              !c.held_as.defined();
     });
@@ -50,8 +51,7 @@ StagedOf ByStatement(const std::vector<Conversion>& conversions) {
     std::vector<Staged>& list = out[c.statement.get()];
     const bool is_written = Contains(CollectBufferUse(c.statement).writes, c.fragment);
     const Fragment held_as = is_written || is_tile(c) ? Fragment() : c.held_as;
-    auto it = std::find_if(list.begin(), list.end(),
-                           [&](const Staged& s) { return s.IsSamePlace(c.fragment, held_as); });
+    auto it = FindIf(list, [&](const Staged& s) { return s.IsSamePlace(c.fragment, held_as); });
     if (it == list.end()) it = list.insert(list.end(), {c.fragment, held_as, {}, false});
     it->reads.push_back(c.indices);
     it->is_written |= is_written;
@@ -66,7 +66,6 @@ class StagedVisitor : public StmtExprVisitor {
   std::vector<const ForNode*> loops_;
   virtual void At(const StmtNode* op) = 0;
 
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) final { At(op); }
   void Visit_(const ForNode* op) final {
     At(op);
@@ -87,11 +86,11 @@ class StagedVisitor : public StmtExprVisitor {
   }
 };
 
-/*! Who can use a shared tile as well as a fragment. */
+/*! Whether a statement works on a shared tile as well as on a fragment. */
 bool TakesEither(const Stmt& s) {
   const CallNode* call = AsTileOp(s);
   if (!call) return s.as<ForNode>() != nullptr;
-  return IsCallTo(GetRef<Expr>(call), kCopy) || IsCallTo(GetRef<Expr>(call), kFill);
+  return IsCallTo(call, kCopy) || IsCallTo(call, kFill);
 }
 
 /*! Moves a statement's conversions of a fragment that it writes to the outermost loop around it in
@@ -110,8 +109,7 @@ class LoopLifter : public StagedVisitor {
       for (size_t k = loops_.size(); k-- > 0 && MayMove(loops_[k], s.fragment);) place = loops_[k];
       if (!s.is_written || !place) continue;
       std::vector<Staged>& lifted = staged_[place];
-      if (std::none_of(lifted.begin(), lifted.end(),
-                       [&](const Staged& l) { return l.fragment.same_as(s.fragment); })) {
+      if (NoneOf(lifted, [&](const Staged& l) { return l.fragment.same_as(s.fragment); })) {
         lifted.push_back(s);
       }
     }
@@ -125,7 +123,6 @@ class LoopLifter : public StagedVisitor {
       Var fragment;
       bool all = true;
       Users(const Views& v, Var f) : views(v), fragment(std::move(f)) {}
-      using StmtExprVisitor::Visit_;
       void Visit_(const ForNode* op) final {
         if (!OperatorOf(GetRef<Stmt>(op))) return Default(op);
         Check(op);
@@ -177,37 +174,26 @@ class CopyPlaces : public StagedVisitor {
 };
 
 /*! Puts a shared tile, or another fragment, in the place of a fragment's accesses. */
-class AccessRewriter : public StmtExprMutator {
+class AccessRewriter : public Substituter {
  public:
-  AccessRewriter(const Staged& staged, const Var& tile) : staged_(staged), tile_(tile) {}
+  AccessRewriter(const Staged& staged, const Var& tile) : staged_(staged) {
+    map[staged.fragment.get()] = tile;
+  }
 
  protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const BufferStoreNode* op) final {
-    if (!op->buffer.same_as(staged_.fragment)) return Default<Stmt>(op);
-    return MakeStore(tile_, Mutate(op->value), MutateArray(op->indices), op->span);
-  }
+  using Substituter::Mutate_;
   Expr Mutate_(const TensorLoadNode* op) final {
-    if (!op->source.same_as(staged_.fragment) || !IsStaged(op->indices)) return Default<Expr>(op);
-    return LoadOf(tile_, MutateArray(op->indices));
-  }
-  /*! An operator's regions are all of its accesses. */
-  Expr Mutate_(const TensorRegionNode* op) final {
-    if (!op->source.same_as(staged_.fragment)) return Default<Expr>(op);
-    TileRegion region = TileRegion::From(GetRef<Expr>(op));
-    region.buffer = tile_;
-    return region.ToExpr();
+    if (!op->source.same_as(staged_.fragment) || IsStaged(op->indices)) return Default<Expr>(op);
+    return LoadOf(staged_.fragment, MutateArray(op->indices));
   }
 
  private:
   bool IsStaged(const Array<Expr>& indices) const {
-    return staged_.is_written ||
-           std::any_of(staged_.reads.begin(), staged_.reads.end(), [&](const Array<Expr>& known) {
+    return staged_.is_written || AnyOf(staged_.reads, [&](const Array<Expr>& known) {
              return ffi::StructuralEqual()(known, indices);
            });
   }
   const Staged& staged_;
-  Var tile_;
 };
 
 /*! The elements of a fragment that a nest surely writes: by stores under no condition, also in
@@ -262,7 +248,7 @@ class WrittenElements {
 bool WritesAll(const Stmt& s, const Var& fragment) {
   if (Contains(CollectBufferUse(s).reads, fragment)) return false;
   if (const CallNode* call = AsTileOp(s)) {
-    return std::any_of(call->args.begin(), call->args.end(), [&](const Expr& e) {
+    return AnyOf(call->args, [&](const Expr& e) {
       const auto* region = e.as<TensorRegionNode>();
       return region && region->source.same_as(fragment) &&
              ffi::StructuralEqual()(TileRegion::From(e).Extents(), BufferOf(fragment)->shape);
@@ -280,7 +266,6 @@ class UseOutside : public StmtExprVisitor {
   bool reads = false, writes = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     if (op == loop_) return;
     if (op->kind != ForKind::kParallel) return Default(op);
@@ -292,8 +277,8 @@ class UseOutside : public StmtExprVisitor {
   void Add(const StmtNode* op) {
     const auto is_it = [this](const Var& v) { return views_.RootOf(v).same_as(root_); };
     const BufferUse use = CollectBufferUse(GetRef<Stmt>(op));
-    reads |= std::any_of(use.reads.begin(), use.reads.end(), is_it);
-    writes |= std::any_of(use.writes.begin(), use.writes.end(), is_it);
+    reads |= AnyOf(use.reads, is_it);
+    writes |= AnyOf(use.writes, is_it);
   }
   const StmtNode* loop_;
   Var root_;
@@ -312,13 +297,10 @@ class LayoutConverter : public StmtExprMutator {
         made_(made) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     if (op->alloc_buffers.empty()) return Default<Stmt>(op);
-    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
-    for (const Var& tile : tiles_) block.CopyOnWrite()->alloc_buffers.push_back(tile);
-    tiles_.clear();
-    return block;
+    const SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    return WithBuffers(block, std::exchange(tiles_, {}));
   }
   Stmt Mutate_(const SeqStmtNode* op) final { return MakeSeq({Default<Stmt>(op)}); }
   Stmt Mutate_(const ForNode* op) final {
@@ -406,7 +388,7 @@ class LayoutConverter : public StmtExprMutator {
     }
     out.push_back(s);
     Forget(s.get());
-    out.insert(out.end(), behind.begin(), behind.end());
+    AppendRange(&out, behind);
     return MakeSeq(out);
   }
 
@@ -425,7 +407,7 @@ class LayoutConverter : public StmtExprMutator {
   }
 
   void NoteResident(const Var& tile, const Var& fragment, const Span& span) {
-    const int64_t bits = Product(ConstShape(tile)) * BufferOf(tile)->dtype->dtype.bits;
+    const int64_t bits = Product(ConstShape(tile)) * DTypeOf(tile).bits;
     notes_->push_back((span.defined() ? Where(span) + ": " : "") + std::string(fragment->name) +
                       ": in shared memory during the loop, " + std::to_string((bits + 7) / 8) +
                       " bytes, because its statements want elements of other threads");
@@ -486,9 +468,8 @@ size_t CopyDepth(const std::vector<const ForNode*>& loops, const Var& fragment,
                  const Views& views) {
   const auto writes = [&](const ForNode* loop) {
     const BufferUse use = CollectBufferUse(GetRef<Stmt>(loop));
-    return std::any_of(use.writes.begin(), use.writes.end(), [&](const Var& v) {
-      return views.RootOf(v).same_as(views.RootOf(fragment));
-    });
+    return AnyOf(use.writes,
+                 [&](const Var& v) { return views.RootOf(v).same_as(views.RootOf(fragment)); });
   };
   size_t depth = loops.size();
   while (depth > 0 && !writes(loops[depth - 1])) --depth;

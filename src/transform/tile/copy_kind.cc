@@ -15,7 +15,7 @@ bool IsForCpAsync(const CallNode* copy, const CopyChoice& choice, int64_t thread
   const TileRegion dst = TileRegion::From(copy->args[1]);
   int64_t elements = 1;
   for (const Range& r : dst.ranges) elements *= AsInt(r->extent).value_or(0);
-  const int64_t bits = BufferOf(dst.buffer)->dtype->dtype.bits;
+  const int64_t bits = DTypeOf(dst.buffer).bits;
   return elements >= std::max<int64_t>(1, kCpAsyncBytes * 8 / bits) * threads;
 }
 
@@ -33,7 +33,7 @@ bool IsElementCopy(const Stmt& s) {
   ForEachIn<BufferStoreNode>(s, [&](const BufferStoreNode* store) {
     only &= AsPredicatedLoad(store->value) && IsShared(store->buffer);
   });
-  return only && !HasNode<EvaluateNode>(s, [](const EvaluateNode*) { return true; });
+  return only && !HasNode<EvaluateNode>(s);
 }
 
 bool IsGemm(const Stmt& s) {
@@ -41,10 +41,7 @@ bool IsGemm(const Stmt& s) {
   return call && IsGemm(call);
 }
 
-bool IsFetchTile(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  return call && IsCallTo(GetRef<Expr>(call), kFetchTile);
-}
+bool IsFetchTile(const Stmt& s) { return AsTileOp(s, kFetchTile) != nullptr; }
 
 CopyKind CopyKindOf(const Stmt& copy, int64_t threads, std::string* why) {
   const CallNode* call = AsTileOp(copy);

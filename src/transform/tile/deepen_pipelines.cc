@@ -62,7 +62,6 @@ class Deepener : public StmtExprMutator {
   bool changed = false;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     const int64_t stages = IntAnnotation(op->annotations, kNumStages).value_or(0);
     if (stages < 1) return Default<Stmt>(op);
@@ -147,9 +146,7 @@ PrimFunc DeepenPipelines(PrimFunc f) {
   return takes_shared ? WithAttr(out, kTakesShared, MakeInt(1)) : out;
 }
 
-Registration deepen_pipelines_registration([] {
-  RegisterPass("DeepenPipelines", DeepenPipelines);
-});
+TL_REGISTER_PASS(DeepenPipelines);
 
 }  // namespace
 }  // namespace tl

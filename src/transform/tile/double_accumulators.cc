@@ -68,7 +68,6 @@ class ReadNamer : public StmtExprMutator {
   std::vector<std::pair<Var, Expr>> names;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     own_.push_back(op->loop_var);
     return Default<Stmt>(op);
@@ -83,7 +82,7 @@ class ReadNamer : public StmtExprMutator {
     const Expr load = GetRef<Expr>(op);
     const Var buffer = op->source.as_or_throw<Var>();
     const auto is_own = [&](const Var& v) { return Uses(load, v); };
-    if (!IsGlobal(buffer) || std::any_of(own_.begin(), own_.end(), is_own)) return load;
+    if (!IsGlobal(buffer) || AnyOf(own_, is_own)) return load;
     for (const auto& [name, value] : names) {
       if (ffi::StructuralEqual()(value, load)) return name;
     }
@@ -111,15 +110,11 @@ class Doubler : public StmtExprMutator {
   bool takes_shared = false;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     if (op != kernel_.block || has_roles_) return GetRef<Stmt>(op);
     const Stmt body = Mutate(op->body);
     if (made_.empty()) return GetRef<Stmt>(op);
-    auto block = make_object<SBlockNode>(*op);
-    block->body = body;
-    for (const Var& buffer : made_) block->alloc_buffers.push_back(buffer);
-    return SBlock(block);
+    return WithBuffers(With(op, &SBlockNode::body, body), made_);
   }
   Stmt Mutate_(const ForNode* op) final {
     if (!IsPipelined(op)) return Default<Stmt>(op);
@@ -138,8 +133,7 @@ class Doubler : public StmtExprMutator {
   std::optional<Iteration> ReadIteration(const ForNode* loop) const {
     Iteration found;
     found.body = FlatSeq(loop->body);
-    const auto product =
-        std::find_if(found.body.begin(), found.body.end(), [](const Stmt& s) { return IsGemm(s); });
+    const auto product = FindIf(found.body, [](const Stmt& s) { return IsGemm(s); });
     if (product == found.body.end()) return std::nullopt;
     found.product = product - found.body.begin();
     const GemmOp op = ParseGemm(AsTileOp(*product), (*product)->span);
@@ -157,8 +151,7 @@ class Doubler : public StmtExprMutator {
       if (!fits) return std::nullopt;
     }
     const auto is_own = [&](const Var& v) { return IsOfIteration(v, found.body, loop); };
-    return std::all_of(found.own.begin(), found.own.end(), is_own) ? std::optional(found)
-                                                                   : std::nullopt;
+    return AllOf(found.own, is_own) ? std::optional(found) : std::nullopt;
   }
 
   /*! Puts names for numbers in global memory right behind the product, or in front of all else if
@@ -168,12 +161,12 @@ class Doubler : public StmtExprMutator {
     const auto is_name = [](const Stmt& s) { return s.as<BindNode>() != nullptr; };
     const auto is_number = [&](const Stmt& s) {
       const std::vector<Var> reads = views_.UseOf(s).reads;
-      return !is_name(s) || std::all_of(reads.begin(), reads.end(), IsGlobal);
+      return !is_name(s) || AllOf(reads, IsGlobal);
     };
-    if (!std::all_of(body.begin(), body.end(), is_number)) return;
+    if (!AllOf(body, is_number)) return;
     const auto product = body.begin() + iteration->product;
     const bool for_loads = std::any_of(body.begin(), product, [&](const Stmt& load) {
-      return !is_name(load) && std::any_of(body.begin(), body.end(), [&](const Stmt& s) {
+      return !is_name(load) && AnyOf(body, [&](const Stmt& s) {
         return is_name(s) && Uses(load, s.as<BindNode>()->var);
       });
     });
@@ -193,7 +186,7 @@ class Doubler : public StmtExprMutator {
     const BufferUse use = views_.UseOf(s);
     const auto* loop = s.as<ForNode>();
     const bool is_load = s.as<BindNode>() || IsTileLoad(s) || (loop && IsElementwiseLoop(loop));
-    if (!is_load || !std::all_of(use.reads.begin(), use.reads.end(), IsGlobal)) return false;
+    if (!is_load || !AllOf(use.reads, IsGlobal)) return false;
     for (const Var& v : use.writes) {
       if (!IsShared(v) || IsBarrier(v)) return false;
       if (!Contains(*tiles, v)) tiles->push_back(v);
@@ -206,13 +199,11 @@ class Doubler : public StmtExprMutator {
     const auto* loop = s.as<ForNode>();
     if (!s.as<BindNode>() && !(loop && IsElementwiseLoop(loop))) return false;
     const std::vector<Var> writes = views_.UseOf(s).writes;
-    return std::all_of(writes.begin(), writes.end(),
-                       [&](const Var& v) { return IsFragment(v) && !v.same_as(accumulators); });
+    return AllOf(writes, [&](const Var& v) { return IsFragment(v) && !v.same_as(accumulators); });
   }
 
   static bool IsElementwiseLoop(const ForNode* loop) {
-    return loop->kind == ForKind::kParallel &&
-           !HasNode<EvaluateNode>(loop->body, [](const EvaluateNode*) { return true; });
+    return loop->kind == ForKind::kParallel && !HasNode<EvaluateNode>(loop->body);
   }
 
   /*! Nothing but the loop names the buffer, and an iteration reads what it has written itself. */
@@ -357,9 +348,7 @@ PrimFunc DoubleAccumulators(PrimFunc f) {
   return takes_shared ? WithAttr(doubled, kTakesShared, MakeInt(1)) : doubled;
 }
 
-Registration double_accumulators_registration([] {
-  RegisterPass("DoubleAccumulators", DoubleAccumulators);
-});
+TL_REGISTER_PASS(DoubleAccumulators);
 
 }  // namespace
 }  // namespace tl

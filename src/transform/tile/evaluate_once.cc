@@ -60,7 +60,6 @@ struct UseCounter : StmtExprVisitor {
   std::unordered_map<const Object*, int> uses;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BindNode* op) final { Visit(op->value); }
   void Visit_(const VarNode* op) final { ++uses[op]; }
   void Visit_(const TensorLoadNode* op) final {
@@ -85,8 +84,6 @@ class OnceEvaluator : public StmtExprMutator {
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const SBlockNode* op) final {
     SBlock block = GetRef<SBlock>(op);
     const Stmt body = Body(op->body);
@@ -225,9 +222,7 @@ class OnceEvaluator : public StmtExprMutator {
     const bool same = std::equal(args.begin(), args.end(), op->args.begin(),
                                  [](const Expr& x, const Expr& y) { return x.same_as(y); });
     if (same) return GetRef<Expr>(op);
-    auto n = make_object<CallNode>(*op);
-    n->args = args;
-    return Call(n);
+    return With(op, &CallNode::args, args);
   }
 
   template <typename Run>
@@ -299,7 +294,7 @@ class OnceEvaluator : public StmtExprMutator {
     const auto before = [&](const Expr& e) {
       const Expr value = Mutate(e);
       const bool reads = HasNode<TensorLoadNode>(value, [&](const TensorLoadNode* load) {
-        return std::any_of(tiles.begin(), tiles.end(), [&](const Var& tile) {
+        return AnyOf(tiles, [&](const Var& tile) {
           return views_.IsSameMemory(tile, load->source.as_or_throw<Var>());
         });
       });
@@ -324,9 +319,7 @@ class OnceEvaluator : public StmtExprMutator {
   Expr Place(const TensorLoadNode* op) {
     const Array<Expr> indices = Indices(op->indices);
     if (indices.same_as(op->indices)) return GetRef<Expr>(op);
-    auto n = make_object<TensorLoadNode>(*op);
-    n->indices = indices;
-    return TensorLoad(n);
+    return With(op, &TensorLoadNode::indices, indices);
   }
   Array<Expr> Indices(const Array<Expr>& indices) {
     ++indices_;

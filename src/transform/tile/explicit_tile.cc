@@ -18,7 +18,6 @@ std::unordered_set<const Object*> NamedByElements(const Stmt& kernel, const View
   struct Collector : StmtExprVisitor {
     const Views* views;
     std::unordered_set<const Object*> found;
-    using StmtExprVisitor::Visit_;
     void Visit_(const SBlockNode* op) final { Visit(op->body); }
     void Visit_(const BufferStoreNode* op) final {
       Add(op->buffer);
@@ -47,11 +46,11 @@ std::unordered_set<const Object*> NamedByElements(const Stmt& kernel, const View
 void CheckSwizzle(const CallNode* call, const Layout& layout, bool named_by_elements,
                   const Span& span) {
   if (!layout.defined()) return;
-  const bool describes = IsCallTo(GetRef<Expr>(call), kInitializeWgmmaDescriptor);
+  const bool describes = IsCallTo(call, kInitializeWgmmaDescriptor);
   const auto tile = AsAddressOf(call->args[*ExplicitTile(call)])->source.as_or_throw<Var>();
   const int64_t swizzle = describes ? DescriptorSwizzle(call)
                                     : TensorMapSpec::FromOperand(call->args[1]).value().swizzle;
-  const auto placed = layout->SwizzleBytes(BufferOf(tile)->dtype->dtype.bits);
+  const auto placed = layout->SwizzleBytes(DTypeOf(tile).bits);
   if (placed == swizzle || (placed == 0 && !named_by_elements)) return;
   ThrowAt(span, "ValueError",
           std::string("found ") +

@@ -1,5 +1,4 @@
 /*! How often a channel's slots are filled, and how many arrivals say so. */
-#include <algorithm>
 #include <optional>
 
 #include "../../analysis/effects.h"
@@ -49,9 +48,7 @@ std::optional<std::vector<const ForNode*>> LoopsThatCount(const RoleSequence& se
 
 }  // namespace
 
-bool HasLoad(const Expr& e) {
-  return HasNode<TensorLoadNode>(e, [](const TensorLoadNode*) { return true; });
-}
+bool HasLoad(const Expr& e) { return HasNode<TensorLoadNode>(e); }
 
 const ForNode* FillCount::CountingLoop(const RoleSequence* sequence) {
   const ForNode* loop = sequence->owner ? sequence->owner->Loop() : nullptr;
@@ -74,14 +71,12 @@ Expr FillCount::Number(const RoleSequence* sequence) const {
 }
 
 const SlotUse* Window::UseBy(size_t role) const {
-  const auto it =
-      std::find_if(uses.begin(), uses.end(), [&](const SlotUse& use) { return use.role == role; });
+  const auto it = FindIf(uses, [&](const SlotUse& use) { return use.role == role; });
   return it == uses.end() ? nullptr : &*it;
 }
 
 bool Channel::IsUsedBy(size_t role) const {
-  return std::any_of(windows.begin(), windows.end(),
-                     [&](const Window& w) { return w.UseBy(role) != nullptr; });
+  return AnyOf(windows, [&](const Window& w) { return w.UseBy(role) != nullptr; });
 }
 
 Var MakeCountVariable(const std::string& name) {
@@ -92,8 +87,8 @@ void CountFills(WarpRoles* roles) {
   for (Channel& channel : roles->channels) {
     std::vector<const RoleSequence*> sequences;
     for (const Window& w : channel.windows) sequences.push_back(w.sequence);
-    auto known = std::find_if(roles->counts.begin(), roles->counts.end(),
-                              [&](const FillCount& c) { return c.sequences == sequences; });
+    auto known =
+        FindIf(roles->counts, [&](const FillCount& c) { return c.sequences == sequences; });
     channel.count = known - roles->counts.begin();
     if (known != roles->counts.end()) continue;
     FillCount count{sequences, {}, Var()};

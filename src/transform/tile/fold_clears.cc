@@ -37,8 +37,8 @@ bool IsZero(const Expr& e) {
 
 /*! The buffer of which the statement clears all; undefined if it does something else. */
 Var ClearedBy(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call || !IsCallTo(GetRef<Expr>(call), kFill) || !IsZero(call->args[1])) return Var();
+  const CallNode* call = AsTileOp(s, kFill);
+  if (!call || !IsZero(call->args[1])) return Var();
   const TileRegion region = TileRegion::From(call->args[0]);
   return IsFragment(region.buffer) && region.IsWhole() ? region.buffer : Var();
 }
@@ -48,7 +48,6 @@ class ClearFolder : public StmtExprMutator {
   ClearFolder(const Stmt& kernel, const Views& views) : kernel_(kernel), views_(views) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SeqStmtNode* op) final {
     std::vector<Stmt> body = FlatSeq(GetRef<Stmt>(op));
     bool changed = false;
@@ -107,8 +106,7 @@ class ClearFolder : public StmtExprMutator {
 
   /*! Whether nothing but the loop, and a clear in front of it, names the accumulator. */
   bool IsNamedBy(const ForNode* loop, const Var& c) const {
-    return std::none_of(views_.all.begin(), views_.all.end(),
-                        [&](const Var& view) { return views_.IsSameMemory(view, c); }) &&
+    return NoneOf(views_.all, [&](const Var& view) { return views_.IsSameMemory(view, c); }) &&
            CountMentions(kernel_, c) == CountMentions(GetRef<Stmt>(loop), c) + 1;
   }
 
@@ -123,7 +121,7 @@ class ClearFolder : public StmtExprMutator {
       const Var c = ClearedBy(inner[last]);
       if (!c.defined()) continue;
       const auto touches = [&](const Stmt& s) { return Touches(s, c); };
-      const auto product = std::find_if(inner.begin(), inner.end(), touches);
+      const auto product = FindIf(inner, touches);
       if (std::any_of(inner.begin() + last + 1, inner.end(), touches) ||
           !AddedToBy(*product).same_as(c)) {
         continue;
@@ -160,7 +158,7 @@ PrimFunc FoldClears(PrimFunc f) {
   });
 }
 
-Registration fold_clears_registration([] { RegisterPass("FoldClears", FoldClears); });
+TL_REGISTER_PASS(FoldClears);
 
 }  // namespace
 }  // namespace tl

@@ -108,7 +108,6 @@ class MaskGuard : public AnalyzingMutator {
       : AnalyzingMutator(f), trends_(&analyzer_), uniformity_(f->body), views_(f->body) {}
 
  protected:
-  using AnalyzingMutator::Mutate_;
   Stmt Mutate_(const BindNode* op) final {
     trends_.Name(op);
     return AnalyzingMutator::Mutate_(op);
@@ -172,8 +171,8 @@ class MaskGuard : public AnalyzingMutator {
 
   /*! With a loop around that has products. */
   bool Changes(const Expr& condition) const {
-    return std::any_of(loops_.begin(), loops_.end(),
-                       [&](const Var& v) { return trends_.Of(condition, v) != Trend::kConstant; });
+    return AnyOf(loops_,
+                 [&](const Var& v) { return trends_.Of(condition, v) != Trend::kConstant; });
   }
 
   /*! Where it holds, the condition is `value` in all iterations of the mask; undefined if there is
@@ -221,12 +220,13 @@ class MaskGuard : public AnalyzingMutator {
 };
 
 PrimFunc GuardMasks(PrimFunc f) {
+  if (!HasProduct(f->body)) return f;
   MaskGuard guard(f);
   const Stmt body = guard.Mutate(f->body);
   return WithBody(std::move(f), body);
 }
 
-Registration guard_masks_registration([] { RegisterPass("GuardMasks", GuardMasks); });
+TL_REGISTER_PASS(GuardMasks);
 
 }  // namespace
 }  // namespace tl

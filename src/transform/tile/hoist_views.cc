@@ -17,8 +17,6 @@ namespace {
 
 class Hoister : public ViewDeclarer {
  protected:
-  using ViewDeclarer::Mutate_;
-
   Stmt Mutate_(const DeclBufferNode* op) final {
     if (!ViewedBy(op).defined()) return GetRef<Stmt>(op);
     declared_.push_back(GetRef<Stmt>(op));
@@ -42,7 +40,7 @@ PrimFunc HoistViews(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration hoist_views_registration([] { RegisterPass("HoistViews", HoistViews); });
+TL_REGISTER_PASS(HoistViews);
 
 }  // namespace
 }  // namespace tl

@@ -9,7 +9,6 @@
  * its condition, and where it has a name for a value that has to be computed once.
  * With `tl.if_stmt_binding_inline_replayable_binds` off, branches with names stay whole.
  */
-#include <algorithm>
 
 #include "../../analysis/effects.h"
 #include "../../tvm/attrs.h"
@@ -26,8 +25,6 @@ class Splitter : public StmtExprMutator {
   explicit Splitter(const Views& views) : views_(views) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const ForNode* op) final {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const bool pipelined = IntAnnotation(op->annotations, kNumStages).value_or(0) >= 1;
@@ -45,8 +42,7 @@ class Splitter : public StmtExprMutator {
     const auto* branch = s.as<IfThenElseNode>();
     if (!branch || branch->else_case) return {s};
     const std::vector<Stmt> source = FlatSeq(branch->then_case);
-    const bool has_names =
-        std::any_of(source.begin(), source.end(), [](const Stmt& t) { return t.as<BindNode>(); });
+    const bool has_names = AnyOf(source, [](const Stmt& t) { return t.as<BindNode>(); });
     if (has_names && !PassConfigFlag("tl.if_stmt_binding_inline_replayable_binds", true)) {
       return {s};
     }
@@ -80,10 +76,9 @@ class Splitter : public StmtExprMutator {
     const Stmt asked = MakeEvaluate(condition, Span());
     if (WritesMemory(condition)) return false;
     const BufferUse use = views_.UseOf(asked);
-    return std::none_of(body.begin(), body.end(), [&](const Stmt& s) {
+    return NoneOf(body, [&](const Stmt& s) {
       const std::vector<Var> writes = views_.UseOf(s).writes;
-      return std::any_of(writes.begin(), writes.end(),
-                         [&](const Var& v) { return Contains(use.reads, v); });
+      return AnyOf(writes, [&](const Var& v) { return Contains(use.reads, v); });
     });
   }
 
@@ -96,7 +91,7 @@ PrimFunc IfStmtBinding(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration if_stmt_binding_registration([] { RegisterPass("IfStmtBinding", IfStmtBinding); });
+TL_REGISTER_PASS(IfStmtBinding);
 
 }  // namespace
 }  // namespace tl

@@ -79,7 +79,6 @@ class VersionCollector : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     if (op->annotations.count(kPlannedStage)) {
       const Pipeline p = ReadPipeline(op, views_);
@@ -111,8 +110,8 @@ class VersionCollector : public StmtExprVisitor {
     for (size_t i = 0; i < p.body.size(); ++i) {
       if (!p.tma[i]) continue;
       for (const Var& v : p.uses[i].writes) {
-        const bool has_view = std::any_of(views_.all.begin(), views_.all.end(),
-                                          [&](const Var& u) { return views_.IsSameMemory(u, v); });
+        const bool has_view =
+            AnyOf(views_.all, [&](const Var& u) { return views_.IsSameMemory(u, v); });
         if (has_view || CountMentions(function_body_, v) != CountMentions(p.loop->body, v)) {
           return false;
         }
@@ -232,12 +231,8 @@ class StepEmitter {
 
   /*! A number of iterations that is read from memory is read once. */
   Stmt BindTrips() {
-    auto bind = make_object<BindNode>();
-    bind->var = MakeVar(std::string(p_.loop->loop_var->name) + "_trips", trips_->dtype());
-    bind->value = trips_;
-    bind->span = p_.loop->span;
-    trips_ = bind->var;
-    return Bind(bind);
+    const Var v = MakeVar(std::string(p_.loop->loop_var->name) + "_trips", trips_->dtype());
+    return MakeBind(v, std::exchange(trips_, v), p_.loop->span);
   }
 
   Map<String, Any> Annotations() const {
@@ -342,7 +337,7 @@ class StepEmitter {
     if (in_flight != kNoWait) {
       out->push_back(Wait(std::max<int64_t>(in_flight - without_group_, 0)));
     }
-    out->insert(out->end(), stmts.begin(), stmts.end());
+    AppendRange(out, stmts);
     return last_async < p_.body.size();
   }
 
@@ -418,8 +413,6 @@ class Injector : public StmtExprMutator {
   Array<Any> pipelines;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const SBlockNode* op) final {
     Array<Var> allocs;
     for (const Var& buffer : op->alloc_buffers) {
@@ -454,7 +447,7 @@ class Injector : public StmtExprMutator {
                                      : std::vector<Var>());
     for (Stmt& s : p.body) s = Mutate(s);
     const Stmt steps = StepEmitter(p, &select, &barriers, &copies, fresh).Emit();
-    copies_.insert(copies_.end(), copies.made.begin(), copies.made.end());
+    AppendRange(&copies_, copies.made);
     return Rewriting(p, steps);
   }
   Stmt Mutate_(const WhileNode* op) final { return Repeated(op); }
@@ -598,9 +591,7 @@ PrimFunc InjectSoftwarePipeline(PrimFunc f) {
   return WithPipelines(WithBody(std::move(f), body), injector.pipelines);
 }
 
-Registration inject_software_pipeline_registration([] {
-  RegisterPass("InjectSoftwarePipeline", InjectSoftwarePipeline);
-});
+TL_REGISTER_PASS(InjectSoftwarePipeline);
 
 }  // namespace
 }  // namespace tl

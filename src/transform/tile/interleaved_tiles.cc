@@ -61,7 +61,6 @@ class FragmentUses : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) override {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     if (!call) return Default(op);
@@ -128,7 +127,6 @@ class Interleaver : public StmtExprMutator {
   explicit Interleaver(FragmentDimensions* dims) : dims_(dims) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     const CallNode* call = AsTileOp(s);

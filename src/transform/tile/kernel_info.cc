@@ -13,7 +13,6 @@ class KernelReader : public StmtExprVisitor {
   KernelInfo info;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const IterVar axis = op->node.cast<IterVar>();
@@ -34,7 +33,7 @@ class KernelReader : public StmtExprVisitor {
     } else if (op->attr_key == kSwizzle) {
       info.is_swizzled = true;
     } else if (op->attr_key == kAliased) {
-      info.aliased.push_back(op->value.as_or_throw<StringImm>()->value);
+      info.aliased.push_back(ToString(op->value));
     }
     Default(op);
   }

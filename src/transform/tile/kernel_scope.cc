@@ -1,6 +1,5 @@
 #include "kernel_scope.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "../../analysis/analyzing_mutator.h"
@@ -26,7 +25,7 @@ class AssumptionReader {
     if (const auto* op = s.as<SBlockRealizeNode>()) return Read(op->block);
     if (const auto* op = s.as<SBlockNode>()) return Read(op->body);
     if (const auto* op = s.as<SeqStmtNode>()) {
-      return std::all_of(op->seq.begin(), op->seq.end(), [&](const Stmt& t) { return Read(t); });
+      return AllOf(op->seq, [&](const Stmt& t) { return Read(t); });
     }
     if (s.as<DeclBufferNode>() || s.as<AllocBufferNode>()) return true;
     if (const auto* op = s.as<BindNode>()) {
@@ -42,9 +41,8 @@ class AssumptionReader {
     if (const auto* op = s.as<BufferStoreNode>()) return IsLocal(op->buffer);
     const Expr condition = AssumptionOf(s);
     if (!condition.defined()) return false;
-    const bool of_parameters =
-        IsArithmetic(condition) && std::none_of(inside_.begin(), inside_.end(),
-                                                [&](const Var& v) { return Uses(condition, v); });
+    const bool of_parameters = IsArithmetic(condition) &&
+                               NoneOf(inside_, [&](const Var& v) { return Uses(condition, v); });
     if (of_parameters) found.push_back(condition);
     return true;
   }
@@ -71,7 +69,7 @@ class BindingReader : public StmtExprVisitor {
     std::vector<Expr> facts;
     for (const Expr& fact : found_) {
       const std::vector<Var> vars = VarsOf(fact);
-      const bool is_bound_again = std::any_of(vars.begin(), vars.end(), [&](const Var& v) {
+      const bool is_bound_again = AnyOf(vars, [&](const Var& v) {
         const auto place = places_.find(v.get());
         return place != places_.end() && place->second > 1;
       });
@@ -81,8 +79,6 @@ class BindingReader : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   // Nothing is bound in an expression.
   void Visit_(const EvaluateNode*) override {}
   void Visit_(const BufferStoreNode*) override {}
@@ -115,7 +111,7 @@ class BindingReader : public StmtExprVisitor {
       return Note(both->b, bound);
     }
     const auto is_used = [&](const Var& v) { return Uses(fact, v); };
-    if (IsArithmetic(fact) && std::any_of(bound.begin(), bound.end(), is_used)) {
+    if (IsArithmetic(fact) && AnyOf(bound, is_used)) {
       found_.push_back(fact);
     }
   }
@@ -132,7 +128,7 @@ std::vector<Expr> FactsWithin(const Stmt& kernel) {
   BindingReader reader;
   reader(kernel);
   const std::vector<Expr> bound = reader.Facts();
-  found.insert(found.end(), bound.begin(), bound.end());
+  AppendRange(&found, bound);
   return found;
 }
 

@@ -13,15 +13,18 @@ namespace tl {
  * the tl.thread_range attribute around it. */
 class KernelScope {
  public:
-  /*! Runs `body`, which visits the attribute's body: in its range, with its block or thread axis.
-   */
+  /*! What `body` gives, which visits the attribute's body: in its range, with its block or thread
+   * axis. */
   template <typename F>
-  void Within(const AttrStmtNode* op, F body) {
-    const std::vector<ThreadRange> outside = ranges_;
+  auto Within(const AttrStmtNode* op, F body) {
+    struct Restore {
+      std::vector<ThreadRange>* ranges;
+      std::vector<ThreadRange> outside;
+      ~Restore() { *ranges = std::move(outside); }
+    } restore{&ranges_, ranges_};
     NoteAxis(op);
     if (std::vector<ThreadRange> ranges = ThreadRangesOf(op); !ranges.empty()) ranges_ = ranges;
-    body();
-    ranges_ = outside;
+    return body();
   }
   /*! The one range of threads that tile operators here work with, the block outside of all ranges.
    * ValueError for the operator at `span` where threads are not consecutive. */

@@ -1,6 +1,5 @@
 #include "known_elements.h"
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../op/copy_instruction.h"
@@ -18,8 +17,8 @@ namespace {
 std::optional<ParallelNest> NestOf(const Stmt& s, const Views& views) {
   const auto* loop = s.as<ForNode>();
   if (loop && loop->kind == ForKind::kParallel) return InlinedNestOfLoop(loop, views);
-  const CallNode* copy = AsTileOp(s);
-  if (!copy || OpOf(copy)->name != kCopy) return std::nullopt;
+  const CallNode* copy = AsTileOp(s, kCopy);
+  if (!copy) return std::nullopt;
   return NestOfCopy(copy, s->span);
 }
 
@@ -67,8 +66,7 @@ std::optional<KnownElements::Tile> KnownElements::TileOf(const RoleNode& writer,
   std::vector<bool> used(nest->vars.size(), false);
   for (size_t d = 0; d < shape.size(); ++d) {
     const Expr index = analyzer.Simplify(store->indices[d]);
-    const auto var = std::find_if(nest->vars.begin(), nest->vars.end(),
-                                  [&](const Var& v) { return v.same_as(index); });
+    const auto var = FindIf(nest->vars, [&](const Var& v) { return v.same_as(index); });
     if (var == nest->vars.end()) {
       if (IsConst(shape[d], 1) && IsConst(index, 0)) continue;
       return std::nullopt;
@@ -117,7 +115,6 @@ Stmt KnownElements::Replace(const Stmt& program) const {
   struct Replacer : StmtExprMutator {
     const KnownElements& known;
     explicit Replacer(const KnownElements& k) : known(k) {}
-    using StmtExprMutator::Mutate_;
     Expr Mutate_(const TensorLoadNode* op) final {
       const auto it = known.tiles_.find(op->source.get());
       if (it == known.tiles_.end()) return Default<Expr>(op);

@@ -66,8 +66,7 @@ class ReleasePlanner {
     for (size_t p = 0; p < steps.size(); ++p) {
       const RoleNode& n = *node.body.nodes[steps[p]];
       if (HasJump(n)) return;
-      const bool used = std::any_of(channel.buffers.begin(), channel.buffers.end(),
-                                    [&](const Var& v) { return IsUsed(n, v); });
+      const bool used = AnyOf(channel.buffers, [&](const Var& v) { return IsUsed(n, v); });
       if (used && (!last || stage(steps[*last]) <= stage(steps[p]))) last = p;
     }
     if (!last || !WgmmaAt(node.body, steps[*last])) return;
@@ -120,8 +119,7 @@ class ReleasePlanner {
     std::vector<GemmOp> later;
     for (size_t p = at + 1; p < at + n; ++p) {
       const size_t i = steps[p % n];
-      const bool for_later = std::any_of(later.begin(), later.end(),
-                                         [&](const GemmOp& g) { return Needs(sequence, i, g); });
+      const bool for_later = AnyOf(later, [&](const GemmOp& g) { return Needs(sequence, i, g); });
       if (for_later || Needs(sequence, i, group)) return Wait{p, for_later};
       if (const auto next = WgmmaAt(sequence, i)) later.push_back(*next);
     }

@@ -36,7 +36,6 @@
 #include <queue>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "../../layout/annotation.h"
 #include "../../op/copy_instruction.h"
@@ -139,7 +138,6 @@ class OpCollector : public StmtExprVisitor {
   Map<Var, Layout> annotated;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     const auto [in_range, has_async_owner] = std::pair(around_.in_range, around_.has_async_owner);
     around_.in_range |= op->attr_key == kThreadRange && ThreadRangesOf(op).size() == 1;
@@ -267,8 +265,7 @@ class Propagation {
 
 bool IsSettled(const OperatorUse& use, const LayoutScope& scope) {
   if (use.op->HasForms() && !use.op->LoopLayout().defined()) return false;
-  return std::all_of(use.fragments.begin(), use.fragments.end(),
-                     [&](const Var& v) { return scope.Find(v).defined(); });
+  return AllOf(use.fragments, [&](const Var& v) { return scope.Find(v).defined(); });
 }
 
 /*! Operators joined by fragments that have no place yet, each group in program order. */
@@ -326,7 +323,7 @@ Fragment ShuffledLayout(const OperatorUse& use, const FragmentAccess& access,
                         const LayoutScope& placed) {
   constexpr int64_t kMostBits = 64 * 32;  // a quarter of a thread's registers
   if (!access.wanted.defined() || Contains(use.op->Use().writes, access.buffer)) return Fragment();
-  const int bits = BufferOf(access.buffer)->dtype->dtype.bits;
+  const int bits = DTypeOf(access.buffer).bits;
   if (access.wanted->RegisterExtent() * bits > kMostBits) return Fragment();
   const auto plan = PlanCheapShuffle(placed.FindFragment(access.buffer), access.wanted, bits,
                                      use.threads.threads, *placed.target);
@@ -349,8 +346,8 @@ int64_t ConvertedBits(const OperatorUse& use, const Placements& placed) {
   for (const FragmentAccess& access : use.op->Unreached(placed)) {
     const int64_t elements = Product(ConstShape(access.buffer));
     const bool is_shuffled = ShuffledLayout(use, access, placed).defined();
-    const int64_t moved = (is_shuffled ? kShuffledBits : kThroughSharedBits) +
-                          elements * BufferOf(access.buffer)->dtype->dtype.bits;
+    const int64_t moved =
+        (is_shuffled ? kShuffledBits : kThroughSharedBits) + elements * DTypeOf(access.buffer).bits;
     bits += moved << std::min(2 * LoopsAroundCopy(use, access.buffer, *placed.views), 8);
   }
   return bits;
@@ -422,10 +419,10 @@ class Component {
     use.Infer(&own, InferLevel::kFree);
     const Fragment loop = use.op->LoopLayout();
     const auto placed = own.PlacedHere();
-    return std::any_of(known_.begin(), known_.end(), [&](const Consequence& known) {
+    return AnyOf(known_, [&](const Consequence& known) {
       const Fragment& other = known.loop_layouts[root];
       if (loop.defined() && (!other.defined() || !IsSameLayout(loop, other))) return false;
-      return std::all_of(placed.begin(), placed.end(), [&](const auto& choice) {
+      return AllOf(placed, [&](const auto& choice) {
         const auto it = known.placed.find(choice.first.get());
         return it != known.placed.end() && IsSameLayout(it->second, choice.second);
       });
@@ -437,8 +434,7 @@ class Component {
     Candidate c{{}, Placements::OnTopOf(placed_)};
     for (size_t k = 0; k < members_.size(); ++k) c.operators.push_back(Undecided(k));
     Propagation others(c.operators, *placed_.views);
-    const bool has_forms = std::any_of(forms_.begin(), forms_.end(),
-                                       [](PartForm form) { return form != PartForm::kOpen; });
+    const bool has_forms = AnyOf(forms_, [](PartForm form) { return form != PartForm::kOpen; });
     if (has_forms) others.Run(&c.placed);
     const auto choose = [&](size_t k, InferLevel level) {
       if (!c.operators[k].Infer(&c.placed, level)) return;
@@ -457,7 +453,7 @@ class Component {
       use.Tell(&c.placed);
       c.cost += use.op->LayoutCost(c.placed) + ConvertedBits(use, c.placed);
       for (const Var& v : use.fragments) {
-        c.cost += c.placed.FindFragment(v)->RegisterExtent() * BufferOf(v)->dtype->dtype.bits;
+        c.cost += c.placed.FindFragment(v)->RegisterExtent() * DTypeOf(v).bits;
       }
     }
     return c;
@@ -528,8 +524,7 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
     use.Infer(placed, InferLevel::kStrict);
     placed->dictated = nullptr;
     for (const auto& [fragment, layout] : dictated) {
-      auto it = std::find_if(known.begin(), known.end(),
-                             [&, v = fragment](const auto& k) { return k.first.same_as(v); });
+      auto it = FindIf(known, [&, v = fragment](const auto& k) { return k.first.same_as(v); });
       if (it == known.end()) it = known.insert(it, {fragment, {}});
       Known& k = it->second;
       if (k.layouts.empty()) {
@@ -539,9 +534,8 @@ std::optional<Disagreement> RunStrict(const Operators& operators, Placements* pl
         if (is_given || !IsSameLayout(first, layout)) k.most_loops = INT32_MAX;
         k.layouts.push_back(first);
       }
-      const auto same =
-          std::find_if(k.layouts.begin(), k.layouts.end(),
-                       [&, l = layout](const Layout& other) { return IsSameLayout(l, other); });
+      const auto same = FindIf(
+          k.layouts, [&, l = layout](const Layout& other) { return IsSameLayout(l, other); });
       const int number = int(same - k.layouts.begin());
       if (same == k.layouts.end()) k.layouts.push_back(layout);
       k.found.dictations.push_back({use.source, fragment, number});
@@ -569,11 +563,11 @@ struct Kept {
 void KeepFragments(const OpCollector& ops, const Placements& placed,
                    const std::vector<Conversion>& conversions, std::vector<Kept>* kept) {
   const auto is_shuffled = [](const Conversion& c) { return c.held_as.defined(); };
-  if (std::none_of(conversions.begin(), conversions.end(), is_shuffled)) return;
+  if (NoneOf(conversions, is_shuffled)) return;
   for (const Var& buffer : ops.buffers) {
     const auto is_kept = [&](const Kept& k) { return k.fragment.same_as(buffer); };
     if (!IsFragment(buffer) || !placed.Find(buffer).defined()) continue;
-    if (std::any_of(kept->begin(), kept->end(), is_kept)) continue;
+    if (AnyOf(*kept, is_kept)) continue;
     kept->push_back({buffer, placed.Find(buffer), placed.PlacedBy(buffer)});
   }
 }
@@ -655,9 +649,8 @@ Map<Var, Layout> InferLayouts(OpCollector* collected, const Stmt& kernel, const 
     use.Tell(&placed);
     for (const FragmentAccess& access : use.op->Unreached(placed)) {
       // What was copied for an access that the loop then made elsewhere is not copied again.
-      const bool is_copy = std::any_of(kept->begin(), kept->end(), [&](const Kept& k) {
-        return k.is_copy && k.fragment.same_as(access.buffer);
-      });
+      const bool is_copy = AnyOf(
+          *kept, [&](const Kept& k) { return k.is_copy && k.fragment.same_as(access.buffer); });
       const Fragment held = is_copy ? Fragment() : ShuffledLayout(use, access, placed);
       conversions->push_back({use.source, access.buffer, access.indices, access.is_write, held});
     }
@@ -683,7 +676,6 @@ class Annotator : public StmtExprMutator {
   std::unordered_map<const Object*, Fragment> loops;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     if (op->alloc_buffers.empty()) return block;
@@ -742,9 +734,7 @@ PrimFunc LayoutInference(PrimFunc f) {
   return WithNotes(annotated, notes);
 }
 
-Registration layout_inference_registration([] {
-  RegisterPass("LayoutInference", LayoutInference);
-});
+TL_REGISTER_PASS(LayoutInference);
 
 }  // namespace
 }  // namespace tl

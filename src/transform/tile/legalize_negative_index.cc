@@ -24,8 +24,6 @@ class NegativeIndexLegalizer : public AnalyzingMutator {
   using AnalyzingMutator::AnalyzingMutator;
 
  protected:
-  using AnalyzingMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return AnalyzingMutator::Mutate_(op);
     const Var index = op->node.cast<IterVar>()->var;
@@ -41,18 +39,14 @@ class NegativeIndexLegalizer : public AnalyzingMutator {
     const auto* load = e.as<TensorLoadNode>();
     const Array<Expr> indices = FromTheEnd(load->source.as_or_throw<Var>(), load->indices);
     if (indices.same_as(load->indices)) return e;
-    auto n = make_object<TensorLoadNode>(*load);
-    n->indices = indices;
-    return TensorLoad(n);
+    return With(load, &TensorLoadNode::indices, indices);
   }
   Stmt Mutate_(const BufferStoreNode* op) final {
     const Stmt s = Default<Stmt>(op);
     const auto* store = s.as<BufferStoreNode>();
     const Array<Expr> indices = FromTheEnd(store->buffer, store->indices);
     if (indices.same_as(store->indices)) return s;
-    auto n = make_object<BufferStoreNode>(*store);
-    n->indices = indices;
-    return BufferStore(n);
+    return With(store, &BufferStoreNode::indices, indices);
   }
 
  private:
@@ -87,9 +81,7 @@ PrimFunc LegalizeNegativeIndex(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration legalize_negative_index_registration([] {
-  RegisterPass("LegalizeNegativeIndex", LegalizeNegativeIndex);
-});
+TL_REGISTER_PASS(LegalizeNegativeIndex);
 
 }  // namespace
 }  // namespace tl

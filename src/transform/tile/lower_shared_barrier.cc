@@ -14,7 +14,6 @@
  *      arrive at mbarriers. Left out, instead, are fences between proxies where there is one proxy,
  *      and T.pdl_sync and T.pdl_trigger where kernels of a stream do not overlap.
  */
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../op/intrinsics.h"
@@ -49,7 +48,6 @@ class OrderRemover : public StmtExprMutator {
   explicit OrderRemover(const Target& target) : target_(target) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     const auto* call = op->value.as<CallNode>();
     const Intrinsic* row = call ? FindIntrinsic(call) : nullptr;
@@ -70,7 +68,6 @@ class TargetChecker : public StmtExprVisitor {
   explicit TargetChecker(const Target& target) : target_(target) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
 #define TL_NOTE_SPAN_(Name)                 \
   void Visit_(const Name##Node* op) final { \
     span_ = op->span;                       \
@@ -104,8 +101,7 @@ class TargetChecker : public StmtExprVisitor {
     std::vector<std::string> template_args;
     for (int i = 0; i < row.template_args; ++i) {
       const auto size = AsInt(op->args[i]);
-      template_args.push_back(size ? std::to_string(*size)
-                                   : std::string(op->args[i].as_or_throw<StringImm>()->value));
+      template_args.push_back(size ? std::to_string(*size) : ToString(op->args[i]));
     }
     const MatrixInstruction* mma = FindMatrixInstruction(row.op, template_args);
     return mma ? mma->feature : row.feature;
@@ -129,11 +125,10 @@ class RemoteBarrierFinder : public StmtExprVisitor {
   explicit RemoteBarrierFinder(RemoteBarriers* found) : found_(found) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const CallNode* op) final {
     Default(op);
-    const bool arrives = IsCallTo(GetRef<Expr>(op), kMbarrierArriveRemote);
-    const bool makes_room = IsCallTo(GetRef<Expr>(op), kMbarrierArriveWarpCluster);
+    const bool arrives = IsCallTo(op, kMbarrierArriveRemote);
+    const bool makes_room = IsCallTo(op, kMbarrierArriveWarpCluster);
     if (!FillsOtherBlocks(op) && !arrives && !makes_room) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kBarrier) continue;
@@ -151,15 +146,12 @@ class BarrierLowerer : public StmtExprMutator {
   explicit BarrierLowerer(const Target& target) : target_(target) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     const int64_t outside = cluster_blocks_;
     if (op->attr_key == kClusterDims) {
       for (const Expr& dim : op->node.cast<Array<Expr>>()) cluster_blocks_ *= ToInt(dim);
     }
-    Stmt result;
-    scope_.Within(op, [&] { result = Default<Stmt>(op); });
+    const Stmt result = scope_.Within(op, [&] { return Default<Stmt>(op); });
     cluster_blocks_ = outside;
     return result;
   }
@@ -234,8 +226,8 @@ class BarrierLowerer : public StmtExprMutator {
   /*! Refuses a mask with blocks that the cluster does not have; ranks may be known at run time
    * only. */
   void CheckBlocks(const CallNode* op) const {
-    const bool tensor = IsCallTo(GetRef<Expr>(op), kTmaLoadMulticast);
-    if (!tensor && !IsCallTo(GetRef<Expr>(op), kBulkLoadMulticast)) return;
+    const bool tensor = IsCallTo(op, kTmaLoadMulticast);
+    if (!tensor && !IsCallTo(op, kBulkLoadMulticast)) return;
     const int64_t mask = ToInt(op->args[tensor ? 4 : 5]);
     if (mask >> cluster_blocks_ == 0) return;
     ThrowAt(span_, "ValueError",
@@ -272,8 +264,7 @@ class BarrierLowerer : public StmtExprMutator {
                           arrivals->span);
     };
     const int64_t first = ToInt(counts[0]);
-    const bool equal = std::all_of(counts.begin(), counts.end(),
-                                   [&](const IntImm& c) { return IsConst(c, first); });
+    const bool equal = AllOf(counts, [&](const IntImm& c) { return IsConst(c, first); });
     if (equal && counts.size() > kMaxUnrolled) {
       const Var i = MakeVar("i");
       const int64_t extent = static_cast<int64_t>(counts.size());
@@ -300,9 +291,7 @@ PrimFunc LowerSharedBarrier(PrimFunc f) {
   return WithBody(f, BarrierLowerer(target).Mutate(body));
 }
 
-Registration lower_shared_barrier_registration([] {
-  RegisterPass("LowerSharedBarrier", LowerSharedBarrier);
-});
+TL_REGISTER_PASS(LowerSharedBarrier);
 
 }  // namespace
 }  // namespace tl

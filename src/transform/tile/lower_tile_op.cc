@@ -10,7 +10,6 @@
  * that the target lacks (ValueError); fragments without a layout (a bug: LayoutInference places
  * them all).
  */
-#include <algorithm>
 #include <unordered_map>
 
 #include "../../layout/annotation.h"
@@ -39,7 +38,6 @@ Span FirstUse(const Var& buffer, const Stmt& body) {
   struct Finder : StmtExprVisitor {
     const Object* buffer;
     Span around, found;
-    using StmtExprVisitor::Visit_;
     void Visit_(const EvaluateNode* op) final {
       around = op->span;
       Default(op);
@@ -130,8 +128,6 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
   Array<String> notes;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     const bool outermost = !in_kernel_ && op->attr_key == kThreadExtent;
     if (outermost) traffic_ = TensorTraffic(GetRef<Stmt>(op));
@@ -141,8 +137,8 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
     Stmt result;
     const std::vector<Expr> facts = outermost ? FactsWithin(GetRef<Stmt>(op)) : std::vector<Expr>();
     WithFacts(&analyzer_, facts, [&] {
-      scope_.Within(op,
-                    [&] { result = op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
+      result = scope_.Within(
+          op, [&] { return op->attr_key == kThreadRange ? InRange(op) : Attribute(op); });
     });
     has_async_owner = outside;
     if (outermost) in_kernel_ = false;
@@ -225,9 +221,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
     CheckSwizzle(op, LayoutOf(buffer), by_elements_.count(views_.RootOf(buffer).get()), span_);
     Array<Expr> args = call.as_or_throw<Call>()->args;
     args.Set(*tile, SharedAddress(buffer, MutateArray(first->indices), this));
-    auto n = make_object<CallNode>(*op);
-    n->args = args;
-    return Call(n);
+    return With(op, &CallNode::args, args);
   }
 
   Expr Mutate_(const TensorLoadNode* op) final {
@@ -251,7 +245,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
   Stmt WithoutFragments(const SBlockNode* op) {
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     EraseLayoutMap(&block.CopyOnWrite()->annotations);
-    if (std::none_of(op->alloc_buffers.begin(), op->alloc_buffers.end(), IsFragment)) return block;
+    if (NoneOf(op->alloc_buffers, IsFragment)) return block;
     Array<Var> kept;
     for (const Var& buffer : op->alloc_buffers) {
       if (!IsFragment(buffer)) kept.push_back(buffer);
@@ -272,7 +266,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
     block->annotations.Set(kBarrierInit, counts);
     std::vector<Stmt> body;
     for (const Var& parity : parities_) {
-      const Expr zero = MakeInt(BufferOf(parity)->dtype->dtype, 0);
+      const Expr zero = MakeInt(DTypeOf(parity), 0);
       body.push_back(MakeStore(parity, zero, {MakeInt(0)}, block->span));
     }
     body.push_back(block->body);
@@ -353,7 +347,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
     for (size_t i = made; i < allocated_.size(); ++i) {
       if (ScopeOf(allocated_[i]) == "shared.dyn") rewritten.push_back(allocated_[i]);
     }
-    if (const CallNode* call = AsTileOp(s); call && std::string(OpOf(call)->name) == kAcquire) {
+    if (const CallNode* call = AsTileOp(s, kAcquire)) {
       // Who waits for a fill of all that there is wants nothing of the one before.
       for (const Expr& arg : call->args) {
         const bool is_region = arg.as<TensorRegionNode>() != nullptr;
@@ -381,7 +375,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
   Var Physical(const Var& buffer, const Layout& layout) {
     const Var root = views_.RootOf(buffer);
     // A view of the same dtype has the coordinates of its buffer.
-    if (!root.same_as(buffer) && BufferOf(root)->dtype->dtype == BufferOf(buffer)->dtype->dtype) {
+    if (!root.same_as(buffer) && DTypeOf(root) == DTypeOf(buffer)) {
       return Physical(root, layouts_.at(root.get()));
     }
     auto [it, is_new] = physical_.try_emplace(buffer.get(), Var());
@@ -390,7 +384,7 @@ class TileOpLowerer : public StmtExprMutator, public LoweringScope {
     for (int64_t e : layout->OutputShape()) shape.push_back(MakeInt(e));
     const bool in_registers = IsFragment(buffer) || IsReducer(buffer);
     const std::string scope = in_registers ? "local" : ScopeOf(buffer);
-    it->second = MakeBuffer(buffer->name, BufferOf(buffer)->dtype->dtype, shape, scope);
+    it->second = MakeBuffer(buffer->name, DTypeOf(buffer), shape, scope);
     return it->second;
   }
 
@@ -418,7 +412,7 @@ PrimFunc LowerTileOp(PrimFunc f) {
   return WithNotes(std::move(f), lowerer.notes);
 }
 
-Registration lower_tile_op_registration([] { RegisterPass("LowerTileOp", LowerTileOp); });
+TL_REGISTER_PASS(LowerTileOp);
 
 }  // namespace
 }  // namespace tl

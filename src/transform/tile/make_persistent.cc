@@ -27,7 +27,6 @@
  *        block, and what the program decides itself: how many blocks, which roles.
  * Refuses nothing.
  */
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../analysis/analyzing_mutator.h"
@@ -72,11 +71,10 @@ class LaunchReader : public StmtExprVisitor {
   std::string order;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const IterVar axis = op->node.cast<IterVar>();
-      if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) {
+      if (IsBlockAxis(axis)) {
         grid.vars.push_back(axis->var);
         grid.extents.push_back(op->value);
       }
@@ -87,7 +85,7 @@ class LaunchReader : public StmtExprVisitor {
     if (op->attr_key == kSwizzle) {
       // Several orders, or one of chiplets, go by the number of the block.
       is_special |= !order.empty();
-      order = op->value.as_or_throw<StringImm>()->value;
+      order = ToString(op->value);
       is_special |= order.find(',') != std::string::npos;
     }
     Default(op);
@@ -106,7 +104,6 @@ class Independence : public StmtExprVisitor {
   bool is_refused = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SBlockNode* op) final {
     is_refused |= op->annotations.count(kWsSchedule) || op->annotations.count(kBarrierInit);
     Default(op);
@@ -159,9 +156,8 @@ class Independence : public StmtExprVisitor {
     if (!effects) return false;
     const bool is_update = *effects->update && effects->result == CallResult::kOfOperands;
     const std::vector<PointerAccess> accesses = PointerAccesses(call);
-    const bool is_atomic = std::any_of(accesses.begin(), accesses.end(), [](const auto& access) {
-      return access.access == Access::kAtomic;
-    });
+    const bool is_atomic =
+        AnyOf(accesses, [](const auto& access) { return access.access == Access::kAtomic; });
     return (is_atomic || effects->tells == ThreadScope::kGrid) && !is_update;
   }
 
@@ -183,30 +179,23 @@ class TileLoop : public Substituter {
   }
 
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key == kSwizzle) return Mutate(op->body);
     if (op->attr_key != kThreadExtent) return Substituter::Mutate_(op);
     const IterVar axis = op->node.cast<IterVar>();
     const bool is_first = axis->var.same_as(grid_.vars[0]);
     if (!is_first && !Contains(grid_.vars, axis->var)) return Substituter::Mutate_(op);
-    constexpr int kThreadIndex = 1;
     const Expr extent = is_first ? tiles_ : Expr(MakeInt(axis->var->dtype(), 1));
     // Its variable would else be that of the old axis, which is replaced in the body.
     const Var var = is_first ? block_ : MakeVar(axis->var->name, axis->var->dtype());
-    auto attr = make_object<AttrStmtNode>(*op);
-    attr->node = TL_GLOBAL("tirx.IterVar")(MakeRange(MakeInt(extent->dtype(), 0), extent), var,
-                                           kThreadIndex, axis->thread_tag, nullptr);
-    attr->value = extent;
-    attr->body = Mutate(op->body);
-    return AttrStmt(attr);
+    AttrStmt attr = WithAxis(op, var, extent);
+    attr.CopyOnWrite()->body = Mutate(op->body);
+    return attr;
   }
   Stmt Mutate_(const SBlockNode* op) final {
     if (in_kernel_) return Substituter::Mutate_(op);
     in_kernel_ = true;
-    auto block = make_object<SBlockNode>(*op);
-    block->body = Looped(op->body);
-    return SBlock(block);
+    return With(op, &SBlockNode::body, Looped(op->body));
   }
 
  private:
@@ -232,7 +221,7 @@ class TileLoop : public Substituter {
     const Span& span = rest.empty() ? s->span : rest[0]->span;
     const Var count = MakeVar("tiles"), wave = MakeVar("wave");
     front.push_back(MakeBind(count, CallOp(kTilesOfBlock, {tiles_}, PrimTy(kInt32)), span));
-    front.push_back(Assume(count < tiles_ + MakeInt(1), span));
+    front.push_back(MakeAssume(count < tiles_ + MakeInt(1), span));
     std::vector<Stmt> of_tile = Indices(wave, span);
     for (const Stmt& t : FlatSeq(Mutate(MakeSeq(rest)))) of_tile.push_back(t);
     front.push_back(MakeFor(wave, count, ForKind::kSerial, MakeSeq(of_tile), span));
@@ -244,8 +233,8 @@ class TileLoop : public Substituter {
     std::vector<Stmt> out;
     const auto name = [&](const Var& v, const char* op, const Array<Expr>& args) {
       out.push_back(MakeBind(v, CallOp(op, args, PrimTy(v->dtype())), span));
-      out.push_back(Assume(MakeInt(v->dtype(), -1) < v, span));
-      out.push_back(Assume(v < args.back(), span));
+      out.push_back(MakeAssume(MakeInt(v->dtype(), -1) < v, span));
+      out.push_back(MakeAssume(v < args.back(), span));
     };
     const Var tile = MakeVar("tile");
     name(tile, kTileOfBlock, {wave, tiles_});
@@ -269,10 +258,6 @@ class TileLoop : public Substituter {
       below = Analyzer().Simplify(below * extent);
     }
     return out;
-  }
-
-  static Stmt Assume(const Expr& fact, const Span& span) {
-    return MakeEvaluate(CallOp("tirx.assume", {fact}, PrimTy(kBool)), span);
   }
 
   /*! A view, an assumption or a number that no tile differs in. */
@@ -301,7 +286,6 @@ class TileWork : public StmtExprVisitor {
   bool is_products = true;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     const double outside = times_;
     const bool was_in_pipeline = in_pipeline_;
@@ -320,7 +304,7 @@ class TileWork : public StmtExprVisitor {
       // FLOP of a clock with operands of 16 bits ("NVIDIA H100 Tensor Core GPU Architecture").
       constexpr double kFlop = 4096, kBits = 16;
       const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
-      const double bits = BufferOf(gemm.b.buffer)->dtype->dtype.bits;
+      const double bits = DTypeOf(gemm.b.buffer).bits;
       clocks += times_ * 2.0 * gemm.M() * gemm.N() * gemm.K() / kFlop * bits / kBits;
     } else if (in_pipeline_ && AsTileOp(s) && !IsTileLoad(s)) {
       is_products = false;
@@ -399,7 +383,7 @@ PrimFunc MakePersistent(PrimFunc f) {
   return takes_shared ? WithAttr(out, kTakesShared, MakeInt(1)) : out;
 }
 
-Registration make_persistent_registration([] { RegisterPass("MakePersistent", MakePersistent); });
+TL_REGISTER_PASS(MakePersistent);
 
 }  // namespace
 }  // namespace tl

@@ -22,16 +22,12 @@ class Materializer : public StmtExprMutator {
   explicit Materializer(PrimFunc f) : function_(std::move(f)) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind != ForKind::kThreadBinding) return Default<Stmt>(op);
     const std::string tag = op->thread_binding.value()->thread_tag;
-    auto range = make_object<RangeNode>();
-    range->min = op->min;
-    range->extent = op->extent;
     constexpr int kThreadIndex = 1;
-    Any axis =
-        TL_GLOBAL("tirx.IterVar")(Range(range), op->loop_var, kThreadIndex, String(tag), nullptr);
+    Any axis = TL_GLOBAL("tirx.IterVar")(MakeRange(op->min, op->extent), op->loop_var, kThreadIndex,
+                                         String(tag), nullptr);
     auto attr = make_object<AttrStmtNode>();
     attr->node = axis;
     attr->attr_key = kThreadExtent;
@@ -72,9 +68,7 @@ PrimFunc MaterializeKernelLaunch(PrimFunc f) {
   return WithBody(f, Materializer(f).Mutate(body));
 }
 
-Registration materialize_kernel_launch_registration([] {
-  RegisterPass("MaterializeKernelLaunch", MaterializeKernelLaunch);
-});
+TL_REGISTER_PASS(MaterializeKernelLaunch);
 
 }  // namespace
 }  // namespace tl

@@ -406,7 +406,7 @@ PrimFunc MergeBlocks(PrimFunc f) {
   return WithNotes(out, notes);
 }
 
-Registration merge_blocks_registration([] { RegisterPass("MergeBlocks", MergeBlocks); });
+TL_REGISTER_PASS(MergeBlocks);
 
 }  // namespace
 }  // namespace tl

@@ -1,7 +1,6 @@
 /*! The schedule of loops of two MMAs, the second of which takes the first one's result from
  * registers (attention): the second one of an iteration runs while the first one of the next and
  * what is made of it do (FlashAttention-3, section 3.2, without its ping-pong). */
-#include <algorithm>
 
 #include "../../target/mma.h"
 #include "../../target/registers.h"
@@ -9,7 +8,6 @@
 #include "pipeline.h"
 #include "pipeline_bindings.h"
 #include "pipeline_hazards.h"
-#include "role_schedule.h"
 #include "wgmma_plan.h"
 
 namespace tl {
@@ -80,18 +78,17 @@ class OverlapPlanner {
     std::vector<Var> made{views_.RootOf(result)};
     for (size_t i = pair.first + 1; i < pair.second; ++i) {
       const BufferUse use = body.nodes[i]->use;
-      const bool follows = std::any_of(use.reads.begin(), use.reads.end(),
-                                       [&](const Var& v) { return Contains(made, v); });
-      if (follows) made.insert(made.end(), use.writes.begin(), use.writes.end());
+      const bool follows = AnyOf(use.reads, [&](const Var& v) { return Contains(made, v); });
+      if (follows) AppendRange(&made, use.writes);
     }
     return Contains(made, views_.RootOf(operand));
   }
 
   /*! What the body loads has a slot for each of the two iterations. */
   bool HasSlots(const RoleSequence& body) const {
-    return std::all_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
-      return c.versions > 1 || std::none_of(c.windows.begin(), c.windows.end(),
-                                            [&](const Window& w) { return w.sequence == &body; });
+    return AllOf(roles_.channels, [&](const Channel& c) {
+      return c.versions > 1 ||
+             NoneOf(c.windows, [&](const Window& w) { return w.sequence == &body; });
     });
   }
 
@@ -104,7 +101,7 @@ class OverlapPlanner {
         fragments.push_back(v);
         int64_t elements = 1;
         for (const Expr& e : BufferOf(v)->shape) elements *= ToInt(e);
-        bits += elements * BufferOf(v)->dtype->dtype.bits;
+        bits += elements * DTypeOf(v).bits;
       }
     }
     return bits / 32 / kernel_.threads;

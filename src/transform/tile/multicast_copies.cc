@@ -1,5 +1,4 @@
 /*! Tiles that all blocks of a cluster load: each block loads a part of the tile for all of them. */
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
@@ -9,6 +8,7 @@
 #include "../../op/operator.h"
 #include "../../op/region_nest.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "warp_roles.h"
 
@@ -40,25 +40,13 @@ class ClusterUniformity {
   }
 
   bool Of(const Expr& e) {
-    Finder finder;
-    finder.differing = &differing_;
-    finder.ranks = &ranks_;
-    finder(analyzer_.Simplify(in_cluster_.Mutate(e)));
-    return finder.agrees;
+    const Expr value = analyzer_.Simplify(in_cluster_.Mutate(e));
+    return !HasCall(value, {kBlockRank}) && !HasNode<VarNode>(value, [&](const VarNode* op) {
+      return differing_.count(op) || ranks_.count(op);
+    });
   }
 
  private:
-  struct Finder : StmtExprVisitor {
-    const std::unordered_set<const Object*>*differing, *ranks;
-    bool agrees = true;
-    using StmtExprVisitor::Visit_;
-    void Visit_(const VarNode* op) final { agrees &= !differing->count(op) && !ranks->count(op); }
-    void Visit_(const CallNode* op) final {
-      agrees &= !IsCallTo(GetRef<Expr>(op), kBlockRank);
-      Default(op);
-    }
-  };
-
   /*! What a loop or branch evaluates itself. */
   bool OfOwn(const RoleNode& node) {
     if (const ForNode* loop = node.Loop()) {
@@ -80,8 +68,7 @@ class ClusterUniformity {
           if (!Of(bind->value)) differing_.insert(bind->var.get());
         } else if (const auto* store = node->stmt.as<BufferStoreNode>()) {
           const bool same =
-              Of(store->value) && std::all_of(store->indices.begin(), store->indices.end(),
-                                              [&](const Expr& i) { return Of(i); });
+              Of(store->value) && AllOf(store->indices, [&](const Expr& i) { return Of(i); });
           if (own_way || !same) differing_.insert(store->buffer.get());
         } else if (own_way && (IsBreak(node->stmt) || IsContinue(node->stmt))) {
           has_own_jumps_ = true;
@@ -98,15 +85,13 @@ class ClusterUniformity {
 };
 
 bool Agrees(const TileRegion& region, ClusterUniformity* agreement) {
-  return std::all_of(region.ranges.begin(), region.ranges.end(), [&](const Range& r) {
-    return agreement->Of(r->min) && agreement->Of(r->extent);
-  });
+  return AllOf(region.ranges,
+               [&](const Range& r) { return agreement->Of(r->min) && agreement->Of(r->extent); });
 }
 
 /*! The windows of a channel are in loops and branches that the blocks go through alike. */
 bool Agrees(const Channel& channel, ClusterUniformity* agreement) {
-  return std::all_of(channel.windows.begin(), channel.windows.end(),
-                     [&](const Window& w) { return agreement->OfControl(*w.sequence); });
+  return AllOf(channel.windows, [&](const Window& w) { return agreement->OfControl(*w.sequence); });
 }
 
 }  // namespace
@@ -128,11 +113,9 @@ Call PartOfLoad(const CallNode* copy, size_t split, int64_t parts, const Expr& r
     const size_t dim = NonUnitDims(region)[split];
     const Range whole = region.ranges[dim];
     const DLDataType t = whole->min->dtype();
-    auto r = make_object<RangeNode>();
     const int64_t extent = ToInt(whole->extent) / parts;
-    r->min = whole->min + CastTo(t, rank) * MakeInt(t, extent);
-    r->extent = MakeInt(whole->extent->dtype(), extent);
-    region.ranges.Set(dim, Range(r));
+    const Expr min = whole->min + CastTo(t, rank) * MakeInt(t, extent);
+    region.ranges.Set(dim, MakeRange(min, MakeInt(whole->extent->dtype(), extent)));
     return region.ToExpr();
   });
   return Call(part);
@@ -147,7 +130,7 @@ void MulticastCopies(const KernelInfo& kernel, WarpRoles* roles) {
     if (roles->is_scheduled && node->fill != CopyKind::kTma) return;
     Channel& channel = roles->channels[node->channel];
     const CallNode* copy = AsTileOp(node->stmt);
-    if (node->fill != CopyKind::kTma || IsCallTo(GetRef<Expr>(copy), kIm2col)) {
+    if (node->fill != CopyKind::kTma || IsCallTo(copy, kIm2col)) {
       node->why_own = "it is no copy of boxes by TMA";
     } else if (!Agrees(channel, &agreement)) {
       node->why_own = "loops or branches around it depend on the block";

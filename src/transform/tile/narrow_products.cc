@@ -39,7 +39,6 @@ class Narrower : public StmtExprMutator {
   bool failed = false;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     if (!IsGemm(s)) return s;
@@ -90,7 +89,7 @@ PrimFunc NarrowProducts(PrimFunc f) {
   });
 }
 
-Registration narrow_products_registration([] { RegisterPass("NarrowProducts", NarrowProducts); });
+TL_REGISTER_PASS(NarrowProducts);
 
 }  // namespace
 }  // namespace tl

@@ -22,8 +22,6 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
-#include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "../../analysis/effects.h"
@@ -45,22 +43,16 @@
 namespace tl {
 namespace {
 
-const CallNode* AsCallOf(const Stmt& s, const char* op) {
-  const CallNode* call = AsTileOp(s);
-  return call && IsCallTo(GetRef<Expr>(call), op) ? call : nullptr;
-}
-
 /*! Work for several threads. */
 bool IsWork(const Stmt& s) {
   const auto* loop = s.as<ForNode>();
   return AsTileOp(s) || (loop && loop->kind == ForKind::kParallel);
 }
 
-/*! Whether there is some that no range has yet. */
+/*! Whether a statement has work that no range of threads has yet. */
 bool HasWork(const Stmt& s) {
   struct Finder : StmtExprVisitor {
     bool found = false;
-    using StmtExprVisitor::Visit_;
     void Visit_(const AttrStmtNode* op) final {
       if (op->attr_key != kThreadRange) Default(op);
     }
@@ -85,13 +77,12 @@ bool HasMeeting(const ObjectRef& node) {
   return HasNode<CallNode>(node, [&](const CallNode* op) { return IsMeeting(op); });
 }
 
-/*! Whose result is about the lanes that call it: one that the block does not have is not missed. A
- * shuffle would read such a lane. */
+/*! A vote is about the lanes that call it, so lanes that the block does not have are not missed. A
+ * shuffle would read one of them. */
 bool IsVote(const CallNode* call) {
   const std::initializer_list<const char*> votes = {kAnySync, kAllSync, kBallotSync, kMatchAnySync,
                                                     kMatchAllSync};
-  return std::any_of(votes.begin(), votes.end(),
-                     [&](const char* op) { return IsCallTo(GetRef<Expr>(call), op); });
+  return AnyOf(votes, [&](const char* op) { return IsCallTo(call, op); });
 }
 
 /*! One walk over a kernel. */
@@ -111,8 +102,6 @@ class Walk : public StmtExprMutator {
   bool changed = false;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadRange) return Default<Stmt>(op);
     Enter([&](ReachingThreads* reach) { reach->EnterRange(op); });
@@ -191,7 +180,7 @@ class Walk : public StmtExprMutator {
       n->args = {Mutate(op->args[0]), yes, Under(op->args[0], false, op->args[2])};
       return Call(n);
     }
-    if (lanes_ && IsCallTo(GetRef<Expr>(op), kAllReduce)) return Reduction(op);
+    if (lanes_ && IsCallTo(op, kAllReduce)) return Reduction(op);
     if (lanes_ && IsOfLanes(op)) CheckLanes(op);
     const Expr call = Default<Expr>(op);
     return acts_ && IsOfLanes(op) ? OfAllLanes(call.as_or_throw<Call>()) : call;
@@ -246,12 +235,12 @@ class Walk : public StmtExprMutator {
 
   /*! A tile operator or a parallel loop. */
   Stmt Work(const Stmt& s) {
-    if (const CallNode* atomic = AsCallOf(s, kAtomic); atomic && IsOfEach(atomic)) {
+    if (const CallNode* atomic = AsTileOp(s, kAtomic); atomic && IsOfEach(atomic)) {
       return OfElement(atomic, s->span);
     }
     if (!IsForAll()) {
       const bool one = block_.Here() && block_.Here()->Size() == 1;
-      if (one && (AsCallOf(s, kTmaCopy) || AsCallOf(s, kCopyCluster))) {
+      if (one && (AsTileOp(s, kTmaCopy) || AsTileOp(s, kCopyCluster))) {
         return ByThisThread(s);
       }
       if (!OperatorOf(s)->IsOfThread()) RefuseControl(s, block_, warp_threads_);
@@ -280,8 +269,8 @@ class Walk : public StmtExprMutator {
     for (const Expr& arg : call->args) {
       const auto* region = arg.as<TensorRegionNode>();
       const bool same =
-          region ? std::all_of(region->region.begin(), region->region.end(),
-                               [&](const Range& r) { return agreed(r->min) && agreed(r->extent); })
+          region ? AllOf(region->region,
+                         [&](const Range& r) { return agreed(r->min) && agreed(r->extent); })
                  : agreed(arg);
       if (!same && !OperatorOf(s)->IsOfThread()) RefuseOperand(s, arg);
     }
@@ -289,8 +278,7 @@ class Walk : public StmtExprMutator {
 
   static bool IsOneElement(const Expr& e) {
     const auto* region = e.as<TensorRegionNode>();
-    return !region || std::all_of(region->region.begin(), region->region.end(),
-                                  [](const Range& r) { return IsConst(r->extent, 1); });
+    return !region || AllOf(region->region, [](const Range& r) { return IsConst(r->extent, 1); });
   }
 
   /*! An atomic operation on one element that is plainly each thread's own: it has a value of its
@@ -302,8 +290,7 @@ class Walk : public StmtExprMutator {
     if (block_.Here() && block_.Here()->Size() == 1) return true;
     const Array<Expr> mins = dst.Mins();
     return !block_.IsUniform(ValueOf(atomic)) ||
-           std::any_of(mins.begin(), mins.end(),
-                       [&](const Expr& e) { return !block_.IsUniform(e); });
+           AnyOf(mins, [&](const Expr& e) { return !block_.IsUniform(e); });
   }
   static Expr ValueOf(const CallNode* atomic) {
     if (!atomic->args[1].as<TensorRegionNode>()) return atomic->args[1];
@@ -326,8 +313,7 @@ class Walk : public StmtExprMutator {
       return views_.RootOf(source).same_as(views_.RootOf(op->buffer)) &&
              !(source.same_as(op->buffer) && AreApart(load->indices, op->indices));
     });
-    return loads && std::all_of(op->indices.begin(), op->indices.end(),
-                                [&](const Expr& i) { return block_.IsUniform(i); });
+    return loads && AllOf(op->indices, [&](const Expr& i) { return block_.IsUniform(i); });
   }
   static bool AreApart(const Array<Expr>& a, const Array<Expr>& b) {
     Analyzer analyzer;
@@ -381,11 +367,7 @@ class Walk : public StmtExprMutator {
     if (HasMeeting(op->value)) return store;
     if (!block_.IsUniform(op->value)) RefuseRace(op);
     const ThreadSet& here = *block_.Here();
-    Expr thread = MakeInt(0);
-    for (size_t i = here.axes().size(); i-- > 0;) {
-      const Axis& axis = here.axes()[i];
-      if (axis.extent > 1) thread = thread * axis.extent + axis.var;
-    }
+    const Expr thread = ThreadIndexOf(here);
     return MakeIf(EqualOf(thread, MakeInt(thread->dtype(), here.First())), store, op->span);
   }
 
@@ -394,7 +376,6 @@ class Walk : public StmtExprMutator {
   Stmt OfWholeWarps(const Stmt& loop) const {
     struct Widen : StmtExprMutator {
       explicit Widen(const Walk* w) : walk(w) {}
-      using StmtExprMutator::Mutate_;
       Expr Mutate_(const CallNode* op) final {
         Call call = Default<Expr>(op).as_or_throw<Call>();
         if (IsOfLanes(op)) return walk->OfAllLanes(call);
@@ -453,14 +434,20 @@ class Walk : public StmtExprMutator {
             " threads, wanted at most as many; exchange values of other warps by shared memory");
   }
 
+  /*! The thread's number in its block. */
+  static Expr ThreadIndexOf(const ThreadSet& threads) {
+    Expr index = MakeInt(0);
+    for (size_t i = threads.axes().size(); i-- > 0;) {
+      const Axis& axis = threads.axes()[i];
+      if (axis.extent > 1) index = index * axis.extent + axis.var;
+    }
+    return index;
+  }
+
   /*! The lanes of its warp, by the thread's number. */
   Expr LanesOf(const ThreadSet& here) const {
     const int64_t warps = (here.BlockSize() + warp_threads_ - 1) / warp_threads_;
-    Expr thread = MakeInt(0);
-    for (size_t i = here.axes().size(); i-- > 0;) {
-      const Axis& axis = here.axes()[i];
-      if (axis.extent > 1) thread = thread * axis.extent + axis.var;
-    }
+    const Expr thread = ThreadIndexOf(here);
     Expr mask;
     for (int64_t w = 0; w < warps; ++w) {
       const uint64_t lanes = here.LanesOf(w, warp_threads_);
@@ -520,7 +507,7 @@ PrimFunc NarrowThreads(PrimFunc f) {
   });
 }
 
-Registration narrow_threads_registration([] { RegisterPass("NarrowThreads", NarrowThreads); });
+TL_REGISTER_PASS(NarrowThreads);
 
 }  // namespace
 }  // namespace tl

@@ -22,7 +22,7 @@
 namespace tl {
 namespace {
 
-int BitsOf(const Var& buffer) { return BufferOf(buffer)->dtype->dtype.bits; }
+int BitsOf(const Var& buffer) { return DTypeOf(buffer).bits; }
 
 /*! Whether elements of a view have the bytes of several elements of its tensor: then their address
  * is no multiple of their size. */
@@ -43,7 +43,6 @@ class Reliance : public StmtExprVisitor {
   bool found = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const DeclBufferNode* op) override {
     const Var viewed = ViewedBy(op);
     if (viewed.defined() && IsGlobal(viewed)) Declare(op->buffer, viewed);
@@ -58,7 +57,7 @@ class Reliance : public StmtExprVisitor {
     found |= element && wide_.count(element->source.get());
     const bool outside = of_element_;
     // Atomic operations on one element.
-    of_element_ = IsCallTo(GetRef<Expr>(op), kAtomicAdd) && op->args[2]->dtype().lanes == 1;
+    of_element_ = IsCallTo(op, kAtomicAdd) && op->args[2]->dtype().lanes == 1;
     Default(op);
     of_element_ = outside;
   }
@@ -108,8 +107,6 @@ class Offsetter : public Substituter {
   }
 
  protected:
-  using Substituter::Mutate_;
-
   Stmt Mutate_(const DeclBufferNode* op) override {
     const Var viewed = ViewedBy(op);
     if (!viewed.defined() || !map.count(viewed.get())) return Default<Stmt>(op);
@@ -147,7 +144,7 @@ class Offsetter : public Substituter {
     std::vector<Stmt> all = {MakeBind(value, as_bits, op->span)};
     for (int i = 0; i < parts; ++i) {
       const Expr part = ShiftRightOf(value, MakeInt(bits, i * BitsOf(narrow)));
-      const Expr narrowed = CastTo(BufferOf(narrow)->dtype->dtype, part);
+      const Expr narrowed = CastTo(DTypeOf(narrow), part);
       all.push_back(MakeStore(narrow, narrowed, {first + i}, op->span));
     }
     return MakeSeq(all);
@@ -184,9 +181,7 @@ class Offsetter : public Substituter {
   }
 
   static Var OfType(const Var& buffer, const ObjectPtr<BufferTypeNode>& type) {
-    auto var = make_object<VarNode>(*buffer.get());
-    var->ty = BufferType(type);
-    return Var(var);
+    return With(buffer.get(), &VarNode::ty, BufferType(type));
   }
 
   Var WithOffset(const Var& tensor, std::vector<std::string>* taken) {

@@ -35,7 +35,7 @@ bool HasFloat6(const Var& buffer) {
   return type && type->dtype->dtype.bits == 6;
 }
 
-std::string TypeOf(const Var& buffer) { return DTypeName(BufferOf(buffer)->dtype->dtype); }
+std::string TypeOf(const Var& buffer) { return DTypeName(DTypeOf(buffer)); }
 
 class Float6Packer : public Substituter {
  public:
@@ -50,8 +50,6 @@ class Float6Packer : public Substituter {
   }
 
  protected:
-  using Substituter::Mutate_;
-
   Stmt Mutate_(const SBlockNode* op) final {
     Array<Var> allocs;
     for (const Var& b : op->alloc_buffers) allocs.push_back(HasFloat6(b) ? Packed(b) : b);
@@ -192,7 +190,7 @@ class Float6Packer : public Substituter {
   }
 
   void CheckProduct(const CallNode* call, const std::vector<Var>& found) const {
-    if (!IsCallTo(GetRef<Expr>(call), kGemmScaled)) {
+    if (!IsCallTo(call, kGemmScaled)) {
       Refuse("T." + TileOpName(call) + " of " + std::string(found[0]->name), found[0],
              "wanted T.copy or T.gemm_blockscaled");
     }
@@ -220,7 +218,6 @@ class Float6Finder : public StmtExprVisitor {
   Span place;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SBlockNode* op) final {
     for (const Var& b : op->alloc_buffers) found |= HasFloat6(b);
     Default(op);
@@ -244,7 +241,7 @@ PrimFunc PackFloat6(PrimFunc f) {
   return finder.found ? Float6Packer().Run(std::move(f), finder.place) : f;
 }
 
-Registration pack_float6_registration([] { RegisterPass("PackFloat6", PackFloat6); });
+TL_REGISTER_PASS(PackFloat6);
 
 }  // namespace
 }  // namespace tl

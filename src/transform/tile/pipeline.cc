@@ -6,6 +6,7 @@
 
 #include "../../op/copy_instruction.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/find.h"
 #include "../notes.h"
 #include "pipeline_barriers.h"
 
@@ -28,14 +29,13 @@ Guarded SplitGuard(const Stmt& s) {
 
 bool FillsShared(const Stmt& s, const Views& views) {
   const BufferUse use = views.UseOf(SplitGuard(s).body);
-  return !use.writes.empty() && std::all_of(use.writes.begin(), use.writes.end(), IsShared) &&
-         std::all_of(use.reads.begin(), use.reads.end(), IsCopySource);
+  return !use.writes.empty() && AllOf(use.writes, IsShared) && AllOf(use.reads, IsCopySource);
 }
 
 bool IsCopySource(const Var& buffer) { return IsGlobal(buffer) || ScopeOf(buffer) == "local.var"; }
 
 bool Pipeline::HoldsAhead() const {
-  return std::any_of(part.begin(), part.end(), [](const std::string& s) { return !s.empty(); });
+  return AnyOf(part, [](const std::string& s) { return !s.empty(); });
 }
 
 Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
@@ -55,8 +55,7 @@ Pipeline ReadPipeline(const ForNode* loop, const Views& views) {
     held = loop->annotations.at(kHeldAhead).cast<Array<Var>>();
   }
   const auto has_held = [&](const std::vector<Var>& buffers) {
-    return std::any_of(held.begin(), held.end(),
-                       [&](const Var& v) { return Contains(buffers, v); });
+    return AnyOf(held, [&](const Var& v) { return Contains(buffers, v); });
   };
   for (size_t i = 0; i < p.body.size(); ++i) {
     p.uses.push_back(views.UseOf(p.body[i]));
@@ -92,18 +91,14 @@ Array<Any> ToAnnotation(const std::vector<int64_t>& values) {
 
 /*! The lines of a statement and of those in it: a loop becomes what its body does. */
 Array<int64_t> LinesOf(const Stmt& s) {
-  struct Finder : StmtExprVisitor {
-    using StmtExprVisitor::Visit_;
-    void Add(const Span& span) {
-      if (span.defined()) lines.insert(span->line);
-    }
-    void Visit_(const EvaluateNode* op) override { Add(op->span); }
-    void Visit_(const BufferStoreNode* op) override { Add(op->span); }
-    std::set<int64_t> lines;
-  } finder;
-  finder.Add(s->span);
-  finder(s);
-  return Array<int64_t>(finder.lines.begin(), finder.lines.end());
+  std::set<int64_t> lines;
+  const auto add = [&](const StmtNode* op) {
+    if (op->span.defined()) lines.insert(op->span->line);
+  };
+  add(s.get());
+  ForEachIn<EvaluateNode>(s, add);
+  ForEachIn<BufferStoreNode>(s, add);
+  return Array<int64_t>(lines.begin(), lines.end());
 }
 
 Map<String, Any> DescribeLoop(const ForNode* loop, const std::vector<Stmt>& body,

@@ -37,7 +37,6 @@ class AroundLoop : public StmtExprVisitor {
   std::string unknown;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     if (found) return;
     if (op->loop_var.same_as(loop_->loop_var)) {
@@ -65,7 +64,6 @@ class AroundLoop : public StmtExprVisitor {
   static bool HasContinue(const Stmt& body) {
     struct Finder : StmtExprVisitor {
       bool found = false;
-      using StmtExprVisitor::Visit_;
       void Visit_(const ContinueNode*) final { found = true; }
       void Visit_(const ForNode*) final {}  // a `continue` in it is its own
       void Visit_(const WhileNode*) final {}
@@ -93,7 +91,7 @@ bool CopiesByTma(const Stmt& s) {
     return false;
   }
   const std::vector<Stmt> pieces = FlatSeq(guarded.body);
-  return std::all_of(pieces.begin(), pieces.end(), [](const Stmt& t) {
+  return AllOf(pieces, [](const Stmt& t) {
     if (TmaLoadOf(t)) return true;
     if (SplitGuard(t).condition.defined()) return CopiesByTma(t);
     const CallNode* call = CallOf(t);
@@ -103,7 +101,7 @@ bool CopiesByTma(const Stmt& s) {
 
 bool IsBlockSync(const Stmt& s) {
   const CallNode* call = CallOf(s);
-  if (!call || !IsCallTo(GetRef<Expr>(call), kSync)) return false;
+  if (!call || !IsCallTo(call, kSync)) return false;
   const auto* scope = call->args[0].as<StringImmNode>();
   return scope && std::string(scope->value).rfind("shared", 0) == 0;
 }
@@ -124,7 +122,6 @@ size_t CountMentions(const Stmt& s, const Var& buffer) {
   struct Counter : StmtExprVisitor {
     const Object* wanted;
     size_t found = 0;
-    using StmtExprVisitor::Visit_;
     void Visit_(const TensorLoadNode* op) override { Note(op->source.get(), op); }
     void Visit_(const TensorRegionNode* op) override { Note(op->source.get(), op); }
     void Visit_(const BufferStoreNode* op) override { Note(op->buffer.get(), op); }
@@ -202,7 +199,7 @@ void LoopBarriers::Note(const CallNode* call, size_t statement, bool conditional
   const Var barrier = element->source.as_or_throw<Var>();
   if (IsSignal(call)) {
     events_.push_back({statement, Kind::kSignal, barrier, element->indices[0], Expr(), Var()});
-  } else if (IsCallTo(GetRef<Expr>(call), kMbarrierWait)) {
+  } else if (IsCallTo(call, kMbarrierWait)) {
     events_.push_back({statement, Kind::kWait, barrier, element->indices[0],
                        conditional ? Expr() : call->args[1], Var()});
   }
@@ -219,9 +216,8 @@ std::vector<Var> LoopBarriers::Of(size_t statement) const {
 bool LoopBarriers::Touches(size_t statement) const { return !Of(statement).empty(); }
 
 bool LoopBarriers::Waits(size_t statement) const {
-  return std::any_of(events_.begin(), events_.end(), [&](const Event& e) {
-    return e.statement == statement && e.kind == Kind::kWait;
-  });
+  return AnyOf(events_,
+               [&](const Event& e) { return e.statement == statement && e.kind == Kind::kWait; });
 }
 
 std::string LoopBarriers::WhyNotAhead(size_t statement) const {

@@ -102,7 +102,6 @@ class BarrierSelector : public StmtExprMutator {
   const ForNode* loop = nullptr;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const TensorLoadNode* op) final;
   Expr Mutate_(const TensorRegionNode* op) final;
   Expr Mutate_(const CallNode* op) final;

@@ -32,7 +32,6 @@ class TableGuard : public StmtExprMutator {
   explicit TableGuard(const Expr& predicate) : predicate_(predicate) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const BufferStoreNode* op) final {
     return MakeStore(op->buffer, Mutate(op->value), Indices(op->indices), op->span);
   }

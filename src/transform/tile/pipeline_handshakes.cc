@@ -140,9 +140,8 @@ class Prover {
       if (ScopeOf(step->barrier) == "shared.cluster_barrier") {
         return Refuse(*step, "other blocks of the cluster use mbarrier " + name);
       }
-      const size_t mentions = std::count_if(steps.begin(), steps.end(), [&](const RoleStep* s) {
-        return s->barrier.same_as(step->barrier);
-      });
+      const size_t mentions =
+          CountIf(steps, [&](const RoleStep* s) { return s->barrier.same_as(step->barrier); });
       if (CountMentions(place_.function_body, step->barrier) > mentions) {
         return Refuse(*step, "mbarrier " + name +
                                  " is used outside of the loop's T.ws, or under a condition that "
@@ -264,7 +263,7 @@ class Prover {
   /*! The index of the first step for which `is` holds, or the number of steps. */
   template <typename F>
   static size_t First(const BodyRole& role, F is) {
-    return std::find_if(role.steps.begin(), role.steps.end(), is) - role.steps.begin();
+    return FindIf(role.steps, is) - role.steps.begin();
   }
   static size_t FirstOf(const BodyRole& role, const Signal& s, Kind kind) {
     return First(role, [&](const RoleStep& t) { return t.kind == kind && s.IsOf(t); });
@@ -273,12 +272,11 @@ class Prover {
   /*! Behind its wait at `s`, the role arrives at another mbarrier. All who arrive at `s` wait there
    * first. So the next phase of `s` ends only after the role has waited for this one. */
   bool IsAnswered(const BodyRole& role, const Signal& s) const {
-    return std::any_of(signals_.begin(), signals_.end(), [&](const Signal& other) {
+    return AnyOf(signals_, [&](const Signal& other) {
       if (other.of_phase_before == s.of_phase_before) return false;
       const size_t arrival = FirstOf(role, other, Kind::kArrive);
       if (arrival == role.steps.size() || arrival < FirstOf(role, s, Kind::kWait)) return false;
-      return std::all_of(roles_.begin(), roles_.end(),
-                         [&](const BodyRole& r) { return ArriveBehind(r, s, other); });
+      return AllOf(roles_, [&](const BodyRole& r) { return ArriveBehind(r, s, other); });
     });
   }
 
@@ -363,7 +361,7 @@ class Prover {
     for (size_t i = first_write; i < writer.steps.size(); ++i) {
       const RoleStep& fill = writer.steps[i];
       if (!Writes(fill, v)) continue;
-      is_filled &= std::any_of(signals_.begin(), signals_.end(), [&](const Signal& s) {
+      is_filled &= AnyOf(signals_, [&](const Signal& s) {
         return !s.of_phase_before && Signals(writer, i, s) &&
                FirstOf(reader, s, Kind::kWait) < first_read;
       });
@@ -373,7 +371,7 @@ class Prover {
                                                   LineText(reader.steps[first_read].stmt) +
                                                   " without a wait for those who fill it");
     }
-    const bool is_released = std::any_of(signals_.begin(), signals_.end(), [&](const Signal& s) {
+    const bool is_released = AnyOf(signals_, [&](const Signal& s) {
       const size_t arrival = FirstOf(reader, s, Kind::kArrive);
       return s.of_phase_before && arrival < reader.steps.size() && arrival > last_read &&
              FirstOf(writer, s, Kind::kWait) < first_write;
@@ -433,8 +431,7 @@ class Prover {
     }
     const bool is_shared = HasNode<ForNode>(place_.function_body, [&](const ForNode* op) {
       return !op->loop_var.same_as(place_.loop->loop_var) && op->annotations.count(kNumStages) &&
-             std::any_of(names.begin(), names.end(),
-                         [&](const Var& name) { return CountMentions(op->body, name) > 0; });
+             AnyOf(names, [&](const Var& name) { return CountMentions(op->body, name) > 0; });
     });
     return is_shared ? " is used by another pipelined loop" : "";
   }
@@ -470,7 +467,7 @@ class Prover {
 }  // namespace
 
 bool HasRoles(const std::vector<Stmt>& body) {
-  return std::any_of(body.begin(), body.end(), [](const Stmt& s) {
+  return AnyOf(body, [](const Stmt& s) {
     return RangeOfRole(s) &&
            HasNode<CallNode>(s, [](const CallNode* op) { return BarrierOf(op) != nullptr; });
   });

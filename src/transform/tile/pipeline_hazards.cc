@@ -1,7 +1,5 @@
 #include "pipeline_hazards.h"
 
-#include <algorithm>
-
 #include "../../tvm/error.h"
 #include "pipeline_reads.h"
 

@@ -1,9 +1,9 @@
 /*!
  * PipelinePlanning: decides the schedule of T.Pipelined loops.
  *
- * Input: a tile program. Its pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and
+ * In:  a tile program. Its pipelined loops have `num_stages` >= 1, or `tl_pipeline_order` and
  * `tl_pipeline_stage`.
- * Output: these loops have `software_pipeline_stage`, `software_pipeline_order` (an entry for
+ * Out: these loops have `software_pipeline_stage`, `software_pipeline_order` (an entry for
  * each statement of the body, in source order) and `software_pipeline_async_stages`. A statement
  * of stage s works on iteration i - s in step i. Its order is its place in a step. Scalar
  * bindings of the body are substituted into their users. If roles of the program pass tiles on
@@ -76,7 +76,6 @@ class JumpFinder : public StmtExprVisitor {
   Stmt found;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const BreakNode* op) final { Note(op); }
   void Visit_(const ContinueNode* op) final { Note(op); }
   void Visit_(const EvaluateNode* op) final { Note(op); }
@@ -129,15 +128,12 @@ class StagePlanner : public StmtExprMutator {
   Array<Any> plain;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
-    Stmt attr;
     const std::vector<Axis> around = threads_;
     if (op->attr_key == kThreadExtent && threads_.empty()) {
       threads_ = ThreadAxesOf(GetRef<Stmt>(op));
     }
-    scope_.Within(op, [&] { attr = Default<Stmt>(op); });
+    const Stmt attr = scope_.Within(op, [&] { return Default<Stmt>(op); });
     threads_ = around;
     return attr;
   }
@@ -146,12 +142,8 @@ class StagePlanner : public StmtExprMutator {
     block_ = op;
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     for (const Var& barrier : barriers_) AllocateBarrier(barrier, block.CopyOnWrite());
-    for (const Var& fragment : fragments_) {
-      block.CopyOnWrite()->alloc_buffers.push_back(fragment);
-    }
     barriers_.clear();
-    fragments_.clear();
-    return block;
+    return WithBuffers(block, std::exchange(fragments_, {}));
   }
 
   Stmt Mutate_(const ForNode* op) final {
@@ -298,8 +290,7 @@ class StagePlanner : public StmtExprMutator {
 
   bool LoadsTile(const Stmt& s) const {
     const BufferUse use = views_.UseOf(SplitGuard(s).body);
-    return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
-           std::any_of(use.writes.begin(), use.writes.end(), IsShared);
+    return AnyOf(use.reads, IsGlobal) && AnyOf(use.writes, IsShared);
   }
 
   For Annotated(const ForNode* op, const std::vector<Stmt>& body, const PipelineSchedule& plan) {
@@ -327,7 +318,7 @@ class StagePlanner : public StmtExprMutator {
   bool MayBeAsync(const std::vector<Stmt>& body) const {
     const CopyInstruction* row = target_.ThreadCopy();
     if (!row || !row->in_lane_order) return row;
-    return std::any_of(body.begin(), body.end(), [](const Stmt& s) {
+    return AnyOf(body, [](const Stmt& s) {
       const CallNode* call = AsTileOp(SplitGuard(s).body);
       return call && IsCopy(call) && ChoiceOf(call).AsyncByThreads();
     });
@@ -343,14 +334,11 @@ class StagePlanner : public StmtExprMutator {
     plan->reasons = staged.reasons;
     plan->least_versions = staged.versions;
     plan->held_ahead = staged.fragments;
-    fragments_.insert(fragments_.end(), staged.fragments.begin(), staged.fragments.end());
+    AppendRange(&fragments_, staged.fragments);
     return staged.body;
   }
 
-  static bool IsTmaCopy(const Stmt& s) {
-    const CallNode* call = AsTileOp(s);
-    return call && IsCallTo(GetRef<Expr>(call), kTmaCopy);
-  }
+  static bool IsTmaCopy(const Stmt& s) { return AsTileOp(s, kTmaCopy) != nullptr; }
 
   /*! The user's plan, completed by places for the copies that it leaves to the compiler. */
   PipelineSchedule UserSchedule(const ForNode* op, const std::vector<Stmt>& source,
@@ -416,8 +404,7 @@ class StagePlanner : public StmtExprMutator {
       if (!barriers.Touches(b)) continue;
       for (size_t i = 0; i < body.size(); ++i) {
         const auto is_shared = [](const Var& v) { return IsShared(v) || IsBarrier(v); };
-        const bool shares = std::any_of(uses[i].reads.begin(), uses[i].reads.end(), is_shared) ||
-                            std::any_of(uses[i].writes.begin(), uses[i].writes.end(), is_shared);
+        const bool shares = AnyOf(uses[i].reads, is_shared) || AnyOf(uses[i].writes, is_shared);
         const bool kept =
             plan.stage[i] == plan.stage[b] && (i < b) == (plan.order[i] < plan.order[b]);
         if (i == b || !shares || kept) continue;
@@ -470,8 +457,7 @@ class StagePlanner : public StmtExprMutator {
   }
 
   static bool ReadsFrom(const BufferUse& reader, const BufferUse& writer) {
-    return std::any_of(writer.writes.begin(), writer.writes.end(),
-                       [&](const Var& v) { return Contains(reader.reads, v); });
+    return AnyOf(writer.writes, [&](const Var& v) { return Contains(reader.reads, v); });
   }
 
   /*!
@@ -633,9 +619,7 @@ PrimFunc PipelinePlanning(PrimFunc f) {
   return WithPipelines(WithBody(std::move(f), body), planner.plain);
 }
 
-Registration pipeline_planning_registration([] {
-  RegisterPass("PipelinePlanning", PipelinePlanning);
-});
+TL_REGISTER_PASS(PipelinePlanning);
 
 }  // namespace
 }  // namespace tl

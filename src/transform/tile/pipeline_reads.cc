@@ -51,8 +51,7 @@ bool StoresWhole(const ParallelNest& nest, const BufferStoreNode* store) {
   const Array<Expr>& shape = BufferOf(store->buffer)->shape;
   for (size_t d = 0; d < shape.size(); ++d) {
     if (IsConst(shape[d], 1) && IsConst(store->indices[d], 0)) continue;
-    const auto loop = std::find_if(nest.vars.begin(), nest.vars.end(),
-                                   [&](const Var& v) { return v.same_as(store->indices[d]); });
+    const auto loop = FindIf(nest.vars, [&](const Var& v) { return v.same_as(store->indices[d]); });
     const size_t k = loop - nest.vars.begin();
     if (loop == nest.vars.end() || std::count(used.begin(), used.end(), k)) return false;
     if (!Analyzer().CanProveEqual(nest.extents[k], shape[d])) return false;
@@ -87,13 +86,13 @@ class Pieces {
   }
 
   bool IsWhole() const {
-    return known_ && std::all_of(written_.begin(), written_.end(), [](bool w) { return w; });
+    return known_ && AllOf(written_, [](bool w) { return w; });
   }
 
   /*! Whether the statements write all that an operator reads of the buffer. */
   bool Supplies(const CallNode* reader) const {
     const std::vector<TileRegion> regions = RegionsOf(reader, buffer_, views_);
-    return known_ && std::all_of(regions.begin(), regions.end(), [&](const TileRegion& r) {
+    return known_ && AllOf(regions, [&](const TileRegion& r) {
              const auto box = BoxOf(r);
              return box && Visit(*box, [&](int64_t k) { return bool(written_[k]); });
            });
@@ -177,7 +176,6 @@ class OutsideReads : public StmtExprVisitor {
   std::vector<Var> reads;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     // Another range may read at the same time: what was filled in front says nothing.
     if (op->attr_key == kThreadRange) filled_.clear();
@@ -265,8 +263,7 @@ bool Overwrites(const Stmt& s, const Var& buffer, const Views& views) {
     const BufferUse use = views.UseOf(s);
     if (!Contains(use.writes, buffer) || Contains(use.reads, buffer)) return false;
     const std::vector<TileRegion> regions = RegionsOf(call, buffer, views);
-    return std::any_of(regions.begin(), regions.end(),
-                       [](const TileRegion& r) { return r.IsWhole(); });
+    return AnyOf(regions, [](const TileRegion& r) { return r.IsWhole(); });
   }
   const auto* loop = s.as<ForNode>();
   if (!loop || loop->kind != ForKind::kParallel) return false;
@@ -295,9 +292,8 @@ bool SuppliesAlone(const std::vector<Stmt>& body, size_t writer, size_t reader, 
   if (!copy || !user) return false;
   const std::vector<TileRegion> written = RegionsOf(copy, buffer, views);
   const std::vector<TileRegion> read = RegionsOf(user, buffer, views);
-  return written.size() == 1 && std::all_of(read.begin(), read.end(), [&](const TileRegion& r) {
-           return IsSame(r, written[0]);
-         });
+  return written.size() == 1 &&
+         AllOf(read, [&](const TileRegion& r) { return IsSame(r, written[0]); });
 }
 
 /*! Whether the writers in front of the reader write, together, all that it reads. */
@@ -330,7 +326,7 @@ bool IsSupplied(const std::vector<Stmt>& body, size_t reader, const Var& buffer,
 
 bool WriteApart(const std::vector<Stmt>& body, const Var& buffer, const Views& views) {
   Pieces pieces(buffer, views);
-  return std::all_of(body.begin(), body.end(), [&](const Stmt& s) {
+  return AllOf(body, [&](const Stmt& s) {
     return !Contains(views.UseOf(s).writes, buffer) || pieces.Add(SplitGuard(s).body);
   });
 }

@@ -2,8 +2,6 @@
 
 #include <tvm/ffi/extra/structural_equal.h>
 
-#include <algorithm>
-
 #include "../../analysis/effects.h"
 #include "../../op/gemm.h"
 #include "../../op/intrinsics.h"
@@ -22,7 +20,6 @@ namespace {
 /*! Replaces the names of integers by their values. */
 class NamesInliner : public Substituter {
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const BindNode* op) override {
     const Expr value = Mutate(op->value);
     if (!IsPureInteger(value)) return Default<Stmt>(op);
@@ -43,7 +40,6 @@ class AtSlotBefore : public StmtExprMutator {
   bool only_arrivals = true;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const EvaluateNode* op) override {
     only_arrivals &= IsArrival(op->value);
     return Default<Stmt>(op);
@@ -91,11 +87,9 @@ class LastArrivals : public StmtExprVisitor {
   std::vector<LateArrival> found;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SeqStmtNode* op) override {
     const std::vector<Stmt> list = FlatSeq(GetRef<Stmt>(op));
-    const auto at =
-        std::find_if(list.begin(), list.end(), [this](const Stmt& s) { return s.get() == loop_; });
+    const auto at = FindIf(list, [this](const Stmt& s) { return s.get() == loop_; });
     if (at == list.end()) return Default(op);
     for (auto s = at + 1; s != list.end() && AddRole(*s); ++s) {
     }
@@ -109,8 +103,7 @@ class LastArrivals : public StmtExprVisitor {
     bool waited = false;
     for (const Stmt& step : FlatSeq(range->body)) {
       const CallNode* tile_op = AsTileOp(step);
-      waited |=
-          tile_op && IsCallTo(GetRef<Expr>(tile_op), kWgmmaWait) && IsConst(tile_op->args[0], 0);
+      waited |= tile_op && IsCallTo(tile_op, kWgmmaWait) && IsConst(tile_op->args[0], 0);
       const Guarded guarded = SplitGuard(step);
       const Stmt& body = guarded.condition.defined() ? guarded.body : step;
       const auto* evaluate = body.as<EvaluateNode>();
@@ -167,16 +160,14 @@ class LateArrivals : public StmtExprMutator {
       const bool when = b.condition.defined()
                             ? Implies(b.condition, has_run) && Implies(has_run, b.condition)
                             : analyzer_.CanProveSymbolic(has_run);
-      return is_slot && when &&
-             1 == std::count_if(found.begin(), found.end(), [&](const LateArrival& a) {
-               return is_same(a, b) && (b.waited || !a.waited);
-             });
+      return is_slot && when && 1 == CountIf(found, [&](const LateArrival& a) {
+                                  return is_same(a, b) && (b.waited || !a.waited);
+                                });
     };
-    return behind.size() == found.size() && std::all_of(behind.begin(), behind.end(), is_last);
+    return behind.size() == found.size() && AllOf(behind, is_last);
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) override {
     if (op->attr_key != kThreadRange || !IsApart(op)) return Default<Stmt>(op);
     std::vector<Stmt> steps, late;
@@ -185,7 +176,7 @@ class LateArrivals : public StmtExprMutator {
     for (const Stmt& s : FlatSeq(op->body)) {
       const CallNode* call = AsTileOp(s);
       if (call && IsGemm(call)) started += TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
-      if (call && IsCallTo(GetRef<Expr>(call), kWgmmaWait)) {
+      if (call && IsCallTo(call, kWgmmaWait)) {
         waited |= ToInt(call->args[0]) <= started;
       }
       const Stmt arrival = AtEndOfIteration(s);
@@ -200,7 +191,7 @@ class LateArrivals : public StmtExprMutator {
         found.push_back({BarrierOf(call)->source.as_or_throw<Var>(), op->node, waited});
       }
     }
-    steps.insert(steps.end(), late.begin(), late.end());
+    AppendRange(&steps, late);
     return MakeAttr(op->node, op->attr_key, op->value, MakeSeq(steps));
   }
 
@@ -248,7 +239,6 @@ class SlotReader : public StmtExprVisitor {
   std::vector<Use> uses;  // in the order of their first access
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const TensorRegionNode* op) override {
     const Range& first = op->region[0];
     Note(op->source.as_or_throw<Var>(), first->min, IsConst(first->extent, 1));
@@ -266,8 +256,7 @@ class SlotReader : public StmtExprVisitor {
  private:
   void Note(const Var& buffer, const Expr& index, bool is_one) {
     if (!IsBarrier(buffer) && !IsShared(buffer)) return;
-    auto use = std::find_if(uses.begin(), uses.end(),
-                            [&](const Use& u) { return u.buffer.same_as(buffer); });
+    auto use = FindIf(uses, [&](const Use& u) { return u.buffer.same_as(buffer); });
     if (use == uses.end()) use = uses.insert(uses.end(), Use{buffer});
     use->changes |= !AsInt(index);
     use->always_at_slot &= is_one && use->Slots() > 1 && IsSlot(index, use->Slots());
@@ -297,7 +286,6 @@ class Folder : public StmtExprMutator {
   Var OneOf(const Var& ring) const { return one_.at(ring.get()); }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Expr Mutate_(const TensorRegionNode* op) override {
     const Expr region = Default<Expr>(op);
     const auto it = one_.find(op->source.get());
@@ -337,7 +325,6 @@ class LoopReplacer : public StmtExprMutator {
       : from_(from), to_(std::move(to)), without_(without) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) override { return op == from_ ? Stmt(to_) : Default<Stmt>(op); }
   Stmt Mutate_(const EvaluateNode* op) override { return Rest(op); }
   Stmt Mutate_(const IfThenElseNode* op) override { return Rest(op); }
@@ -345,8 +332,7 @@ class LoopReplacer : public StmtExprMutator {
  private:
   template <typename Node>
   Stmt Rest(const Node* op) {
-    const bool is_out = std::any_of(without_.begin(), without_.end(),
-                                    [&](const LateArrival& a) { return a.stmt.get() == op; });
+    const bool is_out = AnyOf(without_, [&](const LateArrival& a) { return a.stmt.get() == op; });
     return is_out ? MakeSeq({}) : Default<Stmt>(op);
   }
 
@@ -417,8 +403,7 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
   SlotReader reader(loop, count);
   reader(body);
   const bool has_ring =
-      std::any_of(reader.uses.begin(), reader.uses.end(),
-                  [](const SlotReader::Use& u) { return IsBarrier(u.buffer) && u.changes; });
+      AnyOf(reader.uses, [](const SlotReader::Use& u) { return IsBarrier(u.buffer) && u.changes; });
   if (!has_ring) return std::nullopt;
   Rings rings;
   rings.late = !late.found.empty();
@@ -428,11 +413,10 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
   }
   if (!rings.why.empty()) return rings;
   for (const Var& ring : rings.buffers) {
-    const bool is_viewed = std::any_of(views.all.begin(), views.all.end(), [&](const Var& view) {
-      return views.RootOf(view).same_as(ring);
-    });
-    const size_t behind = std::count_if(last.found.begin(), last.found.end(),
-                                        [&](const auto& a) { return a.barrier.same_as(ring); });
+    const bool is_viewed =
+        AnyOf(views.all, [&](const Var& view) { return views.RootOf(view).same_as(ring); });
+    const size_t behind =
+        CountIf(last.found, [&](const auto& a) { return a.barrier.same_as(ring); });
     const bool outside =
         CountMentions(function_body, ring) > CountMentions(loop->body, ring) + behind;
     if (!is_viewed && !outside) continue;

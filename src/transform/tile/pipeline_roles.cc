@@ -102,7 +102,7 @@ class StepCollector {
 };
 
 bool StartsStore(const CallNode* call) {
-  return IsCallTo(GetRef<Expr>(call), kTmaCopy) && !IsTmaLoad(call) && !TmaIssueOf(call).waited;
+  return IsCallTo(call, kTmaCopy) && !IsTmaLoad(call) && !TmaIssueOf(call).waited;
 }
 bool StartsMma(const CallNode* call) {
   return IsGemm(call) && TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;

@@ -1,7 +1,6 @@
 #include "pipeline_staging.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "../../op/copy_instruction.h"
 #include "../../op/region_nest.h"
@@ -73,7 +72,7 @@ PlannedBody StageInRegisters(const std::vector<Stmt>& body, const Array<String>&
     }
     const Guarded guarded = SplitGuard(body[i]);
     const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
-    const TileRegion held = FragmentOf(dst, BufferOf(src.buffer)->dtype->dtype);
+    const TileRegion held = FragmentOf(dst, DTypeOf(src.buffer));
     out.fragments.push_back(held.buffer);
     add(PartOf(copy, src, held, guarded), Part::kLoad, "");
     add(PartOf(copy, held, dst, guarded), Part::kStore, "");

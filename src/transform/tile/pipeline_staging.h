@@ -4,7 +4,6 @@
  * arithmetic. The memory's latency then passes beside the MMAs.
  */
 #pragma once
-#include <string>
 #include <vector>
 
 #include "../../op/views.h"

@@ -1,12 +1,9 @@
 #include "pipeline_tma.h"
 
-#include <algorithm>
-
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/attrs.h"
-#include "../../tvm/registry.h"
 #include "pipeline.h"
 #include "pipeline_barriers.h"
 

@@ -38,7 +38,7 @@ Map<String, Any> PlanOfKernel(const KernelInfo& kernel, const std::optional<Sche
   std::vector<Var> loaded;
   for (const Channel& c : roles.channels) {
     if (!schedule && roles.IsApplied()) {
-      loaded.insert(loaded.end(), c.buffers.begin(), c.buffers.end());
+      AppendRange(&loaded, c.buffers);
     }
   }
   WarnOfDepths(
@@ -71,7 +71,7 @@ PrimFunc PlanWarpRoles(PrimFunc f) {
   return target.Has(Feature::kTma) ? WithAttr(std::move(f), kWarpRoles, plans) : f;
 }
 
-Registration plan_warp_roles_registration([] { RegisterPass("PlanWarpRoles", PlanWarpRoles); });
+TL_REGISTER_PASS(PlanWarpRoles);
 
 }  // namespace
 }  // namespace tl

@@ -5,8 +5,8 @@
 namespace tl {
 
 Var AddedToBy(const Stmt& s) {
-  const CallNode* call = AsTileOp(s);
-  if (!call || !IsCallTo(GetRef<Expr>(call), kGemm)) return Var();
+  const CallNode* call = AsTileOp(s, kGemm);
+  if (!call) return Var();
   const GemmOp op = ParseGemm(call, s->span);
   const Var& c = op.c.buffer;
   const bool is_operand = op.a.buffer.same_as(c) || op.b.buffer.same_as(c);

@@ -12,7 +12,6 @@
  *      gained. In a parallel loop that does not change the tile the byte and the element may have
  *      names, which are gone if nothing else uses them. Refuses nothing.
  */
-#include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -73,8 +72,6 @@ class NibbleReader : public ViewDeclarer {
   explicit NibbleReader(const Stmt& body) : names_(body) {}
 
  protected:
-  using ViewDeclarer::Mutate_;
-
   Stmt Mutate_(const ForNode* op) final {
     if (op->kind != ForKind::kParallel || stored_) return Default<Stmt>(op);
     stored_ = Stored();
@@ -134,9 +131,7 @@ class NibbleReader : public ViewDeclarer {
     if (!stored_ || !load || load->dtype().bits != bits) return false;
     const auto buffer = load->source.as_or_throw<Var>();
     return !stored_->count(RootOf(buffer).get()) &&
-           std::none_of(load->indices.begin(), load->indices.end(), [](const Expr& i) {
-             return HasNode<TensorLoadNode>(i, [](const TensorLoadNode*) { return true; });
-           });
+           NoneOf(load->indices, [](const Expr& i) { return HasNode<TensorLoadNode>(i); });
   }
 
   /*! Views that are made here have buffers of their own. */
@@ -184,9 +179,8 @@ class NibbleReader : public ViewDeclarer {
 
   Var ViewOf(const Var& buffer) {
     Var& view = views_[buffer.get()];
-    const bool is_declared = std::any_of(declared_.begin(), declared_.end(), [&](const Stmt& s) {
-      return s.as<DeclBufferNode>()->buffer.same_as(view);
-    });
+    const bool is_declared = AnyOf(
+        declared_, [&](const Stmt& s) { return s.as<DeclBufferNode>()->buffer.same_as(view); });
     if (!is_declared) {
       Array<Expr> shape = BufferOf(buffer)->shape;
       const size_t last = shape.size() - 1;
@@ -227,7 +221,7 @@ class NibbleReader : public ViewDeclarer {
 
 PrimFunc ReadNibbles(PrimFunc f) { return WithBody(f, NibbleReader(f->body).Mutate(f->body)); }
 
-Registration read_nibbles_registration([] { RegisterPass("ReadNibbles", ReadNibbles); });
+TL_REGISTER_PASS(ReadNibbles);
 
 }  // namespace
 }  // namespace tl

@@ -74,7 +74,6 @@ class Leaves : public StmtExprVisitor {
   std::unordered_set<const Object*> asked;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     const std::string& key = op->attr_key;
     has_plan |= key == kThreadRange || key == kWsOp || key == kProducerRegisters ||
@@ -133,8 +132,7 @@ class Leaves : public StmtExprVisitor {
 };
 
 bool Has(const std::vector<Var>& buffers, const Var& buffer) {
-  return std::any_of(buffers.begin(), buffers.end(),
-                     [&](const Var& v) { return v.same_as(buffer); });
+  return AnyOf(buffers, [&](const Var& v) { return v.same_as(buffer); });
 }
 
 /*! A copy to all of the tile. */
@@ -241,12 +239,12 @@ class Chooser {
     if (!operand.IsWhole() || BufferOf(tile)->shape.size() != 2 || IsNamedApart(tile)) return false;
     const std::vector<size_t>& users = leaves_.users.at(tile.get());
     if (users.size() < 2 || users.back() != gemm) return false;
-    return std::all_of(users.begin(), users.end(),
-                       [&](size_t n) {
-                         if (n == gemm) return true;
-                         const Leaf& leaf = leaves_.all[n];
-                         return leaf.place == leaves_.all[gemm].place && IsMadeOfTiles(leaf, tile);
-                       }) &&
+    return AllOf(users,
+                 [&](size_t n) {
+                   if (n == gemm) return true;
+                   const Leaf& leaf = leaves_.all[n];
+                   return leaf.place == leaves_.all[gemm].place && IsMadeOfTiles(leaf, tile);
+                 }) &&
            IsUnpacked(tile);
   }
 
@@ -269,12 +267,12 @@ class Chooser {
     }
     return false;
   }
-  static int BitsOf(const Var& buffer) { return BufferOf(buffer)->dtype->dtype.bits; }
+  static int BitsOf(const Var& buffer) { return DTypeOf(buffer).bits; }
 
   /*! Each thread makes what it multiplies. */
   bool IsMadeInPlace(const Choice& choice, size_t gemm, const Fragment& layout) const {
     const std::vector<size_t>& users = leaves_.users.at(choice.tile.get());
-    return std::all_of(users.begin(), users.end(), [&](size_t n) {
+    return AllOf(users, [&](size_t n) {
       const Leaf& leaf = leaves_.all[n];
       return n == gemm || CopiesTo(leaf, choice.tile) ||
              FindsElements(leaf, choice.tile, choice.op.a.buffer, layout);
@@ -284,14 +282,14 @@ class Chooser {
   /*! It has a view, a layout, or a condition asks for it. */
   bool IsNamedApart(const Var& tile) const {
     return leaves_.asked.count(tile.get()) != 0 || leaves_.annotated.count(tile) != 0 ||
-           std::any_of(leaves_.views.all.begin(), leaves_.views.all.end(),
-                       [&](const Var& v) { return leaves_.views.IsSameMemory(v, tile); });
+           AnyOf(leaves_.views.all,
+                 [&](const Var& v) { return leaves_.views.IsSameMemory(v, tile); });
   }
 
   /*! Threads write it, so that the turned product would have both operands of them. */
   bool IsMadeByThreads(const Var& tile) const {
     const std::vector<size_t>& users = leaves_.users.at(leaves_.views.RootOf(tile).get());
-    return std::any_of(users.begin(), users.end(), [&](size_t n) {
+    return AnyOf(users, [&](size_t n) {
       const Leaf& leaf = leaves_.all[n];
       return leaf.stmt.as<ForNode>() &&
              Has(leaves_.views.UseOf(leaf.stmt).writes, leaves_.views.RootOf(tile));
@@ -306,14 +304,14 @@ class Chooser {
   bool IsMadeOfTiles(const Leaf& leaf, int64_t elements,
                      std::unordered_set<const Object*>* seen) const {
     const BufferUse use = leaves_.views.UseOf(leaf.stmt);
-    return std::all_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
+    return AllOf(use.reads, [&](const Var& v) {
       if (IsGlobal(v)) return ReadsFew(leaf.stmt, v, elements);
       if (!IsFragment(v) || !seen->insert(v.get()).second) return true;
       if (results_.count(v.get()) || leaves_.annotated.count(v)) return false;
       // Few elements, such as scales, may come from anywhere.
       if (ElementsOf(v) * 8 < elements) return true;
       const std::vector<size_t>& users = leaves_.users.at(v.get());
-      return std::all_of(users.begin(), users.end(), [&](size_t n) {
+      return AllOf(users, [&](size_t n) {
         const Leaf& user = leaves_.all[n];
         return !Has(leaves_.views.UseOf(user.stmt).writes, v) ||
                (user.IsElementwise() && IsMadeOfTiles(user, elements, seen));
@@ -341,7 +339,6 @@ class Chooser {
     struct Finder : StmtExprVisitor {
       const Object* v;
       int64_t divisor = 1, least = std::numeric_limits<int64_t>::max();
-      using StmtExprVisitor::Visit_;
       void Visit_(const FloorDivNode* op) final {
         const int64_t around = divisor;
         divisor = std::max<int64_t>(divisor, AsInt(op->b).value_or(1));
@@ -408,7 +405,7 @@ class Chooser {
     const Var& c = choice.op.c.buffer;
     if (IsNamedApart(c)) return false;
     const std::vector<size_t>& users = leaves_.users.at(c.get());
-    return std::all_of(users.begin(), users.end(), [&](size_t n) {
+    return AllOf(users, [&](size_t n) {
       const Leaf& leaf = leaves_.all[n];
       if (leaf.Op() && IsGemm(leaf.Op())) {
         const auto it = chosen.find(n);
@@ -423,12 +420,12 @@ class Chooser {
   /*! The fragments of a statement have no layouts of others: operands, results of reductions,
    * accumulators of products that are not turned alike. */
   bool GoesTogether(const Leaf& leaf, const Choice& choice, const Choices& chosen) const {
-    return std::all_of(leaf.named.begin(), leaf.named.end(), [&](const Object* named) {
+    return AllOf(leaf.named, [&](const Object* named) {
       const Var v = GetRef<Var>(static_cast<const VarNode*>(named));
       if (!leaves_.users.count(named) || !others_.count(named) || !IsBuffer(v) || !IsFragment(v)) {
         return true;
       }
-      return std::any_of(chosen.begin(), chosen.end(), [&](const auto& entry) {
+      return AnyOf(chosen, [&](const auto& entry) {
         return entry.second.op.c.buffer.same_as(v) && entry.second.op.trans_c == choice.op.trans_c;
       });
     });
@@ -451,7 +448,6 @@ class Turner : public Substituter {
   }
 
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     const Array<Var> buffers = op->alloc_buffers.Map([&](const Var& v) {
       const auto it = map.find(v.get());
@@ -462,9 +458,8 @@ class Turner : public Substituter {
     return block;
   }
   Stmt Mutate_(const EvaluateNode* op) final {
-    const auto it = std::find_if(chosen_.begin(), chosen_.end(), [&](const auto& entry) {
-      return entry.second.call == op->value.get();
-    });
+    const auto it =
+        FindIf(chosen_, [&](const auto& entry) { return entry.second.call == op->value.get(); });
     if (it == chosen_.end()) return Default<Stmt>(op);
     return MakeEvaluate(WithOperands(it->second.call, it->second.op), op->span);
   }
@@ -483,9 +478,7 @@ PrimFunc RegisterOperands(PrimFunc f) {
   });
 }
 
-Registration register_operands_registration([] {
-  RegisterPass("RegisterOperands", RegisterOperands);
-});
+TL_REGISTER_PASS(RegisterOperands);
 
 }  // namespace
 }  // namespace tl

@@ -28,7 +28,6 @@
 
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
-#include "../../tvm/registry.h"
 #include "../notes.h"
 #include "pipeline.h"
 #include "warp_roles.h"
@@ -50,9 +49,7 @@ class Numbering {
     return std::find(nodes_.begin(), nodes_.end(), node) - nodes_.begin();
   }
   int64_t OfLoop(const ForNode* loop) const {
-    return std::find_if(nodes_.begin(), nodes_.end(),
-                        [&](const RoleNode* n) { return n->Loop() == loop; }) -
-           nodes_.begin();
+    return FindIf(nodes_, [&](const RoleNode* n) { return n->Loop() == loop; }) - nodes_.begin();
   }
   RoleNode* Node(int64_t number) const { return nodes_.at(number); }
   Array<int64_t> Body(const RoleSequence* body) const {
@@ -310,8 +307,7 @@ class PlanReader {
 
   size_t RoleOf(const Fields& fields, const char* key) const {
     const std::string name = Text(fields, key);
-    return std::find_if(roles_.roles.begin(), roles_.roles.end(),
-                        [&](const Role& role) { return role.name == name; }) -
+    return FindIf(roles_.roles, [&](const Role& role) { return role.name == name; }) -
            roles_.roles.begin();
   }
 

@@ -4,7 +4,6 @@
 
 #include "../../op/call_attrs.h"
 #include "../../op/rank_intrinsics.h"
-#include "../../op/tma_copy.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
@@ -21,12 +20,10 @@ const CallNode* RankCall(const RoleNode& node) {
 
 bool IsOp(const RoleNode& node, const char* op) {
   const CallNode* call = RankCall(node);
-  return call && IsCallTo(GetRef<Expr>(call), op);
+  return call && IsCallTo(call, op);
 }
 
-std::string TextArg(const CallNode* call, size_t i) {
-  return std::string(call->args[i].as_or_throw<StringImm>()->value);
-}
+std::string TextArg(const CallNode* call, size_t i) { return ToString(call->args[i]); }
 
 bool ReadsGlobal(const Expr& e) {
   return HasNode<TensorLoadNode>(
@@ -80,11 +77,10 @@ class ConsumerScan {
     for (size_t i = first; i < sequence.nodes.size(); ++i) {
       const RoleNode& node = *sequence.nodes[i];
       if (IsFill(node)) {
-        filled_.insert(filled_.end(), node.use.writes.begin(), node.use.writes.end());
+        AppendRange(&filled_, node.use.writes);
         continue;
       }
-      const bool acquires = std::any_of(filled_.begin(), filled_.end(),
-                                        [&](const Var& v) { return IsUsed(node, v); });
+      const bool acquires = AnyOf(filled_, [&](const Var& v) { return IsUsed(node, v); });
       if (acquires && !Refills(node)) return Result::kIsOrdered;
       const Result found = node.IsLeaf() ? Leaf(node) : Bodies(node);
       if (found != Result::kGoesOn) return found;
@@ -100,9 +96,7 @@ class ConsumerScan {
   }
 
   Result Leaf(const RoleNode& node) {
-    const auto touches = [](const std::vector<Var>& list) {
-      return std::any_of(list.begin(), list.end(), IsGlobal);
-    };
+    const auto touches = [](const std::vector<Var>& list) { return AnyOf(list, IsGlobal); };
     const bool harmless = !RankCall(node) && node.opaque.empty() && !touches(node.use.reads) &&
                           !touches(node.use.writes);
     // Another wait of the producer is not in the consumer's program.
@@ -179,8 +173,7 @@ class RankOrder {
   }
 
   bool ComesBeforeLoads(const RoleNode& node) const {
-    return std::any_of(fills_.begin(), fills_.end(),
-                       [&](const RoleNode* fill) { return ComesBehind(node, *fill); });
+    return AnyOf(fills_, [&](const RoleNode* fill) { return ComesBehind(node, *fill); });
   }
 
   const ForNode* PipelineAround(const RoleNode& node) const {
@@ -234,8 +227,7 @@ class RankOrder {
     ForEachNode(*body_, [&](const RoleNode* n) {
       if (!why.empty() || !n->IsLeaf() || n == &node || !ComesBehind(*n, node)) return;
       if (n->role == kProducer) return;
-      const bool touches = std::any_of(n->use.reads.begin(), n->use.reads.end(), IsGlobal) ||
-                           std::any_of(n->use.writes.begin(), n->use.writes.end(), IsGlobal);
+      const bool touches = AnyOf(n->use.reads, IsGlobal) || AnyOf(n->use.writes, IsGlobal);
       if (touches || !n->opaque.empty()) {
         why = "it stands in front of a barrier of all ranks behind which tiles are loaded";
         where_ = n;
@@ -253,11 +245,9 @@ class RankOrder {
     ForEachNode(*body_, [&](const RoleNode* n) {
       if (!why.empty() || !n->IsLeaf() || !ComesBehind(*n, wait)) return;
       const bool writes =
-          std::any_of(n->use.writes.begin(), n->use.writes.end(),
-                      [&](const Var& v) { return peers_.TensorOf(v).same_as(signal); });
-      const bool is_opaque = std::any_of(n->opaque.begin(), n->opaque.end(), [&](const Var& v) {
-        return peers_.TensorOf(v).same_as(signal);
-      });
+          AnyOf(n->use.writes, [&](const Var& v) { return peers_.TensorOf(v).same_as(signal); });
+      const bool is_opaque =
+          AnyOf(n->opaque, [&](const Var& v) { return peers_.TensorOf(v).same_as(signal); });
       if ((!writes && !is_opaque) || OnlyRaises(*n, comparison)) return;
       why = "it changes " + std::string(signal->name) +
             " in front of a wait, which the producer would come to earlier";

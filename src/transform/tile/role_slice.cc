@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <unordered_set>
 
+#include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
@@ -46,7 +46,6 @@ class RoleVisitor : public StmtExprVisitor {
 
  protected:
   virtual void Read(const Var& buffer) = 0;
-  using StmtExprVisitor::Visit_;
   void Visit_(const TensorLoadNode* op) final {
     if (const auto element = known_.Find(op, *node_)) {
       writers.insert(element->writer);
@@ -71,7 +70,6 @@ class NeedCollector : public RoleVisitor {
   bool changed = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) final {
     if (!AsBuffer(GetRef<Var>(op))) Add(op);
   }
@@ -94,10 +92,7 @@ class NeedCollector : public RoleVisitor {
 
 bool IsJump(const Stmt& s) { return IsBreak(s) || IsContinue(s); }
 
-bool IsAssumption(const Stmt& s) {
-  const auto* evaluate = s.as<EvaluateNode>();
-  return evaluate && IsCallTo(evaluate->value, "tirx.assume");
-}
+bool IsAssumption(const Stmt& s) { return AssumptionOf(s).defined(); }
 
 /*! Finds the slice of a role: its own statements, the control flow around them, and the statements
  * that set what these read. It repeats until nothing is added. */
@@ -148,22 +143,13 @@ class Slicer {
    * assumption reads no memory. */
   bool Knows(const RoleNode& node) const {
     if (node.parent->owner && !node.parent->owner->IsRunBy(role_)) return false;
-    struct Finder : StmtExprVisitor {
-      const Names* bound;
-      const Names* needed;
-      bool knows = true;
-      using StmtExprVisitor::Visit_;
-      void Visit_(const VarNode* v) final { knows &= !bound->count(v) || needed->count(v); }
-      void Visit_(const TensorLoadNode*) final { knows = false; }
-    } finder;
     Names bound;
     ForEachNode(*body_, [&](const RoleNode* n) {
       if (const auto* bind = n->stmt.as<BindNode>()) bound.insert(bind->var.get());
     });
-    finder.bound = &bound;
-    finder.needed = &needed_;
-    finder(node.stmt);
-    return finder.knows;
+    return !HasNode<TensorLoadNode>(node.stmt) &&
+           !HasNode<VarNode>(node.stmt,
+                             [&](const VarNode* v) { return bound.count(v) && !needed_.count(v); });
   }
 
   void Keep(RoleNode* node) {
@@ -190,7 +176,7 @@ class WrittenMemory {
     ForEachIn<AttrStmtNode>(kernel.block->body, [&](const AttrStmtNode* op) {
       // Symmetric tensors have the name of a memory at this attribute. Other aliases have none.
       if (op->attr_key == kAliased && op->node.try_cast<String>()) {
-        symmetric_.insert(op->value.as_or_throw<StringImm>()->value);
+        symmetric_.insert(ToString(op->value));
       }
     });
     ForEachNode(body, [&](const RoleNode* node) {
@@ -207,7 +193,7 @@ class WrittenMemory {
   bool MayChange(const Var& tensor, const RoleNode& reader) const {
     if (!symmetric_.count(std::string(tensor->name))) return Contains(written_, tensor);
     const Var memory = peers_.TensorOf(tensor);
-    return std::any_of(writers_.begin(), writers_.end(), [&](const auto& writer) {
+    return AnyOf(writers_, [&](const auto& writer) {
       if (!peers_.TensorOf(writer.second).same_as(memory)) return false;
       // The branch of other blocks writes it. A signal in front of the load orders its stores.
       const bool by_others = waits_ && AreExclusive(*writer.first, reader);
@@ -234,13 +220,12 @@ class SliceLegality : public RoleVisitor {
     ForEachNode(body, [&](const RoleNode* node) {
       if (node->fill != CopyKind::kFetchTile) return;
       const std::vector<Var>& slots = node->use.writes;
-      fetched_.insert(fetched_.end(), slots.begin(), slots.end());
+      AppendRange(&fetched_, slots);
     });
   }
   std::string why;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) final {
     for (const Var& v : kernel_.thread_vars) {
       if (v.get() == op) Refuse("it depends on the thread's number");
@@ -260,7 +245,7 @@ class SliceLegality : public RoleVisitor {
     Visit(op->value);
   }
   void Visit_(const CallNode* op) final {
-    if (IsCallTo(GetRef<Expr>(op), kPeer)) {
+    if (IsCallTo(op, kPeer)) {
       // It takes the addresses of the first two operands, and reads nothing of them.
       Visit(op->args[2]);
       return Visit(op->args[3]);
@@ -295,7 +280,7 @@ class SliceLegality : public RoleVisitor {
   /*! Whether the intrinsic has no effect and the same result in any thread. */
   static bool IsValue(const Intrinsic& row) {
     return row.effects.IsPlain() && row.effects.result != CallResult::kOfThread &&
-           std::none_of(row.access.begin(), row.access.end(), Writes);
+           NoneOf(row.access, Writes);
   }
 
   static constexpr const char* kNotKnown =

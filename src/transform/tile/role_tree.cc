@@ -49,7 +49,6 @@ class LeafFacts : public StmtExprVisitor {
   std::string explicit_sync;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const TensorRegionNode* op) final {
     for (const Range& r : op->region) {
       Visit(r->min);
@@ -259,8 +258,7 @@ bool IsRepeated(const RoleSequence& sequence) {
 
 size_t IndexOf(const RoleNode& node) {
   const auto& nodes = node.parent->nodes;
-  return std::find_if(nodes.begin(), nodes.end(), [&](const auto& n) { return n.get() == &node; }) -
-         nodes.begin();
+  return FindIf(nodes, [&](const auto& n) { return n.get() == &node; }) - nodes.begin();
 }
 
 bool IsUsed(const RoleNode& node, const Var& buffer) {
@@ -298,7 +296,7 @@ std::vector<Var> WrittenGlobals(const KernelInfo& kernel, const RoleSequence& bo
     const auto& names = kernel.aliased;
     return std::find(names.begin(), names.end(), std::string(v->name)) != names.end();
   };
-  if (std::any_of(written.begin(), written.end(), is_aliased)) {
+  if (AnyOf(written, is_aliased)) {
     for (const Var& v : kernel.params) {
       if (is_aliased(v) && !Contains(written, v)) written.push_back(v);
     }

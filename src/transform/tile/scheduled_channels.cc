@@ -64,8 +64,7 @@ class ChannelMaker : ScheduledProgram {
       for (const auto* list : {&source->use.writes, &source->opaque}) {
         for (const Var& v : *list) {
           const auto& targets = nodes_of_[sync.target];
-          const bool used = std::any_of(targets.begin(), targets.end(),
-                                        [&](const RoleNode* t) { return IsUsed(*t, v); });
+          const bool used = AnyOf(targets, [&](const RoleNode* t) { return IsUsed(*t, v); });
           if (IsShared(v) && used && !Contains(passed, v)) passed.push_back(v);
         }
       }
@@ -91,7 +90,7 @@ class ChannelMaker : ScheduledProgram {
       ForEachSync(p, [&](size_t scope, const ScheduledSync& sync) {
         if (scope != s) return;
         for (size_t op : {sync.source, sync.target}) {
-          nodes.insert(nodes.end(), nodes_of_[op].begin(), nodes_of_[op].end());
+          AppendRange(&nodes, nodes_of_[op]);
         }
       });
       if (nodes.empty()) continue;
@@ -119,27 +118,24 @@ class ChannelMaker : ScheduledProgram {
 
   static const RoleSequence* CommonBody(const std::vector<const RoleNode*>& nodes) {
     const RoleSequence* body = nodes[0]->parent;
-    while (!std::all_of(nodes.begin(), nodes.end(),
-                        [&](const RoleNode* n) { return AncestorIn(body, n); })) {
+    while (!AllOf(nodes, [&](const RoleNode* n) { return AncestorIn(body, n); })) {
       body = body->owner->parent;
     }
     return body;
   }
 
   static bool Writes(const RoleNode& node, const Channel& channel) {
-    return std::any_of(channel.buffers.begin(), channel.buffers.end(), [&](const Var& v) {
+    return AnyOf(channel.buffers, [&](const Var& v) {
       return Contains(node.use.writes, v) || Contains(node.opaque, v);
     });
   }
 
   /*! The window of a statement that uses the channel's buffers; nullptr for one that does not. */
   Window* WindowOf(const RoleNode& node, Channel* channel) const {
-    const auto used = std::find_if(channel->buffers.begin(), channel->buffers.end(),
-                                   [&](const Var& v) { return IsUsed(node, v); });
+    const auto used = FindIf(channel->buffers, [&](const Var& v) { return IsUsed(node, v); });
     if (used == channel->buffers.end()) return nullptr;
     const auto window =
-        std::find_if(channel->windows.begin(), channel->windows.end(),
-                     [&](const Window& w) { return AncestorIn(w.sequence, &node); });
+        FindIf(channel->windows, [&](const Window& w) { return AncestorIn(w.sequence, &node); });
     if (window == channel->windows.end()) {
       Refuse(node.stmt->span, "found " + std::string((*used)->name) + " of pipeline " +
                                   Quoted(channel->name) +
@@ -165,8 +161,7 @@ class ChannelMaker : ScheduledProgram {
     if (!window) return;
     const size_t index = IndexOf(*AncestorIn(window->sequence, &node));
     window->last_use = std::max(window->last_use, index);
-    auto use = std::find_if(window->uses.begin(), window->uses.end(),
-                            [&](const SlotUse& u) { return u.role == *node.role; });
+    auto use = FindIf(window->uses, [&](const SlotUse& u) { return u.role == *node.role; });
     if (use == window->uses.end()) use = window->uses.insert(use, {*node.role, index, index});
     use->acquire = std::min(use->acquire, index);
     use->release = std::max(use->release, index);

@@ -1,7 +1,5 @@
 /*! How the roles of a schedule fill the buffers of their pipelines. */
-#include <algorithm>
 
-#include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/intrinsics.h"
 #include "../../op/tile_op.h"
@@ -9,7 +7,6 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/pass_configs.h"
-#include "../../tvm/registry.h"
 #include "pipeline.h"
 #include "scheduled_program.h"
 
@@ -21,8 +18,7 @@ bool StartsCopies(const Stmt& s) {
   return HasNode<CallNode>(s, [](const CallNode* op) {
     const std::vector<PointerAccess> accesses = PointerAccesses(op);
     return TileOpIntAttr(op, "is_async_copy", 0) != 0 ||
-           std::any_of(accesses.begin(), accesses.end(),
-                       [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
+           AnyOf(accesses, [](const PointerAccess& p) { return p.access == Access::kAsyncWrite; });
   });
 }
 
@@ -43,8 +39,7 @@ class FillChooser : ScheduledProgram {
       for (size_t c = 0; c < roles_.channels.size(); ++c) {
         Channel& channel = roles_.channels[c];
         const bool fills =
-            channel.source == *node->role &&
-            std::any_of(channel.buffers.begin(), channel.buffers.end(), [&](const Var& v) {
+            channel.source == *node->role && AnyOf(channel.buffers, [&](const Var& v) {
               return Contains(node->use.writes, v) || Contains(node->opaque, v);
             });
         if (!fills) continue;
@@ -64,10 +59,9 @@ class FillChooser : ScheduledProgram {
                                    Quoted(channel.name) +
                                    " is to signal them, wanted T.copy; it waits where it has to");
     }
-    const bool direct = std::any_of(channel.windows.begin(), channel.windows.end(),
-                                    [&](const Window& w) { return w.sequence == node->parent; });
-    const bool stays = std::none_of(use.reads.begin(), use.reads.end(),
-                                    [&](const Var& v) { return Contains(written, v); });
+    const bool direct =
+        AnyOf(channel.windows, [&](const Window& w) { return w.sequence == node->parent; });
+    const bool stays = NoneOf(use.reads, [&](const Var& v) { return Contains(written, v); });
     if (!IsTileLoad(node->stmt)) {
       node->why.clear();
       if (direct && stays && IsElementCopy(node->stmt) && IsOnlyFilled(*node, use.writes)) {
@@ -79,8 +73,8 @@ class FillChooser : ScheduledProgram {
       node->why = "its role uses the tile itself, or writes some of it twice";
     } else if (DisablesTma()) {
       node->why = kDisableTma;
-    } else if (!stays || std::any_of(use.reads.begin(), use.reads.end(),
-                                     [](const Var& v) { return !IsGlobal(v) && !IsLocal(v); })) {
+    } else if (!stays ||
+               AnyOf(use.reads, [](const Var& v) { return !IsGlobal(v) && !IsLocal(v); })) {
       node->why = "what it loads depends on memory that the kernel writes";
     } else {
       const int64_t threads = roles_.roles[*node->role].range.threads;

@@ -20,8 +20,6 @@ struct Touch {
   bool writes;
 };
 
-std::string TextOf(const Expr& e) { return e.as_or_throw<StringImm>()->value; }
-
 /*! The one operation by which a statement updates a buffer, of which it makes no other use. */
 class UpdatesOf : public StmtExprVisitor {
  public:
@@ -32,11 +30,10 @@ class UpdatesOf : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const CallNode* op) final {
     const std::string operation = RelaxedUpdate(op);
     if (operation.empty()) return Default(op);
-    const bool is_tile = IsCallTo(GetRef<Expr>(op), kAtomic);
+    const bool is_tile = IsCallTo(op, kAtomic);
     const Expr& target = op->args[is_tile ? 0 : 1];
     for (const Expr& arg : op->args) {
       if (!arg.same_as(target)) Visit(arg);
@@ -70,19 +67,19 @@ class UpdatesOf : public StmtExprVisitor {
    * the same bytes. */
   void Target(const Var& buffer, const std::string& name) {
     if (!IsMemory(buffer)) return;
-    const std::string operation = name + " of " + DTypeName(BufferOf(buffer)->dtype->dtype);
+    const std::string operation = name + " of " + DTypeName(DTypeOf(buffer));
     is_otherwise_used_ |= !operation_.empty() && operation_ != operation;
     operation_ = operation;
   }
 
   /*! "add" of tl.tileop.atomic(.., "add", "relaxed") and of tl.atomic_add("tl::relaxed", ..). */
   static std::string RelaxedUpdate(const CallNode* op) {
-    if (IsCallTo(GetRef<Expr>(op), kAtomic)) {
-      return TextOf(op->args[3]) == "relaxed" ? TextOf(op->args[2]) : "";
+    if (IsCallTo(op, kAtomic)) {
+      return ToString(op->args[3]) == "relaxed" ? ToString(op->args[2]) : "";
     }
     const IntrinsicEffects* effects = EffectsOf(op);
     if (!effects || !*effects->update || effects->result == CallResult::kOfThread) return "";
-    return TextOf(op->args[0]) == "tl::relaxed" ? effects->update : "";
+    return ToString(op->args[0]) == "tl::relaxed" ? effects->update : "";
   }
 
   const Var& memory_;
@@ -104,7 +101,6 @@ class Later : public Substituter {
   }
 
  protected:
-  using Substituter::Mutate_;
   Expr Mutate_(const TensorLoadNode* op) final { return MakeVar("element", op->dtype()); }
 
  private:
@@ -126,11 +122,11 @@ class MemoryChecker {
  private:
   void Note(const RoleNode* node) {
     std::vector<Var> all = node->use.writes;
-    all.insert(all.end(), node->opaque.begin(), node->opaque.end());
+    AppendRange(&all, node->opaque);
     const size_t writes = all.size();
-    all.insert(all.end(), node->use.reads.begin(), node->use.reads.end());
+    AppendRange(&all, node->use.reads);
     for (size_t i = 0; i < all.size(); ++i) {
-      auto it = std::find_if(touched_.begin(), touched_.end(), [&](const auto& entry) {
+      auto it = FindIf(touched_, [&](const auto& entry) {
         return entry.first.same_as(all[i]) || (IsAliased(entry.first) && IsAliased(all[i]));
       });
       if (it == touched_.end()) it = touched_.insert(it, {all[i], {}});
@@ -181,9 +177,8 @@ class MemoryChecker {
     const auto first = Regions(memory, a), second = Regions(memory, b);
     if (!first || !second) return false;
     Later later(roles_.body);
-    return std::all_of(first->begin(), first->end(), [&](const TileRegion& x) {
-      return std::all_of(second->begin(), second->end(),
-                         [&](const TileRegion& y) { return AreApart(x, y, &later); });
+    return AllOf(*first, [&](const TileRegion& x) {
+      return AllOf(*second, [&](const TileRegion& y) { return AreApart(x, y, &later); });
     });
   }
 

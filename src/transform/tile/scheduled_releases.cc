@@ -50,9 +50,9 @@ class ReleaseRefiner {
 
   /*! In every window another role releases the slot after role `r` is done with it. */
   bool IsImplied(const Channel& channel, size_t r) const {
-    return std::all_of(channel.windows.begin(), channel.windows.end(), [&](const Window& w) {
+    return AllOf(channel.windows, [&](const Window& w) {
       const SlotUse* use = w.UseBy(r);
-      return use && std::any_of(w.uses.begin(), w.uses.end(), [&](const SlotUse& later) {
+      return use && AnyOf(w.uses, [&](const SlotUse& later) {
                return later.role != r && !later.is_implied && Follows(*w.sequence, later, *use);
              });
     });
@@ -63,7 +63,7 @@ class ReleaseRefiner {
   bool Follows(const RoleSequence& sequence, const SlotUse& later, const SlotUse& use) const {
     if (!use.is_waited_for) return false;
     const auto signalled = SignalsOf(&sequence, use.role);
-    return std::any_of(signalled.begin(), signalled.end(), [&](const Window* w) {
+    return AnyOf(signalled, [&](const Window* w) {
       const bool is_over =
           use.release_side < 0 ? use.release_at <= w->last_fill : use.release_at < w->last_fill;
       const SlotUse* awaited = w->UseBy(later.role);
@@ -92,8 +92,8 @@ class ReleaseRefiner {
   }
 
   bool AcquiresWithin(const RoleSequence& sequence, size_t role, size_t from, size_t to) const {
-    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
-      return std::any_of(c.windows.begin(), c.windows.end(), [&](const Window& w) {
+    return AnyOf(roles_.channels, [&](const Channel& c) {
+      return AnyOf(c.windows, [&](const Window& w) {
         const SlotUse* use = w.sequence == &sequence ? w.UseBy(role) : nullptr;
         return use && from <= use->acquire && use->acquire <= to;
       });

@@ -1,4 +1,5 @@
 /*! The plan of a program's own schedule: which statements its names mean, and who runs them. */
+#include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../tvm/attrs.h"
 #include "pipeline.h"
@@ -7,13 +8,8 @@
 namespace tl {
 namespace {
 
-bool IsAssumed(const Stmt& s) {
-  const auto* evaluate = s.as<EvaluateNode>();
-  return evaluate && IsCallTo(evaluate->value, "tirx.assume");
-}
-
 /*! Control of the program, which is that of all roles whatever its name. */
-bool IsControl(const Stmt& s) { return IsBreak(s) || IsContinue(s) || IsAssumed(s); }
+bool IsControl(const Stmt& s) { return IsBreak(s) || IsContinue(s) || AssumptionOf(s).defined(); }
 
 /*! What every role may run for itself. */
 bool IsScalarStatement(const Stmt& s) {

@@ -62,14 +62,10 @@ class Selector : public StmtExprMutator {
   /*! The call with its instructions; undefined for operators that have none. */
   virtual Call Selected(const CallNode* call, const Stmt& s) = 0;
 
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     const bool names = op->attr_key == kWsOp;
-    return Named(names ? std::string(op->node.cast<String>()) : "", [&] {
-      Stmt out;
-      scope_.Within(op, [&] { out = Default<Stmt>(op); });
-      return out;
-    });
+    return Named(names ? std::string(op->node.cast<String>()) : "",
+                 [&] { return scope_.Within(op, [&] { return Default<Stmt>(op); }); });
   }
   Stmt Mutate_(const SBlockNode* op) final {
     for (auto [buffer, layout] : GetLayoutMap(op->annotations)) annotated_.Set(buffer, layout);
@@ -127,7 +123,6 @@ class LoneGemms : public StmtExprVisitor {
   bool Has(const CallNode* gemm) const { return lone_.count(gemm) != 0; }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     std::vector<const CallNode*> own;
     std::swap(own, of_loop_);
@@ -226,7 +221,7 @@ class WgmmaReaders {
     const Var& buffer = operand->region.buffer;
     const Var root = views_.RootOf(buffer);
     const Layout& layout = tiles.at(root.get()).layout;
-    const int bits = BufferOf(buffer)->dtype->dtype.bits;
+    const int bits = DTypeOf(buffer).bits;
     // The operand's readers have settled on a swizzle.
     const int64_t bytes = CarryLayout(layout, root, buffer).value()->SwizzleBytes(bits).value();
     const Layout own = MakeBankSwizzle(ConstShape(buffer), bits, bytes / 16);
@@ -251,8 +246,7 @@ class GemmSelector : public Selector {
         readers_(views) {
     ForEachIn<SBlockNode>(kernel, [&](const SBlockNode* block) {
       for (const Var& v : block->alloc_buffers) {
-        if (IsFragment(v))
-          fragment_bits_ += Product(ConstShape(v)) * BufferOf(v)->dtype->dtype.bits;
+        if (IsFragment(v)) fragment_bits_ += Product(ConstShape(v)) * DTypeOf(v).bits;
       }
     });
   }
@@ -308,7 +302,7 @@ class GemmSelector : public Selector {
     return BitsOf(buffer) != BitsOf(views_.RootOf(buffer));
   }
 
-  static int BitsOf(const Var& buffer) { return BufferOf(buffer)->dtype->dtype.bits; }
+  static int BitsOf(const Var& buffer) { return DTypeOf(buffer).bits; }
 
   /*! LLVM's order has each step's reads behind the MFMA of the step before: one waits for the
    * other. Two products of a loop have other work between them, which a pattern would not know. */
@@ -385,7 +379,7 @@ class CopySelector : public Selector {
   }
 
  private:
-  static bool IsIm2col(const CallNode* call) { return !IsCallTo(GetRef<Expr>(call), kCopy); }
+  static bool IsIm2col(const CallNode* call) { return !IsCallTo(call, kCopy); }
 
   static std::optional<MemorySpace> SpaceOf(const Var& buffer) {
     const MemorySpaceRow* row = FindMemorySpace(ScopeOf(buffer));
@@ -429,13 +423,13 @@ class CopySelector : public Selector {
       if (IsPreferred(call, other)) return "prefer_instruction=\"" + std::string(other) + "\"";
     }
     if (!EnablesAsyncCopy()) return "tl.enable_async_copy is False";
-    const DLDataType t = BufferOf(src.buffer)->dtype->dtype, u = BufferOf(dst.buffer)->dtype->dtype;
+    const DLDataType t = DTypeOf(src.buffer), u = DTypeOf(dst.buffer);
     return t == u ? "" : "a conversion from " + DTypeName(t) + " to " + DTypeName(u);
   }
 
   /*! VectorizeLoop, which gives cp.async its bytes, may be off. */
   static std::string WhyTooNarrow(const TileRegion& dst) {
-    const int bits = BufferOf(dst.buffer)->dtype->dtype.bits;
+    const int bits = DTypeOf(dst.buffer).bits;
     if (bits >= kCpAsyncBytes * 8 || !DisablesVectorize()) return "";
     return "tirx.disable_vectorize is True, which leaves " + std::to_string(bits) +
            " bits at a time";
@@ -501,7 +495,7 @@ class CopySelector : public Selector {
     for (const Expr& extent : dst.Extents()) {
       if (!AsInt(extent)) return "a size that the call decides";
     }
-    const DLDataType t = BufferOf(src.buffer)->dtype->dtype;
+    const DLDataType t = DTypeOf(src.buffer);
     return t.bits * t.lanes % 8 ? "elements of " + std::to_string(t.bits) + " bits" : "";
   }
 
@@ -576,9 +570,7 @@ PrimFunc SelectInstructions(PrimFunc f) {
   return WithAttr(ForEachKernel(f, select), kSelected, int64_t(1));
 }
 
-Registration select_instructions_registration([] {
-  RegisterPass("SelectInstructions", SelectInstructions);
-});
+TL_REGISTER_PASS(SelectInstructions);
 
 }  // namespace
 }  // namespace tl

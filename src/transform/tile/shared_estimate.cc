@@ -22,7 +22,6 @@ class TileReader : public StmtExprVisitor {
   std::unordered_set<const Object*> in_loops;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const SBlockNode* op) final {
     for (const Var& buffer : op->alloc_buffers) {
       if (IsShared(buffer)) tiles.push_back(buffer);
@@ -70,7 +69,7 @@ class TileReader : public StmtExprVisitor {
 SharedEstimate::SharedEstimate(const Stmt& kernel) {
   TileReader reader(kernel);
   versions_ = std::move(reader.stages);
-  if (std::any_of(reader.tiles.begin(), reader.tiles.end(), IsSizedAtLaunch)) return;
+  if (AnyOf(reader.tiles, IsSizedAtLaunch)) return;
   bytes = kOtherSharedBytes;
   int64_t of_loops = 0, others = 0;
   for (const Var& tile : reader.tiles) {

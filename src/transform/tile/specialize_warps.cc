@@ -25,7 +25,6 @@
 #include "../../op/operator.h"
 #include "../../op/tma_copy.h"
 #include "../../tvm/attrs.h"
-#include "../../tvm/error.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
 #include "../rename.h"
@@ -47,10 +46,8 @@ Expr WholeRegion(const Var& buffer, size_t indexed, const Expr& index) {
   TileRegion whole{buffer, {}};
   const Array<Expr>& shape = BufferOf(buffer)->shape;
   for (size_t d = 0; d < shape.size(); ++d) {
-    auto r = make_object<RangeNode>();
-    r->min = d < indexed ? index : Expr(MakeInt(0));
-    r->extent = d < indexed ? Expr(MakeInt(1)) : shape[d];
-    whole.ranges.push_back(Range(r));
+    whole.ranges.push_back(d < indexed ? MakeRange(index, MakeInt(1))
+                                       : MakeRange(MakeInt(0), shape[d]));
   }
   return whole.ToExpr();
 }
@@ -312,8 +309,7 @@ class RoleEmitter {
     const CallNode* copy = AsTileOp(node.stmt);
     if (node.fill == CopyKind::kFetchTile) return MakeEvaluate(ElectedFetch(copy), node.stmt->span);
     const ChannelBarriers& b = barriers_[node.channel];
-    const Use& use =
-        *std::find_if(uses.begin(), uses.end(), [&](const Use& u) { return u.barriers == &b; });
+    const Use& use = *FindIf(uses, [&](const Use& u) { return u.barriers == &b; });
     const Expr full = WholeRegion(b.full, 1, b.Slot(use.number));
     if (!node.split) return MakeEvaluate(ElectedTmaLoad(copy, full, 0), node.stmt->span);
     const int64_t blocks = b.channel->blocks;
@@ -367,7 +363,7 @@ class RoleEmitter {
       }
     }
     // Behind the arrivals: their waits would delay these.
-    out->insert(out->end(), withheld.begin(), withheld.end());
+    AppendRange(out, withheld);
   }
 
   /*! The slots of the body around a loop that its last iteration releases on one side of statement
@@ -423,9 +419,7 @@ class RoleEmitter {
     const std::vector<RoleStmt> body = StatementsOf(node.body);
     if (node.kind == RoleNode::Kind::kFor) return Loop(node, body);
     if (node.kind == RoleNode::Kind::kWhile) {
-      auto loop = make_object<WhileNode>(*node.stmt.as<WhileNode>());
-      loop->body = Join(body);
-      return While(loop);
+      return With(node.stmt.as<WhileNode>(), &WhileNode::body, Join(body));
     }
     auto branch = make_object<IfThenElseNode>(*node.stmt.as<IfThenElseNode>());
     branch->then_case = Join(body);
@@ -499,15 +493,13 @@ class RoleEmitter {
       while (s && s != &loop.body) s = s->owner ? s->owner->parent : nullptr;
       return s != nullptr;
     };
-    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
-      return std::any_of(c.windows.begin(), c.windows.end(), is_inside);
-    });
+    return AnyOf(roles_.channels, [&](const Channel& c) { return AnyOf(c.windows, is_inside); });
   }
 
   /*! The role fills or uses a channel that has this running count. */
   bool Counts(const FillCount& count) const {
     if (!count.variable.defined()) return false;
-    return std::any_of(roles_.channels.begin(), roles_.channels.end(), [&](const Channel& c) {
+    return AnyOf(roles_.channels, [&](const Channel& c) {
       return &roles_.counts[c.count] == &count && (c.source == role_ || c.IsUsedBy(role_));
     });
   }
@@ -543,7 +535,7 @@ class RoleEmitter {
     std::vector<Stmt> body;
     for (const FillCount& c : roles_.counts) {
       if (!Counts(c)) continue;
-      const Expr none = ZeroOf(BufferOf(c.variable)->dtype->dtype);
+      const Expr none = ZeroOf(DTypeOf(c.variable));
       body.push_back(MakeStore(c.variable, none, {MakeInt(0)}, Span()));
     }
     body.push_back(Join(stmts));
@@ -603,8 +595,6 @@ class Specializer : public StmtExprMutator {
   bool applied = false;
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
     if (!kernel_) return Kernel(op);
@@ -637,7 +627,7 @@ class Specializer : public StmtExprMutator {
     // The last role keeps the names of the program.
     std::vector<Stmt> branches(roles_->roles.size());
     for (size_t r = branches.size(); r-- > 0;) branches[r] = RoleOf(r, &emit);
-    body.insert(body.end(), branches.begin(), branches.end());
+    AppendRange(&body, branches);
     block->body = Around(op->body, UnderPeerNames(op->body, MakeSeq(body)));
     versions.ExpandLayouts(&block->annotations);
     block->annotations.erase(kWsSchedule);
@@ -663,15 +653,8 @@ class Specializer : public StmtExprMutator {
   }
 
   static Stmt WithThreads(AttrStmt attr, int64_t threads) {
-    const IterVar axis = attr->node.cast<IterVar>();
-    auto range = make_object<RangeNode>();
-    range->min = MakeInt(axis->var->dtype(), 0);
-    range->extent = MakeInt(axis->var->dtype(), threads);
-    auto n = make_object<AttrStmtNode>(*attr.get());
-    n->node = TL_GLOBAL("tirx.IterVar")(Range(range), axis->var, axis->iter_type, axis->thread_tag,
-                                        nullptr);
-    n->value = range->extent;
-    return AttrStmt(n);
+    const Var v = attr->node.cast<IterVar>()->var;
+    return WithAxis(attr.get(), v, MakeInt(v->dtype(), threads));
   }
 
   /*! What stands in front of both roles: views, and waits for the kernel before this one where
@@ -698,9 +681,7 @@ class Specializer : public StmtExprMutator {
     const std::vector<Stmt> stmts = FlatSeq(body);
     const auto* attr = stmts.back().as<AttrStmtNode>();
     if (!attr || attr->attr_key == kWsOp) return roles;
-    auto n = make_object<AttrStmtNode>(*attr);
-    n->body = Around(attr->body, roles);
-    return AttrStmt(n);
+    return With(attr, &AttrStmtNode::body, Around(attr->body, roles));
   }
 
   Stmt RoleOf(size_t r, RoleEmitter* emit) const {
@@ -743,9 +724,7 @@ PrimFunc ProducerConsumerWarpSpecialized(PrimFunc f) {
   return specialize.applied ? WithAttr(std::move(f), kApplied, int64_t(1)) : f;
 }
 
-Registration specialize_warps_registration([] {
-  RegisterPass("ProducerConsumerWarpSpecialized", ProducerConsumerWarpSpecialized);
-});
+TL_REGISTER_PASS(ProducerConsumerWarpSpecialized);
 
 }  // namespace
 }  // namespace tl

@@ -27,12 +27,10 @@
 #include "../../op/matrix_copy.h"
 #include "../../op/tma_plan.h"
 #include "../../tvm/analyzer.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
-#include "tile_loads.h"
 #include "tile_stager.h"
 #include "warp_roles.h"
 
@@ -64,7 +62,6 @@ class Facts : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     if (call && IsGemm(call)) accumulators_.insert(ParseGemm(call, op->span).c.buffer.get());
@@ -123,8 +120,8 @@ class ResultStager : public TileStager {
       return OfTiles(loop);
     }
     free_ += loaded;
-    const CallNode* call = AsTileOp(s);
-    return call && IsCallTo(GetRef<Expr>(call), kCopy) ? OfCopy(call, s) : s;
+    const CallNode* call = AsTileOp(s, kCopy);
+    return call ? OfCopy(call, s) : s;
   }
 
   /*! A loop over tiles, each of which a pipelined loop in it loads. */
@@ -180,9 +177,8 @@ class ResultStager : public TileStager {
   /*! A region of a tensor that the kernel uses nowhere else, whose rows TMA stores. */
   bool IsResult(const TileRegion& dst) const {
     if (!IsGlobal(dst.buffer) || facts_.uses.at(dst.buffer.get()) != 1) return false;
-    const bool is_parameter = std::any_of(params_.begin(), params_.end(),
-                                          [&](const Var& v) { return v.same_as(dst.buffer); });
-    const DLDataType t = BufferOf(dst.buffer)->dtype->dtype;
+    const bool is_parameter = AnyOf(params_, [&](const Var& v) { return v.same_as(dst.buffer); });
+    const DLDataType t = DTypeOf(dst.buffer);
     return is_parameter && int64_t(t.bits) * t.lanes == kResultBits && HasMapStrides(dst.buffer);
   }
 
@@ -200,7 +196,7 @@ PrimFunc StageResults(PrimFunc f) {
       f, [&](const Stmt& kernel, const Target& target) { return ResultStager(f, kernel, target); });
 }
 
-Registration stage_results_registration([] { RegisterPass("StageResults", StageResults); });
+TL_REGISTER_PASS(StageResults);
 
 }  // namespace
 }  // namespace tl

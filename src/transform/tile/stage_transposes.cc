@@ -19,14 +19,12 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../analysis/effects.h"
 #include "../../op/call_attrs.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
-#include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -131,7 +129,6 @@ class ReadStager : public StmtExprMutator {
   std::vector<Stmt> fills;
 
  protected:
-  using StmtExprMutator::Mutate_;
   /*! Only one operand of a choice is read. */
   Expr Mutate_(const CallNode* op) final {
     return IsIfThenElse(op) ? GetRef<Expr>(op) : Default<Expr>(op);
@@ -196,7 +193,7 @@ class TransposeStager : public TileStager {
     for (const Var& tile : stager.tiles) bytes += BytesOfBuffer(tile);
     if (!bytes || !HasRoom(bytes, scope_.Threads(s->span).threads)) return s;
     taken += bytes;
-    tiles_.insert(tiles_.end(), stager.tiles.begin(), stager.tiles.end());
+    AppendRange(&tiles_, stager.tiles);
     std::vector<Stmt> out = stager.fills;
     const Stmt store = MakeStore(nest.store->buffer, value, nest.store->indices, s->span);
     out.push_back(MakeNest(nest.Of(GetRef<Stmt>(nest.store), *row), store, s->span));
@@ -217,9 +214,7 @@ PrimFunc StageTransposes(PrimFunc f) {
       f, [](const Stmt& kernel, const Target& target) { return TransposeStager(kernel, target); });
 }
 
-Registration stage_transposes_registration([] {
-  RegisterPass("StageTransposes", StageTransposes);
-});
+TL_REGISTER_PASS(StageTransposes);
 
 }  // namespace
 }  // namespace tl

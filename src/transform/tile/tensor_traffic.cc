@@ -14,8 +14,6 @@ class TrafficCollector : public StmtExprVisitor {
       : traffic_(traffic), uniformity_(kernel) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const EvaluateNode* op) final {
     const CallNode* call = AsTileOp(GetRef<Stmt>(op));
     if (!call) return Default(op);
@@ -44,7 +42,7 @@ class TrafficCollector : public StmtExprVisitor {
   }
   void Visit_(const CallNode* op) final {
     // It names the memory, and touches nothing there.
-    if (IsCallTo(GetRef<Expr>(op), kPeer)) return;
+    if (IsCallTo(op, kPeer)) return;
     const Intrinsic* row = FindIntrinsic(op);
     for (const Expr& arg : op->args) {
       const TensorLoadNode* pointee = AsAddressOf(arg);

@@ -6,7 +6,6 @@
 
 #include "../../op/intrinsics.h"
 #include "../../op/operator.h"
-#include "../../op/wgmma_wait.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 

@@ -1,7 +1,5 @@
 #include "tile_copies.h"
 
-#include <algorithm>
-
 #include "pipeline_barriers.h"
 #include "pipeline_reads.h"
 
@@ -22,7 +20,7 @@ bool IsOfIteration(const Pipeline& p, const Var& tile, const Stmt& function_body
     stages.push_back(p.stage[i]);
     if (reads && !IsSupplied(p.body, i, tile, views)) return false;
   }
-  return std::all_of(stages.begin(), stages.end(), [&](int64_t s) { return s == stages[0]; });
+  return AllOf(stages, [&](int64_t s) { return s == stages[0]; });
 }
 
 }  // namespace
@@ -44,7 +42,8 @@ Stmt TileCopier::Copy(const Stmt& s) {
   return Mutate(s);
 }
 
-Var TileCopier::Renamed(const Var& buffer) {
+Expr TileCopier::Mutate_(const VarNode* op) {
+  const Var buffer = GetRef<Var>(op);
   if (!Contains(tiles_, buffer)) return buffer;
   for (size_t i = first_; i < made.size(); ++i) {
     if (made[i].first.same_as(buffer)) return made[i].second;
@@ -53,29 +52,6 @@ Var TileCopier::Renamed(const Var& buffer) {
   made.emplace_back(buffer,
                     MakeBuffer(buffer->name, type->dtype->dtype, type->shape, type->storage_scope));
   return made.back().second;
-}
-
-Stmt TileCopier::Mutate_(const BufferStoreNode* op) {
-  const Stmt store = Default<Stmt>(op);
-  auto n = make_object<BufferStoreNode>(*store.as<BufferStoreNode>());
-  n->buffer = Renamed(op->buffer);
-  return BufferStore(n);
-}
-
-Expr TileCopier::Mutate_(const TensorLoadNode* op) {
-  const Expr load = Default<Expr>(op);
-  auto n = make_object<TensorLoadNode>(*load.as<TensorLoadNode>());
-  n->source = Renamed(op->source.as_or_throw<Var>());
-  return TensorLoad(n);
-}
-
-Expr TileCopier::Mutate_(const TensorRegionNode* op) {
-  const Expr region = Default<Expr>(op);
-  auto n = make_object<TensorRegionNode>(*region.as<TensorRegionNode>());
-  const Var buffer = Renamed(op->source.as_or_throw<Var>());
-  n->source = buffer;
-  n->ty = BufferOf(buffer)->dtype;
-  return TensorRegion(n);
 }
 
 }  // namespace tl

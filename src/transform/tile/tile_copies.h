@@ -27,14 +27,9 @@ class TileCopier : public StmtExprMutator {
   std::vector<std::pair<Var, Var>> made;
 
  protected:
-  using StmtExprMutator::Mutate_;
-  Stmt Mutate_(const BufferStoreNode* op) final;
-  Expr Mutate_(const TensorLoadNode* op) final;
-  Expr Mutate_(const TensorRegionNode* op) final;
+  Expr Mutate_(const VarNode* op) final;
 
  private:
-  Var Renamed(const Var& buffer);
-
   const std::vector<Var> tiles_;
   size_t first_ = 0;  // of this statement in `made`
 };

@@ -109,7 +109,7 @@ std::string TileLoads::WhyNotTensor(const CallNode* load) const {
   if (!Contains(kernel_.params, peers_.TensorOf(tensor))) {
     return std::string(src->name) + " is no parameter";
   }
-  if (BufferOf(src)->dtype->dtype != BufferOf(tensor)->dtype->dtype) {
+  if (DTypeOf(src) != DTypeOf(tensor)) {
     return std::string(src->name) + " has another dtype than its parameter";
   }
   if (HasSafeValue(tensor, kernel_)) return std::string(src->name) + " has a safe value";
@@ -149,7 +149,7 @@ std::optional<size_t> TileLoads::BlockDim(const CallNode* copy, bool slots) cons
 int64_t TileLoads::AlignedBytes(const CallNode* copy, const std::vector<int64_t>& bytes,
                                 int least_bits) const {
   const TileRegion src = TileRegion::From(copy->args[0]), dst = TileRegion::From(copy->args[1]);
-  const int bits = BufferOf(src.buffer)->dtype->dtype.bits;
+  const int bits = DTypeOf(src.buffer).bits;
   if (bits < least_bits || HasSafeValue(src.buffer, kernel_)) return 0;
   for (const char* key : {"coalesced_width", "parallel_loop_layout", kPlacedTensor}) {
     if (TileOpAttr(copy, key) != nullptr) return 0;

@@ -22,19 +22,14 @@ TileStager::TileStager(const Stmt& kernel, const Target& target)
     : target_(target), shared_(kernel), has_roles_(GivesRoles(kernel)) {}
 
 Stmt TileStager::Mutate_(const AttrStmtNode* op) {
-  Stmt out;
-  scope_.Within(op, [&] { out = Default<Stmt>(op); });
-  return out;
+  return scope_.Within(op, [&] { return Default<Stmt>(op); });
 }
 
 Stmt TileStager::Mutate_(const SBlockNode* op) {
   if (has_roles_) return GetRef<Stmt>(op);
   const Stmt body = Staged(op->body);
   if (tiles_.empty()) return GetRef<Stmt>(op);
-  auto block = make_object<SBlockNode>(*op);
-  block->body = body;
-  for (const Var& tile : tiles_) block->alloc_buffers.push_back(tile);
-  return SBlock(block);
+  return WithBuffers(With(op, &SBlockNode::body, body), tiles_);
 }
 
 Stmt TileStager::Staged(const Stmt& s) {
@@ -44,17 +39,13 @@ Stmt TileStager::Staged(const Stmt& s) {
     return MakeSeq(out);
   }
   if (const auto* attr = s.as<AttrStmtNode>()) {
-    auto n = make_object<AttrStmtNode>(*attr);
-    n->body = Staged(attr->body);
-    return AttrStmt(n);
+    return With(attr, &AttrStmtNode::body, Staged(attr->body));
   }
   return StagedStatement(s);
 }
 
 For TileStager::StagedLoop(const ForNode* loop) {
-  auto n = make_object<ForNode>(*loop);
-  n->body = Staged(loop->body);
-  return For(n);
+  return With(loop, &ForNode::body, Staged(loop->body));
 }
 
 }  // namespace tl

@@ -22,7 +22,6 @@ class TileStager : public StmtExprMutator {
  protected:
   TileStager(const Stmt& kernel, const Target& target);
 
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final;
   Stmt Mutate_(const SBlockNode* op) final;
 

@@ -9,7 +9,6 @@
  * a loop of more than kMostPieces iterations, or of a number that is not known, stays, and so does
  * one that has a name for a value that has to be computed once.
  */
-#include <algorithm>
 
 #include "../../layout/index_box.h"
 #include "../../tvm/attrs.h"
@@ -29,8 +28,6 @@ class Unroller : public StmtExprMutator {
   explicit Unroller(const Views& views) : views_(views) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
-
   Stmt Mutate_(const ForNode* op) final {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const bool pipelined = IntAnnotation(op->annotations, kNumStages).value_or(0) >= 1;
@@ -72,7 +69,7 @@ class Unroller : public StmtExprMutator {
       const auto* inner = s.as<ForNode>();
       const auto copies = inner ? CopiesOf(inner) : std::vector<Stmt>{s};
       if (!copies) return std::nullopt;
-      once.insert(once.end(), copies->begin(), copies->end());
+      AppendRange(&once, *copies);
     }
     if (once.empty() || int64_t(once.size()) * axis->extent > kMostPieces) return std::nullopt;
     std::vector<Stmt> out;
@@ -96,7 +93,7 @@ PrimFunc UnrollCopies(PrimFunc f) {
   return WithBody(std::move(f), body);
 }
 
-Registration unroll_copies_registration([] { RegisterPass("UnrollCopies", UnrollCopies); });
+TL_REGISTER_PASS(UnrollCopies);
 
 }  // namespace
 }  // namespace tl

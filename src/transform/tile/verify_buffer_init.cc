@@ -8,9 +8,8 @@
  * have. Shared memory that other roles write, at any place of the program, counts as written: roles
  * run at the same time, and the program's barriers order them. Views count as what they are views
  * of.
- * Off with `tl.disable_buffer_init_check`.
+ * Establishes nothing, and refuses nothing. `tl.disable_buffer_init_check` turns the pass off.
  */
-#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -55,8 +54,6 @@ class InitVerifier : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   /*! A view's address is no access. */
   void Visit_(const DeclBufferNode*) final {}
   void Visit_(const AttrStmtNode* op) final {
@@ -107,7 +104,7 @@ class InitVerifier : public StmtExprVisitor {
       --conditions_;
       return;
     }
-    if (IsCallTo(GetRef<Expr>(op), kWarpgroupFence)) return;
+    if (IsCallTo(op, kWarpgroupFence)) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (Reads(p.access) && p.access != Access::kAtomic && !IsOverwritten(op, p)) Read(p.buffer);
     }
@@ -140,8 +137,7 @@ class InitVerifier : public StmtExprVisitor {
   bool IsWrittenBeside(const Var& buffer, const Object* base) const {
     auto roles = roles_.find(base);
     return roles != roles_.end() && IsShared(buffer) &&
-           std::any_of(roles->second.begin(), roles->second.end(),
-                       [&](const WarpSet& warps) { return warps.IsDisjoint(here_); });
+           AnyOf(roles->second, [&](const WarpSet& warps) { return warps.IsDisjoint(here_); });
   }
 
   const Object* Base(const Object* buffer) const {
@@ -187,9 +183,7 @@ PrimFunc VerifyBufferInit(PrimFunc f) {
   return f;
 }
 
-Registration verify_buffer_init_registration([] {
-  RegisterPass("VerifyBufferInit", VerifyBufferInit);
-});
+TL_REGISTER_PASS(VerifyBufferInit);
 
 }  // namespace
 }  // namespace tl

@@ -39,7 +39,7 @@ namespace {
 
 /*! The bits of an element. */
 int64_t ElementBits(const Var& buffer) {
-  const DLDataType t = BufferOf(buffer)->dtype->dtype;
+  const DLDataType t = DTypeOf(buffer);
   return int64_t(t.bits) * t.lanes;
 }
 
@@ -47,7 +47,7 @@ int64_t ElementBits(const Var& buffer) {
 bool HasKnownPlaces(const Var& buffer) {
   const auto is_const = [](const Expr& e) { return AsInt(e).has_value(); };
   const auto* type = BufferOf(buffer);
-  return type->strides.empty() && std::all_of(type->shape.begin(), type->shape.end(), is_const);
+  return type->strides.empty() && AllOf(type->shape, is_const);
 }
 
 /*! More points than this are not looked at. */
@@ -77,7 +77,6 @@ class TouchCollector : public StmtExprVisitor {
   std::vector<ElementTouch> touches;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     span_ = op->span;
     Visit(op->min);
@@ -110,8 +109,7 @@ class TouchCollector : public StmtExprVisitor {
     const Var buffer = op->source.as_or_throw<Var>();
     if (!IsWatched(buffer)) return;
     ElementTouch read = MakeTouch(buffer, op->indices, Expr(nullptr));
-    const bool own = std::any_of(written_.begin(), written_.end(),
-                                 [&](const ElementTouch& w) { return Supplies(w, read); });
+    const bool own = AnyOf(written_, [&](const ElementTouch& w) { return Supplies(w, read); });
     if (!own) touches.push_back(std::move(read));
   }
   void Visit_(const EvaluateNode* op) final {
@@ -181,12 +179,11 @@ class TouchCollector : public StmtExprVisitor {
     if (!AreSameElement(write, read)) return false;
     const bool in_loops_of = write.inner.size() <= read.inner.size() &&
                              std::equal(write.inner.begin(), write.inner.end(), read.inner.begin());
-    const bool needs_loops =
-        std::any_of(write.inner.begin(), write.inner.end(),
-                    [&](const ForNode* loop) { return Uses(write.indices, loop->loop_var); });
+    const bool needs_loops = AnyOf(
+        write.inner, [&](const ForNode* loop) { return Uses(write.indices, loop->loop_var); });
     if (needs_loops && !in_loops_of) return false;
-    return std::all_of(write.guards.begin(), write.guards.end(), [&](const auto& g) {
-      return std::any_of(read.guards.begin(), read.guards.end(), [&](const auto& h) {
+    return AllOf(write.guards, [&](const auto& g) {
+      return AnyOf(read.guards, [&](const auto& h) {
         return g.second == h.second && AreEqual(g.first, h.first);
       });
     });
@@ -228,11 +225,10 @@ class ValueKey : public StmtExprVisitor {
   std::vector<Expr> integers;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const VarNode* op) final { Note(GetRef<Expr>(op)); }
   void Visit_(const TensorLoadNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
-    known &= std::none_of(touches_.begin(), touches_.end(), [&](const ElementTouch& t) {
+    known &= NoneOf(touches_, [&](const ElementTouch& t) {
       return t.IsWrite() && views_.IsSameMemory(t.buffer, buffer);
     });
     for (const Expr& i : op->indices) {
@@ -282,9 +278,9 @@ class NestVerifier {
     for (const ElementTouch& t : touches_) {
       if (!t.IsWrite() || std::count(checked.begin(), checked.end(), t.buffer.get())) continue;
       checked.push_back(t.buffer.get());
-      const bool is_read = std::any_of(
-          touches_.begin(), touches_.end(),
-          [&](const ElementTouch& r) { return !r.IsWrite() && r.buffer.same_as(t.buffer); });
+      const bool is_read = AnyOf(touches_, [&](const ElementTouch& r) {
+        return !r.IsWrite() && r.buffer.same_as(t.buffer);
+      });
       if (IsScalar(t.buffer) && !is_read) continue;
       if (const int64_t bits = BitsOfCells(t.buffer)) {
         VerifyBuffer(t.buffer, bits);
@@ -309,10 +305,9 @@ class NestVerifier {
     for (const ElementTouch& t : touches_) {
       if (t.buffer.same_as(touch.buffer) && !AreEqual(t.indices, touch.indices)) return false;
     }
-    return std::all_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
+    return AllOf(axes_, [&](const Axis& axis) {
       return axis.extent == 1 ||
-             std::any_of(touch.indices.begin(), touch.indices.end(),
-                         [&](const Expr& e) { return IsShifted(e, axis, touch); });
+             AnyOf(touch.indices, [&](const Expr& e) { return IsShifted(e, axis, touch); });
     });
   }
   /*! `axis`, or a sum of it and what is the same in all iterations. */
@@ -324,9 +319,8 @@ class NestVerifier {
     const Expr& rest = first ? sum->b : sum->a;
     const auto varies = [&](const Var& v) { return Uses(rest, v); };
     return IsPureInteger(rest) && IsShifted(first ? sum->a : sum->b, axis, touch) &&
-           std::none_of(axes_.begin(), axes_.end(), [&](const Axis& a) { return varies(a.var); }) &&
-           std::none_of(touch.inner.begin(), touch.inner.end(),
-                        [&](const ForNode* loop) { return varies(loop->loop_var); });
+           NoneOf(axes_, [&](const Axis& a) { return varies(a.var); }) &&
+           NoneOf(touch.inner, [&](const ForNode* loop) { return varies(loop->loop_var); });
   }
 
   /*! Where the nest touches the buffer's memory under several names, the bits of which an element
@@ -495,10 +489,9 @@ std::optional<ParallelNest> NestOfMove(const TileRegion& src, const TileRegion& 
     written.vars.Set(count - 2, nest.vars[count - 1]);
     written.vars.Set(count - 1, nest.vars[count - 2]);
   }
-  nest.body = MakeStore(
-      dst.buffer,
-      CastTo(BufferOf(dst.buffer)->dtype->dtype, LoadOf(src.buffer, ElementOf(src, nest))),
-      ElementOf(dst, written), span);
+  nest.body =
+      MakeStore(dst.buffer, CastTo(DTypeOf(dst.buffer), LoadOf(src.buffer, ElementOf(src, nest))),
+                ElementOf(dst, written), span);
   return nest;
 }
 
@@ -507,7 +500,6 @@ class ParallelLoopVerifier : public StmtExprVisitor {
   explicit ParallelLoopVerifier(const Stmt& body) : views_(body) {}
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadExtent) {
       const Var& index = op->node.cast<IterVar>()->var;
@@ -590,9 +582,7 @@ PrimFunc VerifyParallelLoop(PrimFunc f) {
   return f;
 }
 
-Registration verify_parallel_loop_registration([] {
-  RegisterPass("VerifyParallelLoop", VerifyParallelLoop);
-});
+TL_REGISTER_PASS(VerifyParallelLoop);
 
 }  // namespace
 }  // namespace tl

@@ -9,8 +9,6 @@
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
-#include <algorithm>
-
 #include "../../op/operator.h"
 #include "../../tvm/error.h"
 #include "../../tvm/functor.h"
@@ -50,8 +48,6 @@ class ReducerVerifier : public StmtExprVisitor {
   void Check(const Stmt& body) { VisitBody(body); }
 
  protected:
-  using StmtExprVisitor::Visit_;
-
   void Visit_(const ForNode* op) final {
     const bool parallel = op->kind == ForKind::kParallel;
     parallel_ += parallel;
@@ -85,7 +81,7 @@ class ReducerVerifier : public StmtExprVisitor {
       if (r.state == State::kOpen) {
         Refuse(op->span, buffer, "a second initialisation", "finalise it first");
       }
-      const std::string reduction = call->args[1].as_or_throw<StringImm>()->value;
+      const std::string reduction = ToString(call->args[1]);
       r = {buffer, reduction, State::kOpen, nesting_, loops_, op->span};
       for (size_t i = 2; i < call->args.size(); ++i) Visit(call->args[i]);
     } else if (name == kReducerFinalize) {
@@ -130,8 +126,7 @@ class ReducerVerifier : public StmtExprVisitor {
   };
 
   Reducer& Find(const Var& buffer) {
-    auto it = std::find_if(reducers_.begin(), reducers_.end(),
-                           [&](const Reducer& r) { return r.buffer.same_as(buffer); });
+    auto it = FindIf(reducers_, [&](const Reducer& r) { return r.buffer.same_as(buffer); });
     if (it != reducers_.end()) return *it;
     reducers_.push_back({buffer, "", State::kFinal, 0, 0, Span()});
     return reducers_.back();
@@ -210,7 +205,7 @@ PrimFunc VerifyReducer(PrimFunc f) {
   return f;
 }
 
-Registration verify_reducer_registration([] { RegisterPass("VerifyReducer", VerifyReducer); });
+TL_REGISTER_PASS(VerifyReducer);
 
 }  // namespace
 }  // namespace tl

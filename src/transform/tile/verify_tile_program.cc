@@ -30,7 +30,6 @@ class TileProgramVerifier : public ProgramVerifier {
       : ProgramVerifier(kVerifyTileProgram), selected_(selected) {}
 
  protected:
-  using ProgramVerifier::Visit_;
   bool IsAllowed(const MemorySpaceRow&) const final { return true; }
 
   void Visit_(const EvaluateNode* op) final {

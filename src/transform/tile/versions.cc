@@ -61,12 +61,9 @@ Expr VersionSelector::Mutate_(const TensorLoadNode* op) {
 Expr VersionSelector::Mutate_(const TensorRegionNode* op) {
   const auto it = versioned.find(op->source.get());
   if (it == versioned.end()) return Default<Expr>(op);
-  auto one = make_object<RangeNode>();
-  one->min = Slot(it->second);
-  one->extent = MakeInt(1);
   auto n = make_object<TensorRegionNode>(*op);
   n->source = it->second;
-  n->region = {Range(one)};
+  n->region = {MakeRange(Slot(it->second), MakeInt(1))};
   for (const Range& r : op->region) n->region.push_back(Mutate(r));
   return TensorRegion(n);
 }

@@ -40,7 +40,6 @@ class VersionSelector : public StmtExprMutator {
   Expr iteration;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const BufferStoreNode* op) final;
   Expr Mutate_(const TensorLoadNode* op) final;
   Expr Mutate_(const TensorRegionNode* op) final;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "../../analysis/effects.h"
 #include "../../layout/annotation.h"
 #include "../../op/operator.h"
 #include "../../op/parallel.h"
@@ -135,7 +134,7 @@ class RolePlanner {
     bool all = true;
     ForEachNode(roles_.body, [&](RoleNode* node) {
       const std::vector<Var>& reads = node->use.reads;
-      if (IsGemm(node->stmt)) operands.insert(operands.end(), reads.begin(), reads.end());
+      if (IsGemm(node->stmt)) AppendRange(&operands, reads);
       if (node->fill != CopyKind::kNothing && node->fill != CopyKind::kTma) fills.push_back(node);
     });
     for (const RoleNode* fill : fills) {
@@ -189,11 +188,10 @@ class RolePlanner {
   bool FillsSharedFromGlobal(const RoleNode& node) const {
     const BufferUse& use = node.use;
     if (!node.opaque.empty() || use.writes.empty()) return false;
-    if (!std::all_of(use.writes.begin(), use.writes.end(), IsShared)) return false;
+    if (!AllOf(use.writes, IsShared)) return false;
     const KnownElements known(roles_.body, views_);
     if (ComputesWithTile(node, known)) return false;
-    return std::any_of(use.reads.begin(), use.reads.end(), IsGlobal) &&
-           std::all_of(use.reads.begin(), use.reads.end(), [&](const Var& v) {
+    return AnyOf(use.reads, IsGlobal) && AllOf(use.reads, [&](const Var& v) {
              return IsGlobal(v) || IsLocal(v) || known.Has(v, node);
            });
   }
@@ -206,7 +204,6 @@ class RolePlanner {
       const RoleNode* node;
       const KnownElements* known;
       bool found = false;
-      using StmtExprVisitor::Visit_;
       void Visit_(const BufferStoreNode* op) final { Visit(op->value); }
       /*! Not the indices. */
       void Visit_(const TensorLoadNode* op) final {
@@ -263,8 +260,7 @@ class RolePlanner {
   }
 
   static size_t ChannelOf(const Var& buffer, const std::vector<Channel>& channels) {
-    return std::find_if(channels.begin(), channels.end(),
-                        [&](const Channel& c) { return Contains(c.buffers, buffer); }) -
+    return FindIf(channels, [&](const Channel& c) { return Contains(c.buffers, buffer); }) -
            channels.begin();
   }
 
@@ -347,7 +343,7 @@ class RolePlanner {
   static void JoinWhere(std::vector<Channel>* channels, MayCome may_come) {
     for (size_t i = 0; i < channels->size(); ++i) {
       const Channel& one = (*channels)[i];
-      const auto other = std::find_if(channels->begin(), channels->end(), [&](const Channel& c) {
+      const auto other = FindIf(*channels, [&](const Channel& c) {
         return &c != &one && one.versions > 1 && c.versions == one.versions &&
                std::equal(one.windows.begin(), one.windows.end(), c.windows.begin(),
                           c.windows.end(), [&](const Window& a, const Window& b) {
@@ -390,8 +386,8 @@ class RolePlanner {
     });
     for (RoleNode* fill : fills) {
       const size_t index = IndexOf(*fill);
-      auto known = std::find_if(channel->windows.begin(), channel->windows.end(),
-                                [&](const Window& w) { return w.sequence == fill->parent; });
+      auto known =
+          FindIf(channel->windows, [&](const Window& w) { return w.sequence == fill->parent; });
       if (known == channel->windows.end()) {
         channel->windows.push_back({fill->parent, index, index, 0, {SlotUse()}});
       } else {
@@ -524,8 +520,7 @@ class RolePlanner {
   }
 
   void CountThreads() {
-    const bool one_thread = std::all_of(roles_.channels.begin(), roles_.channels.end(),
-                                        [](const Channel& c) { return c.IsByOne(); });
+    const bool one_thread = AllOf(roles_.channels, [](const Channel& c) { return c.IsByOne(); });
     if (fetch_ && !one_thread) {
       Refuse("one thread fetches tiles, and several load them", fetch_->stmt->span);
       return;
@@ -585,7 +580,7 @@ class RolePlanner {
     }
     if (!IsTileLoad(s)) return std::nullopt;
     const TileRegion dst = TileRegion::From(AsTileOp(s)->args[1]);
-    int64_t bits = BufferOf(dst.buffer)->dtype->dtype.bits;
+    int64_t bits = DTypeOf(dst.buffer).bits;
     for (const Range& r : dst.ranges) {
       const auto extent = AsInt(r->extent);
       if (!extent) return std::nullopt;
@@ -598,10 +593,9 @@ class RolePlanner {
     const ParallelNest nest = NestOfLoop(loop);
     int64_t iterations = 1, bits = 0;
     for (const Expr& extent : nest.extents) iterations *= AsInt(extent).value_or(0);
-    ForEachIn<BufferStoreNode>(nest.body, [&](const BufferStoreNode* store) {
-      bits += BufferOf(store->buffer)->dtype->dtype.bits;
-    });
-    const bool repeats = HasNode<ForNode>(nest.body, [](const ForNode*) { return true; });
+    ForEachIn<BufferStoreNode>(
+        nest.body, [&](const BufferStoreNode* store) { bits += DTypeOf(store->buffer).bits; });
+    const bool repeats = HasNode<ForNode>(nest.body);
     if (!iterations || repeats) return std::nullopt;
     return iterations * bits;
   }
@@ -611,7 +605,7 @@ class RolePlanner {
     int64_t most = 0;
     for (const Var& v : kernel_.block->alloc_buffers) {
       if (!IsFragment(v)) continue;
-      int64_t bits = BufferOf(v)->dtype->dtype.bits;
+      int64_t bits = DTypeOf(v).bits;
       for (const int64_t extent : ConstShape(v)) bits *= extent;
       most = std::max(most, bits / 32 / kernel_.threads);
     }

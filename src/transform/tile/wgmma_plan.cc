@@ -10,14 +10,13 @@ WgmmaPlan::WgmmaPlan(const WarpRoles& roles) {
   ForEachNode(roles.body, [&](const RoleNode* node) {
     const CallNode* call = AsTileOp(node->stmt);
     if (!node->IsLeaf() || !call) return;
-    by_hand_ |=
-        IsCallTo(GetRef<Expr>(call), kWgmmaWait) || TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
+    by_hand_ |= IsCallTo(call, kWgmmaWait) || TileOpIntAttr(call, kWgWait, 0) == kNobodyWaits;
   });
 }
 
 std::optional<GemmOp> WgmmaPlan::At(const RoleNode& node) const {
-  const CallNode* call = node.IsLeaf() ? AsTileOp(node.stmt) : nullptr;
-  if (by_hand_ || !call || !IsCallTo(GetRef<Expr>(call), kGemm)) return std::nullopt;
+  const CallNode* call = node.IsLeaf() ? AsTileOp(node.stmt, kGemm) : nullptr;
+  if (by_hand_ || !call) return std::nullopt;
   if (!PlanOf(call, node.stmt->span).UsesWgmma()) return std::nullopt;
   return ParseGemm(call, node.stmt->span);
 }

@@ -22,7 +22,6 @@
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "kernel_scope.h"
-#include "pipeline.h"
 #include "ws_schedule.h"
 
 namespace tl {
@@ -35,22 +34,17 @@ class AccumulatorWidener : public StmtExprMutator {
   explicit AccumulatorWidener(const Target& target) : target_(target) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key == kThreadRange || op->attr_key == kWsOp) return GetRef<Stmt>(op);
-    Stmt out;
-    scope_.Within(op, [&] { out = Default<Stmt>(op); });
-    return out;
+    return scope_.Within(op, [&] { return Default<Stmt>(op); });
   }
   Stmt Mutate_(const SBlockNode* op) final {
     if (op->annotations.count(kWsSchedule)) return GetRef<Stmt>(op);
     const size_t outside = made_.size();
     const SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
-    if (made_.size() == outside) return block;
-    auto n = make_object<SBlockNode>(*block.get());
-    for (size_t i = outside; i < made_.size(); ++i) n->alloc_buffers.push_back(made_[i]);
+    const std::vector<Var> own(made_.begin() + outside, made_.end());
     made_.resize(outside);
-    return SBlock(n);
+    return WithBuffers(block, own);
   }
   Stmt Mutate_(const ForNode* op) final {
     return op->annotations.count(kUserOrder) ? GetRef<Stmt>(op) : Default<Stmt>(op);
@@ -79,7 +73,7 @@ class AccumulatorWidener : public StmtExprMutator {
   }
 
  private:
-  static DLDataType AccumulatorOf(const TileRegion& c) { return BufferOf(c.buffer)->dtype->dtype; }
+  static DLDataType AccumulatorOf(const TileRegion& c) { return DTypeOf(c.buffer); }
 
   static bool IsNarrow(const GemmOp& op) {
     const DLDataType t = op.AccumulatorType();
@@ -91,18 +85,9 @@ class AccumulatorWidener : public StmtExprMutator {
   /*! One of a warp, or of a group, forms the sums in this type. */
   bool HasInstruction(const GemmOp& op, DLDataType sums) const {
     const int64_t threads = scope_.Threads(op.span).threads;
-    const GemmShape shape{op.M(),
-                          op.N(),
-                          op.K(),
-                          BufferOf(op.a.buffer)->dtype->dtype,
-                          BufferOf(op.b.buffer)->dtype->dtype,
-                          sums,
-                          &target_,
-                          threads,
-                          op.allow_tf32,
-                          false,
-                          false,
-                          false};
+    const GemmShape shape{op.M(), op.N(),   op.K(),  DTypeOf(op.a.buffer), DTypeOf(op.b.buffer),
+                          sums,   &target_, threads, op.allow_tf32,        false,
+                          false,  false};
     std::string why;
     return SelectMma(shape, &why) ||
            SelectGroupMma(shape, true, GemmWarpPolicy::kSquare, &why).has_value();
@@ -119,9 +104,7 @@ PrimFunc WidenAccumulators(PrimFunc f) {
   });
 }
 
-Registration widen_accumulators_registration([] {
-  RegisterPass("WidenAccumulators", WidenAccumulators);
-});
+TL_REGISTER_PASS(WidenAccumulators);
 
 }  // namespace
 }  // namespace tl

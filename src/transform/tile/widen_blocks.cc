@@ -17,7 +17,6 @@
 #include "../../analysis/analyzing_mutator.h"
 #include "../../analysis/effects.h"
 #include "../../layout/annotation.h"
-#include "../../op/call_attrs.h"
 #include "../../op/gemm.h"
 #include "../../target/mma.h"
 #include "../../tvm/attrs.h"
@@ -32,8 +31,7 @@ namespace {
 constexpr int64_t kMostThreads = 256;
 
 bool IsThreadExtent(const AttrStmtNode* op) {
-  if (op->attr_key != kThreadExtent) return false;
-  return std::string(op->node.cast<IterVar>()->thread_tag).rfind("threadIdx", 0) == 0;
+  return op->attr_key == kThreadExtent && IsThreadAxis(op->node.cast<IterVar>());
 }
 
 /*! What a kernel says of its threads. */
@@ -43,7 +41,6 @@ class ThreadReader : public StmtExprVisitor {
   bool has_product = false, depends = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     const std::string& key = op->attr_key;
     if (IsThreadExtent(op)) {
@@ -84,18 +81,13 @@ class ThreadReader : public StmtExprVisitor {
 
 class Widener : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return GetRef<Stmt>(op);
     AttrStmt s = Default<Stmt>(op).as_or_throw<AttrStmt>();
     const IterVar axis = op->node.cast<IterVar>();
     if (std::string(axis->thread_tag) != "threadIdx.x") return s;
     const Expr threads = MakeInt(op->value->dtype(), 2 * ToInt(op->value));
-    const Any wider = TL_GLOBAL("tirx.IterVar")(MakeRange(axis->dom->min, threads), axis->var,
-                                                axis->iter_type, axis->thread_tag, nullptr);
-    s.CopyOnWrite()->node = wider;
-    s.CopyOnWrite()->value = threads;
-    return s;
+    return WithAxis(s.get(), axis->var, threads);
   }
 };
 
@@ -112,7 +104,7 @@ PrimFunc WidenBlocks(PrimFunc f) {
   });
 }
 
-Registration widen_blocks_registration([] { RegisterPass("WidenBlocks", WidenBlocks); });
+TL_REGISTER_PASS(WidenBlocks);
 
 }  // namespace
 }  // namespace tl

@@ -60,7 +60,6 @@ class StepWidener : public StmtExprMutator {
   Array<String> notes;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     if (op != kernel_.block) return GetRef<Stmt>(op);
     const Stmt body = Mutate(op->body);
@@ -118,7 +117,7 @@ class StepWidener : public StmtExprMutator {
   bool AddLoad(const Stmt& s, const ForNode* loop, std::vector<LoadedTile>* tiles) const {
     const CallNode* load = AsTileOp(s);
     const TileRegion from = TileRegion::From(load->args[0]), to = TileRegion::From(load->args[1]);
-    if (!IsCallTo(GetRef<Expr>(load), kCopy) || !TileOpAttrs(load).empty()) return false;
+    if (!IsCallTo(load, kCopy) || !TileOpAttrs(load).empty()) return false;
     if (!to.IsWhole() || !IsOfLoop(to.buffer, loop)) return false;
     const auto source_dim = MovingDim(from, loop->loop_var);
     if (!source_dim) return false;
@@ -126,8 +125,8 @@ class StepWidener : public StmtExprMutator {
     const auto is_long = [](const Range& range) { return !IsConst(range->extent, 1); };
     const auto& source = from.ranges;
     const auto& tile = to.ranges;
-    if (tile.size() != 2 || !std::all_of(tile.begin(), tile.end(), is_long)) return false;
-    if (std::count_if(source.begin(), source.end(), is_long) != 2) return false;
+    if (tile.size() != 2 || !AllOf(tile, is_long)) return false;
+    if (CountIf(source, is_long) != 2) return false;
     const size_t dim = std::count_if(source.begin(), source.begin() + *source_dim, is_long);
     for (const LoadedTile& other : *tiles) {
       if (other.tile.same_as(to.buffer)) return false;
@@ -159,7 +158,7 @@ class StepWidener : public StmtExprMutator {
     analyzer.BindConst(loop->loop_var, ToInt(loop->extent));
     const bool goes_on = IsConst(analyzer.Simplify(later), 0);
     const auto is_along = [&](const TileRegion& region, size_t dim) {
-      return region.IsWhole() && std::any_of(tiles.begin(), tiles.end(), [&](const auto& t) {
+      return region.IsWhole() && AnyOf(tiles, [&](const auto& t) {
                return t.tile.same_as(region.buffer) && t.dim == dim;
              });
     };
@@ -180,7 +179,7 @@ class StepWidener : public StmtExprMutator {
     int64_t least = kRowBytes;
     for (const LoadedTile& t : tiles) {
       if (t.dim + 1 != BufferOf(t.tile)->shape.size()) continue;
-      const int64_t bits = BufferOf(t.tile)->dtype->dtype.bits;
+      const int64_t bits = DTypeOf(t.tile).bits;
       least = std::min(least, ToInt(BufferOf(t.tile)->shape[t.dim]) * bits / 8);
     }
     return least;
@@ -232,7 +231,7 @@ class StepWidener : public StmtExprMutator {
   static Var Wide(const LoadedTile& t, int64_t times) {
     Array<Expr> shape = BufferOf(t.tile)->shape;
     shape.Set(t.dim, MakeInt(ToInt(shape[t.dim]) * times));
-    return MakeBuffer(t.tile->name, BufferOf(t.tile)->dtype->dtype, shape, ScopeOf(t.tile));
+    return MakeBuffer(t.tile->name, DTypeOf(t.tile), shape, ScopeOf(t.tile));
   }
 
   Expr Load(const CallNode* call, const std::vector<LoadedTile>& tiles, int64_t times) const {
@@ -279,7 +278,7 @@ PrimFunc WidenSteps(PrimFunc f) {
   return WithNotes(out, notes);
 }
 
-Registration widen_steps_registration([] { RegisterPass("WidenSteps", WidenSteps); });
+TL_REGISTER_PASS(WidenSteps);
 
 }  // namespace
 }  // namespace tl

@@ -1,7 +1,5 @@
 #include "ws_schedule.h"
 
-#include <algorithm>
-
 #include "../../op/call_attrs.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -28,8 +26,7 @@ std::vector<Fields> List(const Fields& fields, const char* key) {
 
 template <typename T, typename Name>
 std::optional<size_t> Find(const std::vector<T>& list, const std::string& wanted, Name name) {
-  const auto it =
-      std::find_if(list.begin(), list.end(), [&](const T& entry) { return name(entry) == wanted; });
+  const auto it = FindIf(list, [&](const T& entry) { return name(entry) == wanted; });
   if (it == list.end()) return std::nullopt;
   return it - list.begin();
 }
@@ -66,7 +63,6 @@ std::string ResolvedName(const Any& value, const Span& span) {
 
 class NameRemover : public StmtExprMutator {
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const SBlockNode* op) final {
     return op->annotations.count(kWsSchedule) ? GetRef<Stmt>(op) : Default<Stmt>(op);
   }
@@ -148,9 +144,8 @@ void WarnOfDepths(const SBlockNode* block, const std::vector<Var>& loaded, const
   for (const Fields& entry : DepthsOf(block)) {
     const Span span = entry.at("span").cast<Span>();
     const auto is_it = [&](const Var& v) { return IsFor(entry, v); };
-    if (std::any_of(loaded.begin(), loaded.end(), is_it)) continue;
-    const auto buffer =
-        std::find_if(block->alloc_buffers.begin(), block->alloc_buffers.end(), is_it);
+    if (AnyOf(loaded, is_it)) continue;
+    const auto buffer = FindIf(block->alloc_buffers, is_it);
     if (buffer == block->alloc_buffers.end()) {
       ThrowAt(span, "ValueError",
               "found T.annotate_ws_pipeline_depth for a name that no buffer of the kernel has, "

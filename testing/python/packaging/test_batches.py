@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 ALONE = re.search(r'MATCHES "/\(([\w|]+)\)\\\\\.cc\$"', (ROOT / "CMakeLists.txt").read_text())
 UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.MULTILINE | re.DOTALL)
-DECLARATION = re.compile(r"^[A-Za-z].*", re.MULTILINE)
+DECLARATION = re.compile(r"^(?!TL_REGISTER)[A-Za-z].*", re.MULTILINE)
 TYPE = re.compile(r"(?:template.*> )?(?:class|struct|union|enum class|enum) (\w+)")
 VALUE = re.compile(r"(?<![\w:])(\w+)\s*[({=;\[]")
 
@@ -36,6 +36,7 @@ std::vector<int> ValuesOf(const Expr& e) {
 }
 Registration read_registration([] {
 });
+TL_REGISTER_PASS(Read);
 }  // namespace
 int outer = 0;
 """
