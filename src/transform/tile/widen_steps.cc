@@ -34,6 +34,7 @@
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
 #include "../notes.h"
+#include "block_axis.h"
 #include "pipeline_barriers.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
@@ -49,21 +50,6 @@ struct LoadedTile {
   /*! The dimensions of the tensor and of the tile along K. */
   size_t source_dim, dim;
 };
-
-/*! Where all of `region` moves on by its extent from one iteration to the next, in one dimension.
- */
-std::optional<size_t> MovingDim(const TileRegion& region, const Var& k) {
-  std::optional<size_t> found;
-  for (size_t d = 0; d < region.ranges.size(); ++d) {
-    const Range& range = region.ranges[d];
-    if (!Uses(range->min, k) && !Uses(range->extent, k)) continue;
-    const Expr next = Substitute(range->min, k, k + MakeInt(k->dtype(), 1));
-    const auto step = AsInt(Analyzer().Simplify(next - range->min));
-    if (found || !step || step != AsInt(range->extent)) return std::nullopt;
-    found = d;
-  }
-  return found;
-}
 
 class StepWidener : public StmtExprMutator {
  public:

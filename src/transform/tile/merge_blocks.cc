@@ -1,0 +1,412 @@
+/*!
+ * MergeBlocks: neighbouring blocks of small products become one block of larger tiles (thread-block
+ * merge).
+ *
+ * In:  a tile program under thread_extent attributes, before instructions are selected.
+ * Out: the same, where a block along an axis of the grid does the work of two, four or eight:
+ *        A[64 * y, k] -> a; B[k, 64 * x] -> b; gemm(a, b, c); c -> C[64 * y, 64 * x]
+ *      becomes, for two along x, tiles b and c of twice the columns:
+ *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
+ *      A tile that neighbours have alike, a here, is loaded once for all. Blocks get twice the
+ *      threads where a thread would have more than kMostAccumulators registers of accumulators, and
+ *      loops fewer stages where one block would else be alone on a multiprocessor.
+ * Establishes: what a multiprocessor loads from L2 does not bind. It takes 64 bytes a clock, of
+ *      which 51 were measured; a step of 64 x 64 tiles multiplies for half of the time that its
+ *      loads take (381 TFLOP/s at 4096^3, H200), one of 128 x 128 tiles for all of it.
+ * Left alone: kernels in which loads do not bind, or whose merged blocks would leave too many
+ *      multiprocessors idle (ClocksOf); grids whose extents the launch decides or 2 does not
+ *      divide; kernels whose statements do more than to copy, multiply, reduce and compute
+ *      elements, whose tiles along the axis do not follow each other, whose loops depend on the
+ *      block, that name threads, layouts, clusters, roles or registers.
+ * Refuses nothing.
+ */
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "../../analysis/effects.h"
+#include "../../op/copy_instruction.h"
+#include "../../op/gemm.h"
+#include "../../op/region_nest.h"
+#include "../../target/multiprocessors.h"
+#include "../../tvm/analyzer.h"
+#include "../../tvm/attrs.h"
+#include "../../tvm/error.h"
+#include "../../tvm/find.h"
+#include "../../tvm/functor.h"
+#include "../../tvm/pass_configs.h"
+#include "../../tvm/registry.h"
+#include "../each_kernel.h"
+#include "../notes.h"
+#include "block_axis.h"
+#include "register_estimate.h"
+#include "shared_estimate.h"
+
+namespace tl {
+namespace {
+
+/*! Registers of a thread: of accumulators of products, of all fragments. */
+constexpr int64_t kMostAccumulators = 128, kMostRegistersOfFragments = 192;
+constexpr int64_t kMostMergedThreads = 256;
+/*! A merged kernel takes at most so much of the time of the other by ClocksOf. */
+constexpr double kWorthMerging = 0.97;
+/*! A merged grid has blocks for so many of the multiprocessors. */
+constexpr double kBusyMultiprocessors = 0.9;
+
+struct LaunchAxis {
+  Var var;
+  int64_t extent;
+};
+
+/*! The axes of a grid, and what keeps a kernel's blocks from being merged. */
+class MergeReader : public StmtExprVisitor {
+ public:
+  std::vector<LaunchAxis> axes;
+  bool is_refused = false;
+
+  int64_t Blocks() const {
+    int64_t blocks = 1;
+    for (const LaunchAxis& axis : axes) blocks *= axis.extent;
+    return blocks;
+  }
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const AttrStmtNode* op) final {
+    is_refused |=
+        op->attr_key != kThreadExtent && op->attr_key != kSwizzle && op->attr_key != kAliased;
+    if (op->attr_key == kThreadExtent) {
+      constexpr int64_t kMostExtent = int64_t(1) << 20;
+      const IterVar axis = op->node.cast<IterVar>();
+      const int64_t extent = AsInt(op->value).value_or(0);
+      is_refused |= extent <= 0 || extent > kMostExtent;
+      if (std::string(axis->thread_tag).rfind("blockIdx", 0) == 0) {
+        axes.push_back({axis->var, extent});
+      } else {
+        is_refused |= Uses(op->body, axis->var);
+      }
+    }
+    // Orders of chiplets go by the number of the block.
+    is_refused |=
+        op->attr_key == kSwizzle &&
+        std::string(op->value.as_or_throw<StringImm>()->value).find(',') != std::string::npos;
+    Visit(op->body);
+  }
+  void Visit_(const SBlockNode* op) final {
+    is_refused |= !op->annotations.empty();
+    Default(op);
+  }
+};
+
+/*! Names of numbers are the numbers. */
+class NameInliner : public Substituter {
+ protected:
+  using Substituter::Mutate_;
+  Stmt Mutate_(const BindNode* op) final {
+    if (!IsPureInteger(op->value)) return Substituter::Mutate_(op);
+    map[op->var.get()] = Mutate(op->value);
+    return MakeSeq({});
+  }
+};
+
+/*! What a block does, in clocks of its multiprocessor at their peaks. */
+class BlockWork : public StmtExprVisitor {
+ public:
+  /*! Of the tensor cores; of loads of tiles; of the threads, for elements. */
+  double products = 0, loads = 0, elements = 0;
+  /*! Of what products read of shared memory. */
+  double reads = 0;
+  /*! Bytes of the tensors that tiles are loaded from. */
+  double tensors = 0;
+  /*! Each loop has a number of iterations that is known. */
+  bool is_counted = true;
+  /*! Products are all of 16 bits or fewer, which tensor cores make whatever the program allows. */
+  bool is_of_few_bits = true;
+
+ protected:
+  using StmtExprVisitor::Visit_;
+  void Visit_(const ForNode* op) final {
+    if (op->kind == ForKind::kParallel) {
+      // A handful of instructions of one element, four schedulers of a warp each.
+      constexpr double kElementsOfClock = 32;
+      double points = times_;
+      ForEachIn<ForNode>(GetRef<Stmt>(op), [&](const ForNode* loop) {
+        points *= double(AsInt(loop->extent).value_or(1));
+      });
+      elements += points / kElementsOfClock;
+      return;
+    }
+    const double outside = times_;
+    is_counted &= AsInt(op->extent).has_value();
+    times_ *= double(AsInt(op->extent).value_or(1));
+    Visit(op->body);
+    times_ = outside;
+  }
+  void Visit_(const EvaluateNode* op) final {
+    const Stmt s = GetRef<Stmt>(op);
+    if (IsGemm(s)) {
+      // Bits of B that are multiplied in a clock, each with one of A: 2048 products of 16 bits
+      // ("NVIDIA H100 Tensor Core GPU Architecture").
+      constexpr double kBitsOfClock = 32768;
+      constexpr int kFewBits = 16;
+      const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
+      const int bits = BufferOf(gemm.b.buffer)->dtype->dtype.bits;
+      const double m = double(gemm.M()), n = double(gemm.N()), k = times_ * double(gemm.K()) * bits;
+      is_of_few_bits &= bits <= kFewBits;
+      products += m * n * k / kBitsOfClock;
+      // By wgmma of 64 rows and up to 256 columns, 128 bytes a clock.
+      constexpr double kRows = 64, kColumns = 256, kReadBits = 1024;
+      reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) / kReadBits;
+    } else if (IsTileLoad(s)) {
+      constexpr double kBytesOfClock = 64;
+      const Var tensor = TileRegion::From(AsTileOp(s)->args[0]).buffer;
+      loads +=
+          times_ * BytesAskedFor(TileRegion::From(AsTileOp(s)->args[1]).buffer) / kBytesOfClock;
+      if (seen_.insert(tensor.get()).second) tensors += BytesAskedFor(tensor);
+    }
+  }
+
+ private:
+  double times_ = 1;
+  std::unordered_set<const Object*> seen_;
+};
+
+/*! Clocks that the grid takes: of the multiprocessor with most blocks, or of the memory. The shares
+ * of the peaks were measured on an H200 by 4096^3 GEMMs: products of 128 x 256 tiles reach 772
+ * TFLOP/s, loads of 64 x 64 and of 128 x 128 tiles 48 bytes a clock, shared memory has 125 of 128
+ * in two products of 256 x 64. Of tiles that load alike, wide ones are faster (128 x 256 178 us,
+ * 256 x 128 190): their products read less. */
+double ClocksOf(const BlockWork& work, int64_t blocks, const Target& target) {
+  // Of memory 4.8 TB/s at 1.75 GHz.
+  constexpr double kProducts = 0.8, kLoads = 0.76, kShared = 0.98, kMemoryBytesOfClock = 2700;
+  constexpr double kLittle = 0.02;
+  const int64_t most = MostMultiprocessors(target);
+  const double waves = double((blocks + most - 1) / most);
+  // Loads write shared memory, 128 bytes a clock.
+  const double shared = work.reads + work.loads / 2;
+  const double of_tiles =
+      std::max({work.products / kProducts, work.loads / kLoads, shared / kShared});
+  const double of_block = of_tiles + work.elements + kLittle * work.reads;
+  const double of_memory = work.is_counted ? work.tensors / kMemoryBytesOfClock : 0;
+  return std::max(waves * of_block, of_memory);
+}
+
+BlockWork WorkOf(const Stmt& kernel) {
+  BlockWork work;
+  work(kernel);
+  return work;
+}
+
+/*! Gives a block the work of two neighbours along an axis. */
+class BlockMerger : public StmtExprMutator {
+ public:
+  BlockMerger(const LaunchAxis& axis, const AxisTiles& along, const std::vector<Var>& tiles,
+              int64_t threads)
+      : axis_(axis), along_(along), threads_(threads) {
+    for (const Var& tile : tiles) {
+      const auto it = along.dims.find(tile.get());
+      if (it == along.dims.end()) continue;
+      Array<Expr> shape = BufferOf(tile)->shape;
+      shape.Set(it->second, MakeInt(2 * ToInt(shape[it->second])));
+      merged_[tile.get()] =
+          MakeBuffer(tile->name, BufferOf(tile)->dtype->dtype, shape, ScopeOf(tile));
+    }
+  }
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const AttrStmtNode* op) final {
+    if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
+    const IterVar axis = op->node.cast<IterVar>();
+    int64_t extent = ToInt(op->value);
+    if (axis->var.same_as(axis_.var)) extent /= 2;
+    if (std::string(axis->thread_tag) == "threadIdx.x") extent = threads_;
+    auto attr = make_object<AttrStmtNode>(*op);
+    attr->value = MakeInt(op->value->dtype(), extent);
+    const Range range = MakeRange(MakeInt(op->value->dtype(), 0), attr->value);
+    attr->node =
+        TL_GLOBAL("tirx.IterVar")(range, axis->var, axis->iter_type, axis->thread_tag, nullptr);
+    attr->body = Mutate(op->body);
+    return AttrStmt(attr);
+  }
+  Stmt Mutate_(const SBlockNode* op) final {
+    auto block = make_object<SBlockNode>(*op);
+    block->alloc_buffers = op->alloc_buffers.Map([&](const Var& v) { return Merged(v); });
+    block->body = Mutate(op->body);
+    return SBlock(block);
+  }
+  Stmt Mutate_(const ForNode* op) final {
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    if (!along_.loops.count(op->loop_var.get())) return loop;
+    loop.CopyOnWrite()->extent = MakeInt(op->extent->dtype(), 2 * ToInt(op->extent));
+    return loop;
+  }
+  Stmt Mutate_(const BufferStoreNode* op) final {
+    return MakeStore(Merged(op->buffer), Mutate(op->value), MutateArray(op->indices), op->span);
+  }
+  Expr Mutate_(const TensorLoadNode* op) final {
+    const Var buffer = op->source.as_or_throw<Var>();
+    const auto it = merged_.find(buffer.get());
+    if (it == merged_.end()) return Default<Expr>(op);
+    return LoadOf(it->second, MutateArray(op->indices));
+  }
+  Expr Mutate_(const TensorRegionNode* op) final {
+    TileRegion region = TileRegion::From(GetRef<Expr>(op));
+    const auto it = along_.dims.find(region.buffer.get());
+    for (size_t d = 0; d < region.ranges.size(); ++d) {
+      const Range range = region.ranges[d];
+      const bool grows = it != along_.dims.end() ? it->second == d : Uses(range->min, axis_.var);
+      const Expr min =
+          Uses(range->min, axis_.var) ? Analyzer().Simplify(Mutate(range->min)) : range->min;
+      const Expr extent =
+          grows ? Expr(MakeInt(range->extent->dtype(), 2 * ToInt(range->extent))) : range->extent;
+      region.ranges.Set(d, MakeRange(min, extent));
+    }
+    region.buffer = Merged(region.buffer);
+    return region.ToExpr();
+  }
+  Expr Mutate_(const VarNode* op) final {
+    const Expr v = GetRef<Expr>(op);
+    return op == axis_.var.get() ? v * 2 : v;
+  }
+
+ private:
+  Var Merged(const Var& buffer) const {
+    const auto it = merged_.find(buffer.get());
+    return it == merged_.end() ? buffer : it->second;
+  }
+
+  const LaunchAxis axis_;
+  const AxisTiles& along_;
+  const int64_t threads_;
+  std::unordered_map<const Object*, Var> merged_;
+};
+
+/*! Gives pipelined loops their stages or kLeastStages, but no more than some. */
+class StageChanger : public StmtExprMutator {
+ public:
+  static constexpr int64_t kLeastStages = 3;
+  explicit StageChanger(int64_t most) : most_(most) {}
+
+ protected:
+  using StmtExprMutator::Mutate_;
+  Stmt Mutate_(const ForNode* op) final {
+    For loop = Default<Stmt>(op).as_or_throw<For>();
+    const bool ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);
+    if (!IsPipelined(op) || ordered) return loop;
+    const int64_t stages = std::min(most_, std::max(StagesOf(op), kLeastStages));
+    loop.CopyOnWrite()->annotations.Set(kNumStages, MakeInt(stages));
+    return loop;
+  }
+
+ private:
+  const int64_t most_;
+};
+
+/*! Whether a thread has registers for its part of the fragments. */
+bool HasRegisters(const KernelInfo& kernel) {
+  constexpr int64_t kRegisterBytes = 4;
+  int64_t sums = 0, all = 0;
+  for (const Var& v : kernel.block->alloc_buffers) {
+    if (!IsFragment(v)) continue;
+    const bool is_sum = HasNode<EvaluateNode>(kernel.block->body, [&](const EvaluateNode* op) {
+      const Stmt s = GetRef<Stmt>(op);
+      return IsGemm(s) && ParseGemm(AsTileOp(s), op->span).c.buffer.same_as(v);
+    });
+    all += BytesOfBuffer(v);
+    if (is_sum) sums += BytesOfBuffer(v);
+  }
+  const int64_t each = kRegisterBytes * kernel.threads;
+  return sums <= kMostAccumulators * each && all <= kMostRegistersOfFragments * each;
+}
+
+/*! The kernel with as many stages as let two blocks share a multiprocessor, or one where two have
+ * no registers; else with as many as let one have it. nullopt where none has room. */
+std::optional<Stmt> WithRoom(const Stmt& kernel, const PrimFunc& f) {
+  constexpr int64_t kMostStages = 8;
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  const int64_t threads = info.threads + kWarpGroupThreads;
+  const int64_t wanted = std::min<int64_t>(2, BlocksByRegisters(info, 0));
+  std::optional<Stmt> one;
+  for (int64_t stages = kMostStages; stages > 1; --stages) {
+    const Stmt changed = StageChanger(stages).Mutate(kernel);
+    const int64_t blocks = SharedEstimate(changed).BlocksThatFit(*info.target, threads);
+    if (blocks >= wanted && stages >= StageChanger::kLeastStages) return changed;
+    if (blocks > 0 && !one) one = changed;
+  }
+  return one;
+}
+
+/*! The kernel with half of the blocks along an axis; nullopt where that is not possible. */
+std::optional<Stmt> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
+  if (axis.extent % 2) return std::nullopt;
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  const auto along = TilesAlong(info.block, axis.var);
+  if (!along) return std::nullopt;
+  const auto& buffers = info.block->alloc_buffers;
+  for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
+    BlockMerger merger(axis, *along, {buffers.begin(), buffers.end()}, threads);
+    const Stmt merged = merger.Mutate(kernel);
+    if (!HasRegisters(ReadKernelInfo(merged, f))) continue;
+    return WithRoom(merged, f);
+  }
+  return std::nullopt;
+}
+
+/*! Of the first operator. */
+Span FirstPlace(const Stmt& kernel) {
+  Span place;
+  ForEachIn<EvaluateNode>(kernel, [&](const EvaluateNode* op) {
+    if (!place.defined()) place = op->span;
+  });
+  return place;
+}
+
+Stmt WithMergedBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
+  const Target& target = TargetOf(f);
+  MergeReader launch;
+  launch(kernel);
+  if (launch.is_refused) return kernel;
+  const BlockWork work = WorkOf(kernel);
+  if (work.products == 0 || !work.is_of_few_bits) return kernel;
+  if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
+  Stmt best = NameInliner().Mutate(kernel);
+  int64_t times = 1;
+  for (bool found = true; found;) {
+    found = false;
+    MergeReader now;
+    now(best);
+    if (now.Blocks() / 2 < kBusyMultiprocessors * MostMultiprocessors(target)) break;
+    double least = kWorthMerging * ClocksOf(WorkOf(best), now.Blocks(), target);
+    const Stmt before = best;
+    for (const LaunchAxis& axis : now.axes) {
+      const std::optional<Stmt> merged = MergedAlong(axis, before, f);
+      if (!merged) continue;
+      const double clocks = ClocksOf(WorkOf(*merged), now.Blocks() / 2, target);
+      if (clocks >= least) continue;
+      least = clocks;
+      best = *merged;
+      found = true;
+    }
+    if (found) times *= 2;
+  }
+  if (times == 1) return kernel;
+  notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + std::to_string(times) +
+                   " neighbouring blocks are one, which loads what they share once");
+  return best;
+}
+
+PrimFunc MergeBlocks(PrimFunc f) {
+  const Target& target = TargetOf(f);
+  if (!target.Has(Feature::kTma) || !target.Has(Feature::kWgmma)) return f;
+  if (DisablesWarpSpecialized()) return f;
+  Array<String> notes;
+  const PrimFunc out = ForEachKernel(
+      f, [&](const AttrStmtNode* op) { return WithMergedBlocks(GetRef<Stmt>(op), f, &notes); });
+  return WithNotes(out, notes);
+}
+
+TL_REGISTER_PASS(MergeBlocks);
+
+}  // namespace
+}  // namespace tl

@@ -1,0 +1,188 @@
+"""Neighbouring blocks of small products become one block of larger tiles."""
+
+import re
+
+import pytest
+import torch
+
+import tilelang
+import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
+
+HOPPER = {"kind": "cuda", "arch": "sm_90a"}
+
+
+def product(
+    M=4096,
+    N=4096,
+    K=4096,
+    tile=(64, 64, 64),
+    threads=128,
+    stages=3,
+    form="",
+    dtype="bfloat16",
+    grid=None,
+    trans=(False, True),
+):
+    """C = A B by tiles of rows, columns and a step along K; `form`: what a block does besides."""
+    bm, bn, bk = tile
+    of_a, of_b = (bm, bk), (bn, bk)
+    total = "int32" if dtype == "int8" else "float32"
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((K, M) if trans[0] else (M, K), dtype),
+        B: T.Tensor((N, K) if trans[1] else (K, N), dtype),
+        bias: T.Tensor((N,), total),
+        table: T.Tensor((M // bm,), "int32"),
+        C: T.Tensor((M, N), total),
+        sums: T.Tensor((N // bn, M), total),
+    ):
+        with T.Kernel(*(grid or (N // bn, M // bm)), threads=threads) as (x, y):
+            a = T.alloc_shared(of_a[::-1] if trans[0] else of_a, dtype)
+            b = T.alloc_shared(of_b if trans[1] else of_b[::-1], dtype)
+            c = T.alloc_fragment((bm, bn), total)
+            row = T.alloc_fragment((bm,), total)
+            if form == "layout":
+                T.annotate_layout({a: make_swizzled_layout(a)})
+            if form == "swizzle":
+                T.use_swizzle(8)
+            T.clear(c)
+            first = table[y] * bm if form == "table" else y * bm
+            for k in T.Pipelined(y + 1 if form == "bound" else K // bk, num_stages=stages):
+                T.copy(A[k * bk, first] if trans[0] else A[first, k * bk], a)
+                T.copy(B[x * bn, k * bk] if trans[1] else B[k * bk, x * bn], b)
+                T.gemm(a, b, c, transpose_A=trans[0], transpose_B=trans[1])
+            if form == "bias":
+                for i, j in T.Parallel(bm, bn):
+                    c[i, j] = T.if_then_else(
+                        y * bm + i >= x * bn + j, c[i, j] + bias[x * bn + j], 0
+                    )
+            if form == "place in the block":
+                for i, j in T.Parallel(bm, bn):
+                    c[i, j] = c[i, j] * (i + 1)
+            if form == "column":
+                for i, j in T.Parallel(bm, bn):
+                    c[i, j] += c[i, 0]
+            if form == "block":
+                for i, j in T.Parallel(bm, bn):
+                    c[i, j] += x
+            if form == "thread" and T.get_thread_binding() == 0:
+                a[0, 0] = 1
+            if form == "branch" and y > 0:
+                T.clear(c)
+            if form == "rows":
+                T.reduce_sum(c, row, dim=1)
+                T.copy(row, sums[x, y * bm])
+            elif form == "one place":
+                T.copy(c, C[y * bm, 0])
+            elif form == "sums":
+                T.atomic_add(C[y * bm, x * bn], c)
+            elif form == "sums of one place":
+                T.atomic_add(C[y * bm, 0], c)
+            else:
+                T.copy(c, C[y * bm, x * bn])
+
+    return main
+
+
+def launch(text):
+    """Blocks along x and y, threads."""
+    extents = dict(re.findall(r'launch_thread\("(blockIdx\.[xy]|threadIdx\.x)", (\d+)\)', text))
+    return tuple(int(extents.get(a, 1)) for a in ("blockIdx.x", "blockIdx.y", "threadIdx.x"))
+
+
+def merged(tile_passes, function, arch="sm_90a"):
+    return launch(tile_passes(function, "MergeBlocks", arch=arch)["main"].script())
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({}, (16, 32, 256)),
+        ({"tile": (64, 64, 32)}, (16, 32, 256)),
+        ({"tile": (64, 128, 64)}, (16, 32, 256)),
+        ({"tile": (32, 32, 64)}, (16, 32, 256)),
+        ({"trans": (True, False)}, (16, 32, 256)),
+        ({"threads": 256}, (16, 32, 256)),
+        ({"tile": (128, 128, 64)}, (16, 32, 256)),
+        ({"tile": (128, 256, 64), "threads": 256}, (16, 32, 256)),  # products bind
+        ({"dtype": "int8", "tile": (64, 64, 128)}, (16, 32, 256)),
+        ({"form": "bias"}, (16, 32, 256)),
+        ({"form": "swizzle"}, (16, 32, 256)),
+        ({"form": "sums"}, (16, 32, 256)),
+        ({"form": "table"}, (8, 64, 256)),  # of rows, one block has one entry
+        ({"form": "rows"}, (64, 8, 256)),  # a sum over all columns of a block is no other's
+        ({"grid": (63, 64)}, (63, 8, 256)),  # 2 does not divide 63
+        ({"M": 1024, "N": 1024, "K": 1024}, (8, 16, 128)),  # 64 blocks would leave half idle
+    ],
+)
+def test_blocks(tile_passes, options, found):
+    assert merged(tile_passes, product(**options)) == found
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["thread", "layout"],
+)
+def test_kept(tile_passes, form):
+    assert merged(tile_passes, product(form=form)) == (64, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("form", "blocks"),
+    [
+        ("place in the block", (0, 64)),
+        ("bound", (0, 64)),
+        ("branch", (0, 64)),
+        ("block", (64, 0)),
+        ("column", (64, 0)),
+        ("one place", (64, 0)),
+        ("sums of one place", (64, 0)),
+    ],
+)
+def test_an_axis_kept(tile_passes, form, blocks):
+    """Along the other one blocks may be merged."""
+    found = merged(tile_passes, product(form=form))
+    assert all(f == b for f, b in zip(found, blocks, strict=False) if b)
+    assert found[0] * found[1] < 64 * 64
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"M": 1024, "N": 768}, (12, 16, 128)),  # fewer than two a multiprocessor
+        ({"M": 16, "N": 32768, "tile": (16, 64, 64)}, (512, 1, 128)),  # the memory binds
+        ({"dtype": "float32", "tile": (64, 64, 32)}, (64, 64, 128)),
+    ],
+)
+def test_where_loads_do_not_bind(tile_passes, options, found):
+    assert merged(tile_passes, product(**options)) == found
+
+
+def test_only_where_warp_groups_multiply(tile_passes):
+    assert merged(tile_passes, product(), arch="sm_80") == (64, 64, 128)
+
+
+def test_stages_let_two_blocks_share_a_multiprocessor(tile_passes):
+    text = tile_passes(product(stages=5), "MergeBlocks", arch="sm_90a")["main"].script()
+    assert re.search(r'"num_stages": (?:T\.int32\()?3', text)
+
+
+@pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
+def test_it_computes_the_same(form):
+    M, N, K = 256, 256, 64
+    function = product(M, N, K, (16, 16, 32), form=form, dtype="float16")
+    kernel = tilelang.compile(function, target=HOPPER, execution_backend="emulate")
+    assert "neighbouring blocks are one" in kernel.explain()
+    a, b = (torch.randint(-4, 5, (n, K)).half() for n in (M, N))
+    bias = torch.randint(-9, 9, (N,)).float()
+    c, sums = torch.full((M, N), 1.0), torch.full((N // 16, M), -1.0)
+    kernel(a, b, bias, torch.arange(M // 16, dtype=torch.int32), c, sums)
+    wanted = a.float() @ b.float().T
+    if form == "rows":
+        assert torch.equal(sums, wanted.view(M, -1, 16).sum(2).T)
+        return
+    if form == "bias":
+        wanted = torch.tril(wanted + bias)
+    assert torch.equal(c, wanted + 1 if form == "sums" else wanted)
