@@ -9,8 +9,8 @@
  *      loads to registers first, then of stores.
  * Establishes: the place is computed in any case, and the loads of a batch are in flight together.
  *      NVVM keeps a branch around what it takes for expensive, such as a product of 64 bits. Then
- *      each load waits for the one before, some 500 clocks. It also makes one sum of a place from
- *      the place before, if no branch lies between them.
+ *      each load waits for the one before. It also makes one sum of a place from the place before,
+ *      if no branch lies between them.
  * Refuses nothing. Unchanged: targets whose instructions have no predicates; tensors that may
  *      change while the kernel runs, whose loads stay in the order of the program; places that are
  *      read from memory, or have a quotient by a value of the call, which may trap; elements of
