@@ -160,6 +160,11 @@ def test_where_loads_do_not_bind(tile_passes, options, found):
     assert merged(tile_passes, product(**options)) == found
 
 
+def test_loops_without_stages_keep_their_blocks(tile_passes):
+    """Larger tiles make loads wait longer for the product before."""
+    assert merged(tile_passes, product(stages=0)) == (64, 64, 128)
+
+
 def test_only_where_warp_groups_multiply(tile_passes):
     assert merged(tile_passes, product(), arch="sm_80") == (64, 64, 128)
 
