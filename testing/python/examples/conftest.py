@@ -1,6 +1,8 @@
-"""An example as a module, as when it is started."""
+"""An example or a benchmark as a module, as when it is started."""
 
+import importlib
 import importlib.util
+import logging
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
@@ -9,7 +11,8 @@ from types import ModuleType
 import pytest
 import torch
 
-EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES, BENCHMARKS = ROOT / "examples", ROOT / "benchmark"
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +26,23 @@ def example(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
         patch.setitem(sys.modules, spec.name, module)
         spec.loader.exec_module(module)
         yield module
+
+
+@pytest.fixture(scope="module")
+def benchmark_script(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """The script BENCHMARK of the test's module; it finds its neighbours, not modules of their
+    names."""
+    logger = logging.getLogger("tilelang")
+    level = logger.level
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        names = {path.stem for path in BENCHMARKS.glob("*.py")}
+        before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
+        yield importlib.import_module(request.module.BENCHMARK)
+        for name in names & sys.modules.keys():
+            del sys.modules[name]
+        sys.modules.update(before)
+    logger.setLevel(level)  # scripts change it
 
 
 @pytest.fixture

@@ -1,16 +1,13 @@
 """Shapes that benchmark/draw.py draws, and what it makes of a row's result."""
 
 import importlib
-import logging
-import pathlib
-import sys
 
 import pytest
 import torch
 
 import tilelang
 
-BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
+BENCHMARK = "draw"
 FAMILIES = [
     "gemm",
     "fp8",
@@ -25,19 +22,9 @@ FAMILIES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def draw():
-    logger = logging.getLogger("tilelang")
-    level = logger.level
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        names = {path.stem for path in BENCHMARKS.glob("*.py")}
-        before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
-        yield importlib.import_module("draw")
-        for name in names & sys.modules.keys():
-            del sys.modules[name]
-        sys.modules.update(before)
-    logger.setLevel(level)  # scripts change it
+@pytest.fixture
+def draw(benchmark_script):
+    return benchmark_script
 
 
 def test_a_shape_is_a_function_of_its_number(draw):

@@ -1,8 +1,6 @@
 """The programs of benchmark/plain.py lower, and its table says what is wrong."""
 
 import importlib
-import logging
-import pathlib
 import sys
 
 import pytest
@@ -11,23 +9,13 @@ import torch
 import tilelang
 from tilelang.transform import PassContext
 
-BENCHMARKS = pathlib.Path(__file__).resolve().parents[3] / "benchmark"
+BENCHMARK = "plain"
 FAMILIES = ("plain_products", "plain_weights", "plain_attention", "plain_rows")
 
 
-@pytest.fixture(scope="module")
-def plain():
-    logger = logging.getLogger("tilelang")
-    level = logger.level
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)
-        names = {path.stem for path in BENCHMARKS.glob("*.py")}
-        before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
-        yield importlib.import_module("plain")
-        for name in names & sys.modules.keys():
-            del sys.modules[name]
-        sys.modules.update(before)
-    logger.setLevel(level)  # scripts change it
+@pytest.fixture
+def plain(benchmark_script):
+    return benchmark_script
 
 
 def lowered(plain, case):
