@@ -4,7 +4,7 @@
 
 #include "../../op/intrinsics.h"
 #include "../../tvm/build.h"
-#include "../../tvm/find.h"
+#include "../../tvm/functor.h"
 
 namespace tl {
 

@@ -103,9 +103,7 @@ class LoadPredicator : public StmtExprMutator {
       return MakeFor(each, MakeInt(v->dtype(), batch), ForKind::kUnrolled, Substitute(body, v, at),
                      loop->span);
     };
-    auto alloc = make_object<AllocBufferNode>();
-    alloc->buffer = loaded;
-    const Stmt body = MakeSeq({AllocBuffer(alloc), unrolled([&](const Expr& place) {
+    const Stmt body = MakeSeq({MakeAlloc(loaded), unrolled([&](const Expr& place) {
                                  return MakeStore(loaded, store->value, {place}, store->span);
                                }),
                                unrolled([&](const Expr& place) {

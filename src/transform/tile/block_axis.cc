@@ -65,7 +65,6 @@ class AxisFollower : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     fits &= op->kind == ForKind::kSerial && !Depends(op->min) && !Depends(op->extent);
     Visit(op->body);
@@ -122,19 +121,18 @@ class AxisFollower : public StmtExprVisitor {
   }
 
   void OfOperator(const CallNode* call, const Span& span) {
-    const Expr e = GetRef<Expr>(call);
     if (IsGemm(call)) return OfGemm(ParseGemm(call, span));
     fits &= TileOpAttrs(call).empty();
-    if (IsCallTo(e, kCopy)) {
+    if (IsCallTo(call, kCopy)) {
       OfCopy(TileRegion::From(call->args[0]), TileRegion::From(call->args[1]), false);
-    } else if (IsCallTo(e, kAtomic) && call->args[1].as<TensorRegionNode>()) {
+    } else if (IsCallTo(call, kAtomic) && call->args[1].as<TensorRegionNode>()) {
       OfCopy(TileRegion::From(call->args[1]), TileRegion::From(call->args[0]), true);
-    } else if (IsCallTo(e, kFill)) {
+    } else if (IsCallTo(call, kFill)) {
       const TileRegion tile = TileRegion::From(call->args[0]);
       const auto it = found.dims.find(tile.buffer.get());
-      fits &= IsTile(tile.buffer) && !Uses(e, v_) && !HasEffect(call->args[1]);
+      fits &= IsTile(tile.buffer) && !Uses(GetRef<Expr>(call), v_) && !HasEffect(call->args[1]);
       fits &= it == found.dims.end() || IsWholeIn(tile, it->second);
-    } else if (IsCallTo(e, kReduce)) {
+    } else if (IsCallTo(call, kReduce)) {
       OfReduction(call);
     } else {
       fits = false;

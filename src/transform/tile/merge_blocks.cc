@@ -8,10 +8,11 @@
  *      becomes, for two along x, tiles b and c of twice the columns:
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
  *      A tile that neighbours have alike, a here, is loaded once for all. Blocks get twice the
- *      threads where a thread would have more than kMostAccumulators registers of accumulators, and
- *      loops fewer stages where one block would else be alone on a multiprocessor.
+ *      threads where a thread would have more than kMostAccumulators registers of accumulators.
+ *      Loops get three stages at least where these fit, and fewer than they had where one block
+ *      would else be alone on a multiprocessor.
  * Establishes: what a multiprocessor loads from L2 does not bind. It takes 64 bytes a clock, of
- *      which 51 were measured; a step of 64 x 64 tiles multiplies for half of the time that its
+ *      which 48 were measured; a step of 64 x 64 tiles multiplies for half of the time that its
  *      loads take (381 TFLOP/s at 4096^3, H200), one of 128 x 128 tiles for all of it.
  * Left alone: kernels in which loads do not bind, or whose merged blocks would leave too many
  *      multiprocessors idle (ClocksOf); products in loops that are no pipelines; grids whose
@@ -28,7 +29,6 @@
 #include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
-#include "../../op/region_nest.h"
 #include "../../target/multiprocessors.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
@@ -72,7 +72,6 @@ class MergeReader : public StmtExprVisitor {
   }
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const AttrStmtNode* op) final {
     is_refused |=
         op->attr_key != kThreadExtent && op->attr_key != kSwizzle && op->attr_key != kAliased;
@@ -102,7 +101,6 @@ class MergeReader : public StmtExprVisitor {
 /*! Names of numbers are the numbers. */
 class NameInliner : public Substituter {
  protected:
-  using Substituter::Mutate_;
   Stmt Mutate_(const BindNode* op) final {
     if (!IsPureInteger(op->value)) return Substituter::Mutate_(op);
     map[op->var.get()] = Mutate(op->value);
@@ -128,7 +126,6 @@ class BlockWork : public StmtExprVisitor {
   bool has_plain_products = false;
 
  protected:
-  using StmtExprVisitor::Visit_;
   void Visit_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel) {
       // A handful of instructions of one element, four schedulers of a warp each.
@@ -158,7 +155,7 @@ class BlockWork : public StmtExprVisitor {
       constexpr double kBitsOfClock = 32768;
       constexpr int kFewBits = 16;
       const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
-      const int bits = BufferOf(gemm.b.buffer)->dtype->dtype.bits;
+      const int bits = DTypeOf(gemm.b.buffer).bits;
       const double m = double(gemm.M()), n = double(gemm.N()), k = times_ * double(gemm.K()) * bits;
       is_of_few_bits &= bits <= kFewBits;
       products += m * n * k / kBitsOfClock;
@@ -217,13 +214,11 @@ class BlockMerger : public StmtExprMutator {
       if (it == along.dims.end()) continue;
       Array<Expr> shape = BufferOf(tile)->shape;
       shape.Set(it->second, MakeInt(2 * ToInt(shape[it->second])));
-      merged_[tile.get()] =
-          MakeBuffer(tile->name, BufferOf(tile)->dtype->dtype, shape, ScopeOf(tile));
+      merged_[tile.get()] = MakeBuffer(tile->name, DTypeOf(tile), shape, ScopeOf(tile));
     }
   }
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
     const IterVar axis = op->node.cast<IterVar>();
@@ -298,7 +293,6 @@ class StageChanger : public StmtExprMutator {
   explicit StageChanger(int64_t most) : most_(most) {}
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     For loop = Default<Stmt>(op).as_or_throw<For>();
     const bool ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);

@@ -19,7 +19,6 @@
  *      - kernels with tensors of which several may be one.
  * Refuses nothing.
  */
-#include <algorithm>
 #include <unordered_set>
 
 #include "../../analysis/analyzing_mutator.h"
@@ -92,7 +91,6 @@ class Pipeliner : public StmtExprMutator {
   std::vector<Span> found;
 
  protected:
-  using StmtExprMutator::Mutate_;
   Stmt Mutate_(const ForNode* op) final {
     if (!LoadsAndMultiplies(op)) return Default<Stmt>(op);
     found.push_back(op->span);
