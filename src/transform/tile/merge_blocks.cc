@@ -7,8 +7,13 @@
  *        A[64 * y, k] -> a; B[k, 64 * x] -> b; gemm(a, b, c); c -> C[64 * y, 64 * x]
  *      becomes, for two along x, tiles b and c of twice the columns:
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
- *      A tile that neighbours have alike, a here, is loaded once for all. Blocks get twice the
- *      threads where a thread would have more than kMostAccumulators registers of accumulators.
+ *      A tile that neighbours have alike, a here, is loaded once for all. Neighbours that add the
+ *      products of shares of a sum (split K),
+ *        for k < n: { A[.., 64 * (n * z + k)] -> a; .. }; atomic_add(C, c)
+ *      become one with the shares of both, where no tile grows:
+ *        for k < 2 * n: { A[.., 64 * (2 * n * z + k)] -> a; .. }; atomic_add(C, c)
+ *      Blocks get twice the threads where a thread would have more than kMostAccumulators registers
+ *      of accumulators.
  *      Loops get three stages at least where these fit, and fewer than they had where one block
  *      would else be alone on a multiprocessor.
  * Establishes: what a multiprocessor loads from L2 does not bind. It takes 64 bytes a clock, of
@@ -29,6 +34,8 @@
 #include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
+#include "../../op/im2col.h"
+#include "../../op/tma_reduce.h"
 #include "../../target/multiprocessors.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
@@ -113,8 +120,8 @@ class BlockWork : public StmtExprVisitor {
  public:
   /*! Of the tensor cores; of loads of tiles; of the threads, for elements. */
   double products = 0, loads = 0, elements = 0;
-  /*! Of what products read of shared memory. */
-  double reads = 0;
+  /*! Of what products read of shared memory; of additions to tensors. */
+  double reads = 0, additions = 0;
   /*! Bytes of the tensors that tiles are loaded from. */
   double tensors = 0;
   /*! Each loop has a number of iterations that is known. */
@@ -162,6 +169,11 @@ class BlockWork : public StmtExprVisitor {
       // By wgmma of 64 rows and up to 256 columns, 128 bytes a clock.
       constexpr double kRows = 64, kColumns = 256, kReadBits = 1024;
       reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) / kReadBits;
+    } else if (const CallNode* call = AsTileOp(s, kAtomic);
+               call && call->args[1].as<TensorRegionNode>()) {
+      constexpr double kAddedBytesOfClock = 24;
+      const Var tile = TileRegion::From(call->args[1]).buffer;
+      additions += times_ * BytesAskedFor(tile) / kAddedBytesOfClock;
     } else if (IsTileLoad(s)) {
       constexpr double kBytesOfClock = 64;
       const Var tensor = TileRegion::From(AsTileOp(s)->args[0]).buffer;
@@ -192,7 +204,7 @@ double ClocksOf(const BlockWork& work, int64_t blocks, const Target& target) {
   const double shared = work.reads + work.loads / 2;
   const double of_tiles =
       std::max({work.products / kProducts, work.loads / kLoads, shared / kShared});
-  const double of_block = of_tiles + work.elements + kLittle * work.reads;
+  const double of_block = of_tiles + work.elements + work.additions + kLittle * work.reads;
   const double of_memory = work.is_counted ? work.tensors / kMemoryBytesOfClock : 0;
   return std::max(waves * of_block, of_memory);
 }
@@ -259,7 +271,8 @@ class BlockMerger : public StmtExprMutator {
     const auto it = along_.dims.find(region.buffer.get());
     for (size_t d = 0; d < region.ranges.size(); ++d) {
       const Range range = region.ranges[d];
-      const bool grows = it != along_.dims.end() ? it->second == d : Uses(range->min, axis_.var);
+      const bool moves = Uses(range->min, axis_.var) && !along_.dims.empty();
+      const bool grows = it != along_.dims.end() ? it->second == d : moves;
       const Expr min =
           Uses(range->min, axis_.var) ? Analyzer().Simplify(Mutate(range->min)) : range->min;
       const Expr extent =
@@ -268,6 +281,14 @@ class BlockMerger : public StmtExprMutator {
     }
     region.buffer = Merged(region.buffer);
     return region.ToExpr();
+  }
+  Expr Mutate_(const CallNode* op) final {
+    const Expr changed = Default<Expr>(op);
+    if (!IsCallTo(op, kIm2col) || !Uses(op->args[Im2col::kRowBlock], axis_.var)) return changed;
+    auto call = make_object<CallNode>(*changed.as<CallNode>());
+    Analyzer analyzer;
+    call->args.Set(Im2col::kRowBlock, WiderBlock(call->args[Im2col::kRowBlock], 2, &analyzer));
+    return Call(call);
   }
   Expr Mutate_(const VarNode* op) final {
     const Expr v = GetRef<Expr>(op);
@@ -340,8 +361,15 @@ std::optional<Stmt> WithRoom(const Stmt& kernel, const PrimFunc& f) {
   return one;
 }
 
-/*! The kernel with half of the blocks along an axis; nullopt where that is not possible. */
-std::optional<Stmt> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
+/*! A kernel with half of the blocks. */
+struct Merged {
+  Stmt kernel;
+  /*! Its blocks have larger tiles, not larger shares of sums. */
+  bool has_larger_tiles;
+};
+
+/*! Half of the blocks along an axis; nullopt where that is not possible. */
+std::optional<Merged> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
   if (axis.extent % 2) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
@@ -351,9 +379,34 @@ std::optional<Stmt> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
     BlockMerger merger(axis, *along, {buffers.begin(), buffers.end()}, threads);
     const Stmt merged = merger.Mutate(kernel);
     if (!HasRegisters(ReadKernelInfo(merged, f))) continue;
-    return WithRoom(merged, f);
+    const std::optional<Stmt> with_room = WithRoom(merged, f);
+    if (!with_room) return std::nullopt;
+    return Merged{*with_room, !along->dims.empty()};
   }
   return std::nullopt;
+}
+
+/*! The kernel with half of the blocks that takes the least time; nullopt where none takes less.
+ * Shares become larger where no tiles do: the loads of larger tiles are fewer. */
+std::optional<Stmt> MergedOnce(const Stmt& kernel, const PrimFunc& f) {
+  const Target& target = TargetOf(f);
+  MergeReader now;
+  now(kernel);
+  const int64_t blocks = now.Blocks();
+  if (blocks / 2 < kBusyMultiprocessors * MostMultiprocessors(target)) return std::nullopt;
+  const double wanted = kWorthMerging * ClocksOf(WorkOf(kernel), blocks, target);
+  double least_of_tiles = wanted, least_of_shares = wanted;
+  std::optional<Stmt> of_tiles, of_shares;
+  for (const LaunchAxis& axis : now.axes) {
+    const std::optional<Merged> merged = MergedAlong(axis, kernel, f);
+    if (!merged) continue;
+    double& least = merged->has_larger_tiles ? least_of_tiles : least_of_shares;
+    const double clocks = ClocksOf(WorkOf(merged->kernel), blocks / 2, target);
+    if (clocks >= least) continue;
+    least = clocks;
+    (merged->has_larger_tiles ? of_tiles : of_shares) = merged->kernel;
+  }
+  return of_tiles ? of_tiles : of_shares;
 }
 
 /*! Of the first operator. */
@@ -366,7 +419,6 @@ Span FirstPlace(const Stmt& kernel) {
 }
 
 Stmt WithMergedBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
-  const Target& target = TargetOf(f);
   MergeReader launch;
   launch(kernel);
   if (launch.is_refused) return kernel;
@@ -375,23 +427,9 @@ Stmt WithMergedBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* note
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
   Stmt best = NameInliner().Mutate(kernel);
   int64_t times = 1;
-  for (bool found = true; found;) {
-    found = false;
-    MergeReader now;
-    now(best);
-    if (now.Blocks() / 2 < kBusyMultiprocessors * MostMultiprocessors(target)) break;
-    double least = kWorthMerging * ClocksOf(WorkOf(best), now.Blocks(), target);
-    const Stmt before = best;
-    for (const LaunchAxis& axis : now.axes) {
-      const std::optional<Stmt> merged = MergedAlong(axis, before, f);
-      if (!merged) continue;
-      const double clocks = ClocksOf(WorkOf(*merged), now.Blocks() / 2, target);
-      if (clocks >= least) continue;
-      least = clocks;
-      best = *merged;
-      found = true;
-    }
-    if (found) times *= 2;
+  while (const std::optional<Stmt> merged = MergedOnce(best, f)) {
+    best = *merged;
+    times *= 2;
   }
   if (times == 1) return kernel;
   notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + std::to_string(times) +
