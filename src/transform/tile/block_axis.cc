@@ -38,13 +38,13 @@ class AxisFollower : public StmtExprVisitor {
     if (s.as<SeqStmtNode>()) {
       for (const Stmt& t : FlatSeq(s)) AtBlockLevel(t);
     } else if (const auto* bind = s.as<BindNode>()) {
-      fits &= !Uses(bind->value, v_) && !HasEffect(bind->value);
+      fits &= IsAlike(bind->value) && !HasEffect(bind->value);
     } else if (const auto* loop = s.as<ForNode>()) {
       if (loop->kind == ForKind::kParallel) return OfNest(loop);
-      fits &= loop->kind == ForKind::kSerial && !Uses(loop->min, v_) && !Uses(loop->extent, v_);
+      fits &= loop->kind == ForKind::kSerial && IsAlike(loop->min) && IsAlike(loop->extent);
       AtBlockLevel(loop->body);
     } else if (const auto* branch = s.as<IfThenElseNode>()) {
-      fits &= !Uses(branch->condition, v_) && !HasEffect(branch->condition);
+      fits &= IsAlike(branch->condition) && !HasEffect(branch->condition);
       AtBlockLevel(branch->then_case);
       if (branch->else_case) AtBlockLevel(branch->else_case.value());
     } else if (const auto* decl = s.as<DeclBufferNode>()) {
@@ -53,7 +53,7 @@ class AxisFollower : public StmtExprVisitor {
       fits &= attr->attr_key == kSwizzle || attr->attr_key == kAliased;
       AtBlockLevel(attr->body);
     } else if (const Expr fact = AssumptionOf(s); fact.defined()) {
-      fits &= !Uses(fact, v_);
+      fits &= IsAlike(fact);
     } else {
       const CallNode* call = AsTileOp(s);
       fits &= call != nullptr;
@@ -64,7 +64,7 @@ class AxisFollower : public StmtExprVisitor {
  protected:
   void Visit_(const ForNode* op) final {
     fits &= op->kind == ForKind::kSerial && !Depends(op->min) && !Depends(op->extent);
-    Visit(op->body);
+    Default(op);
   }
   void Visit_(const BindNode* op) final {
     if (Depends(op->value)) named_.insert(op->var.get());
@@ -136,6 +136,7 @@ class AxisFollower : public StmtExprVisitor {
   }
 
   void OfOperator(const CallNode* call, const Span& span) {
+    fits &= !ReadsTileAlong(GetRef<Expr>(call));
     if (IsGemm(call)) return OfGemm(ParseGemm(call, span));
     fits &= TileOpAttrs(call).empty();
     if (IsCallTo(call, kCopy)) {
@@ -214,7 +215,10 @@ class AxisFollower : public StmtExprVisitor {
       fits &= extent.has_value();
       extents_.emplace_back(nest.vars[i], extent.value_or(0));
     }
-    if (fits) Visit(nest.body);
+    if (!fits) return;
+    Visit(nest.body);
+    // Two of them would have iterations between what two blocks do.
+    fits &= CountIf(nest.vars, [&](const Var& i) { return found.loops.count(i.get()) != 0; }) <= 1;
   }
 
   /*! A loop's name of the nest. */
@@ -241,6 +245,15 @@ class AxisFollower : public StmtExprVisitor {
       is_new |= found.loops.insert(index.get()).second;
     }
   }
+
+  /*! An element of a tile of which each block has its own: one block has one value of it. */
+  bool ReadsTileAlong(const Expr& e) const {
+    return HasNode<TensorLoadNode>(e, [&](const TensorLoadNode* load) {
+      return found.dims.count(load->source.as_or_throw<Var>().get()) != 0;
+    });
+  }
+  /*! Neighbouring blocks have the same value. */
+  bool IsAlike(const Expr& e) const { return !Uses(e, v_) && !ReadsTileAlong(e); }
 
   /*! The value differs from block to block, or along a loop over what blocks have. */
   bool Depends(const Expr& e) const {

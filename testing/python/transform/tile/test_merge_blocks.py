@@ -43,11 +43,14 @@ def product(
             b = T.alloc_shared(of_b if trans[1] else of_b[::-1], dtype)
             c = T.alloc_fragment((bm, bn), total)
             row = T.alloc_fragment((bm,), total)
+            own = T.alloc_shared((bn,), total)
             if form == "layout":
                 T.annotate_layout({a: make_swizzled_layout(a)})
             if form == "swizzle":
                 T.use_swizzle(8)
-            T.clear(c)
+            if form.endswith("an element"):
+                T.copy(bias[x * bn], own)
+            T.fill(c, own[0] if form == "begins with an element" else 0)
             if form == "in place":
                 T.copy(C[y * bm, x * bn], c)
             if form == "aliased":
@@ -75,6 +78,11 @@ def product(
                 a[0, 0] = 1
             if form == "branch" and y > 0:
                 T.clear(c)
+            if form == "branch on an element" and own[1] > 0:
+                T.clear(c)
+            if form == "diagonal":
+                for i, j in T.Parallel(bn, bn):
+                    C[x * bn + i, x * bn + j] = 1
             if form == "rows":
                 T.reduce_sum(c, row, dim=1)
                 T.copy(row, sums[x, y * bm])
@@ -153,6 +161,9 @@ def test_kept(tile_passes, form):
         ("branch", (0, 64)),
         ("block", (64, 0)),
         ("column", (64, 0)),
+        ("begins with an element", (64, 0)),  # of the block's part of a vector
+        ("branch on an element", (64, 0)),
+        ("diagonal", (64, 0)),
         ("one place", (64, 0)),
         ("sums of one place", (64, 0)),
     ],
