@@ -42,6 +42,8 @@ def LowerAndLegalize(
         transform.MaterializeKernelLaunch,
         transform.LegalizeNegativeIndex,
         transform.AssumeGuards,
+        transform.RaiseIm2col,
+        transform.RaiseAdditions,
         transform.Simplify,
         transform.CheckTensorLayouts,
         transform.CheckReturns,

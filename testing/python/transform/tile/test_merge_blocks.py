@@ -265,3 +265,70 @@ def test_it_computes_the_same(form):
 @pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
 def test_halves_compute_the_same(form):
     computes_the_same("2 blocks do what one did", 256, 64, 256, (128, 64, 64), form)
+
+
+def shares(form="", size=(512, 4096, 4096), split=4, tile=(128, 128, 64), threads=128):
+    """C += A B by `split` blocks for each tile; `form`: what is different about their shares."""
+    (M, N, K), (bm, bn, bk) = size, tile
+    count = K // (bk * split)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((K, N), "float16"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(N // bn, M // bm, split, threads=threads) as (x, y, z):
+            a = T.alloc_shared((bm, bk), "float16")
+            b = T.alloc_shared((bk, bn), "float16")
+            c = T.alloc_fragment((bm, bn), "float32")
+            if form == "begun":
+                T.fill(c, 1)
+            else:
+                T.clear(c)
+            for k in T.Pipelined(count, num_stages=3):
+                step = k * split + z if form == "every fourth step" else z * count + k
+                T.copy(A[y * bm, step * bk], a)
+                T.copy(B[k * bk if form == "one B" else step * bk, x * bn], b)
+                T.gemm(a, b, c)
+            if form == "positive":
+                for i, j in T.Parallel(bm, bn):
+                    c[i, j] = T.max(c[i, j], 0)
+            if form == "elements":
+                for i, j in T.Parallel(bm, bn):
+                    T.atomic_add(C[y * bm + i, x * bn + j], c[i, j])
+            elif form == "stored":
+                T.copy(c, C[y * bm, x * bn])
+            elif form == "largest":
+                T.atomic_max(C[y * bm, x * bn], c)
+            else:
+                T.atomic_add(C[y * bm, x * bn], c)
+
+    return main
+
+
+def shares_of(tile_passes, form):
+    """Blocks that share a tile behind the pass."""
+    text = tile_passes(shares(form), "MergeBlocks", arch="sm_90a")["main"].script()
+    return int(re.search(r'launch_thread\("blockIdx\.z", (\d+)\)', text).group(1))
+
+
+def test_blocks_that_share_a_sum_become_fewer(tile_passes):
+    assert shares_of(tile_passes, "") < 4
+
+
+@pytest.mark.parametrize(
+    "form", ["begun", "every fourth step", "one B", "positive", "stored", "largest"]
+)
+def test_other_shares_stay(tile_passes, form):
+    assert shares_of(tile_passes, form) == 4
+
+
+def test_merged_shares_add_the_same():
+    function = shares("elements", (32, 32, 8192), 256, (32, 32, 16))
+    kernel = tilelang.compile(function, target=HOPPER, execution_backend="emulate")
+    assert "2 neighbouring blocks are one" in kernel.explain()
+    a, b = torch.randint(-4, 5, (32, 8192)).half(), torch.randint(-4, 5, (8192, 32)).half()
+    c = torch.ones(32, 32)
+    kernel(a, b, c)
+    assert torch.equal(c, a.float() @ b.float() + 1)
