@@ -18,8 +18,8 @@
  *      multiprocessors idle (ClocksOf); products in loops that are no pipelines; grids whose
  *      extents the launch decides or 2 does not divide; kernels whose statements do more than to
  *      copy, multiply, reduce and compute elements, whose tiles along the axis do not follow each
- *      other, whose loops depend on the block or on one element of its tiles, that name threads, layouts, clusters, roles or
- *      registers.
+ *      other, whose loops depend on the block or on one element of its tiles, that name threads,
+ *      layouts, clusters, roles or registers.
  * Refuses nothing.
  */
 #include <algorithm>
