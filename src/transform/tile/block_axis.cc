@@ -48,10 +48,7 @@ class AxisFollower : public StmtExprVisitor {
       AtBlockLevel(branch->then_case);
       if (branch->else_case) AtBlockLevel(branch->else_case.value());
     } else if (const auto* decl = s.as<DeclBufferNode>()) {
-      // A view has its buffer's shape, or another one.
-      const Var viewed = ViewedBy(decl);
-      fits &= viewed.defined() && !found.dims.count(viewed.get()) &&
-              !found.dims.count(decl->buffer.get());
+      OfView(decl->buffer, ViewedBy(decl));
     } else if (const auto* attr = s.as<AttrStmtNode>()) {
       fits &= attr->attr_key == kSwizzle || attr->attr_key == kAliased;
       AtBlockLevel(attr->body);
@@ -70,7 +67,7 @@ class AxisFollower : public StmtExprVisitor {
     Default(op);
   }
   void Visit_(const BindNode* op) final {
-    fits &= !Depends(op->value);
+    if (Depends(op->value)) named_.insert(op->var.get());
     Visit(op->value);
   }
   void Visit_(const EvaluateNode*) final { fits = false; }
@@ -118,6 +115,24 @@ class AxisFollower : public StmtExprVisitor {
   bool IsAlong(const TileRegion& region, size_t dim) const {
     const auto it = found.dims.find(region.buffer.get());
     return it != found.dims.end() && it->second == dim;
+  }
+
+  /*! A view that only divides rows into other elements has the buffer's rows. */
+  void OfView(const Var& view, const Var& viewed) {
+    fits &= viewed.defined();
+    if (!fits) return;
+    const BufferTypeNode *a = BufferOf(view), *b = BufferOf(viewed);
+    bool has_rows = a->shape.size() == b->shape.size() && a->strides.empty() && b->strides.empty();
+    for (size_t d = 0; has_rows && d + 1 < a->shape.size(); ++d) {
+      has_rows = AsInt(a->shape[d]) == AsInt(b->shape[d]);
+    }
+    for (const auto& [from, to] : {std::pair(view, viewed), std::pair(viewed, view)}) {
+      const auto it = found.dims.find(from.get());
+      if (it == found.dims.end()) continue;
+      const size_t dim = it->second;
+      fits &= has_rows && dim + 1 < a->shape.size();
+      Add(to, dim);
+    }
   }
 
   void OfOperator(const CallNode* call, const Span& span) {
@@ -242,8 +257,9 @@ class AxisFollower : public StmtExprVisitor {
 
   /*! The value differs from block to block, or along a loop over what blocks have. */
   bool Depends(const Expr& e) const {
-    return HasNode<VarNode>(
-        e, [&](const VarNode* op) { return op == v_.get() || found.loops.count(op); });
+    return HasNode<VarNode>(e, [&](const VarNode* op) {
+      return op == v_.get() || found.loops.count(op) || named_.count(op);
+    });
   }
 
   template <typename Node>
@@ -269,6 +285,8 @@ class AxisFollower : public StmtExprVisitor {
   const Var v_;
   /*! The loops of the nest that is visited. */
   std::vector<std::pair<Var, int64_t>> extents_;
+  /*! Names of values that differ so. */
+  std::unordered_set<const Object*> named_;
 };
 
 }  // namespace
