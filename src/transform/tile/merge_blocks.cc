@@ -28,8 +28,8 @@
  *      launch decides or, to be merged, 2 does not divide; halves of tiles with fewer rows or
  *      columns than a warp group multiplies, and of blocks that read a tensor they write; kernels
  *      whose statements do more than to copy, multiply, reduce and compute elements, whose tiles
- *      along the axis do not follow each other, whose loops depend on the block, that name threads,
- *      layouts, clusters, roles or registers.
+ *      along the axis do not follow each other, whose loops depend on the block or on one element
+ *      of its tiles, that name threads, layouts, clusters, roles or registers.
  * Refuses nothing.
  */
 #include <algorithm>
