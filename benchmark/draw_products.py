@@ -155,6 +155,7 @@ EXPERT_TILES = [
 
 
 WORD_TILES = [
+    {"block_M": 128, "block_N": 160, "num_stages": 3, "threads": 256, "panel": 4, "padded": "A"},
     {"block_M": 128, "block_N": 128, "num_stages": 3, "threads": 256, "panel": 4, "padded": "A"},
     {"block_M": 64, "block_N": 256, "num_stages": 3, "threads": 128, "panel": 4, "padded": ""},
     {
@@ -246,7 +247,9 @@ def grouped(shape, top):
 
     configs = best(EXPERT_TILES, seconds, top)
     if K % 8 and K % 2 == 0:
-        configs = sorted([configs[0], *WORD_TILES], key=seconds)[:top]
+        with_A = min((tile for tile in WORD_TILES if tile["padded"]), key=seconds)
+        direct = [tile for tile in WORD_TILES if not tile["padded"]]
+        configs = sorted([configs[0], with_A, *direct], key=seconds)[:top]
     bound = torch.finfo(torch.bfloat16).eps
     return Row(
         name=f"rows={rows} groups={len(sizes)} (most {max(sizes)}) N={N} K={K}",

@@ -32,14 +32,12 @@ BUSY_LATENCY_CLOCKS = 7500
 """How long a load takes where the memory is busy: what is on its way bounds the speed. Fitted."""
 FEW_ROWS = 1.06
 """How much longer rows behind A's end take in a tile of which they are half or more. Fitted."""
+THREE_GROUPS = 1.3
+"""How much longer shares of 192 rows take. Fitted to two, four and six of 155 x 7616 x 20608."""
 FEW_COLUMNS = 32
 """An instruction of fewer columns takes as long as one of these. Assumed."""
-MOST_COLUMNS = 192
-"""Rows of A, at most, that are columns of tiles: a thread has registers for the sums and the
-product of so many."""
-COLUMN_CLOCKS = 0.9
-"""What a step takes more for each column of swapped tiles, whose scale threads read from shared
-memory. Fitted to 155 x 7616 x 20608 on an H200."""
+MOST_COLUMNS = 64
+"""Rows of A, at most, that are columns of tiles."""
 SCALED_GROUP = 128
 """Products of a sum that has a scale of its own."""
 MOST_SPLIT, MOST_TAIL, LEAST_STEPS = 32, 16, 3
@@ -136,10 +134,9 @@ class ScaledSchedule:
 
     @property
     def room_for_scales(self) -> int:
-        """Scales of A's rows that a step has room for: whole multiples of 128 bytes, as TMA has its
-        boxes in shared memory."""
+        """Scales of A's rows that a step has room for."""
         rows = self.width if self.swap else self.block_M
-        return -(-rows // 32) * 32 + (32 if self.skips else 0)
+        return rows + 32 if self.skips else rows
 
 
 def scaled_schedules_of(M: int, N: int, K: int, blocks: int | None = None) -> list[ScaledSchedule]:
@@ -203,7 +200,8 @@ def _tiles_of_rows(M: int, N: int, K: int, blocks: int) -> Iterator[ScaledSchedu
         for split, apart in itertools.product(range(1, MOST_SPLIT + 1), (False, True)):
             if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
                 continue  # the last share would have nothing
-            if split == 1 or apart or block_M < 192:
+            # Shares of three warp groups have no registers to be added up by the last block.
+            if split == 1 or block_M < 192 or (apart and 128 < M <= block_M):
                 yield replace(tile, split=split, apart=apart)
         if parts > 1:
             yield from (replace(tile, wide=w) for w in range(1, (N - 1) // tile.width + 1))
@@ -237,8 +235,7 @@ class _Clocks:
         schedule = self.schedule
         groups, wide = schedule.block_M // 64, max(schedule.block_N, FEW_COLUMNS)
         chain = parts * (2 * wide + 1.05 * schedule.block_N + 70) + 110 * groups
-        chain += OTHER_PART_CLOCKS * (parts - 1)
-        chain += (SHORT_CLOCKS + COLUMN_CLOCKS * schedule.block_N) * schedule.swap
+        chain += OTHER_PART_CLOCKS * (parts - 1) + SHORT_CLOCKS * schedule.swap
         products = 1.12 * groups * 2 * parts * wide
         return max(chain, products, self.received(parts) * schedule.group / PORT_BYTES_PER_CLOCK)
 
@@ -307,4 +304,6 @@ class _Clocks:
         schedule = self.schedule
         clocks = LAUNCH_CLOCKS + (self.of_shares() if schedule.tail > 1 else self.of_units())
         is_empty = not schedule.swap and schedule.block_M > 2 * schedule.M
+        if schedule.block_M == 192 and schedule.split > 1:
+            clocks *= THREE_GROUPS
         return clocks * (FEW_ROWS if is_empty else 1.0)

@@ -14,11 +14,9 @@ def test_all_shares_have_work_and_all_operands_two_stages(size):
         assert -(-groups // shares) * (shares - 1) < groups
         assert s.num_stages >= 2
         assert s.padded == (size[2] % 16 != 0)
-        # As TMA has boxes in shared memory.
-        assert s.room_for_scales * 4 % 128 == 0
 
 
-@pytest.mark.parametrize(("M", "swaps"), [(1, True), (24, True), (200, False), (4096, False)])
+@pytest.mark.parametrize(("M", "swaps"), [(1, True), (24, True), (65, False), (4096, False)])
 def test_a_short_a_is_swapped(M, swaps):
     """An instruction has 64 rows, or more: they come from B."""
     assert scaled_schedules_of(M, 4096, 7168)[0].swap == swaps

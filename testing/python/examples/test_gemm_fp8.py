@@ -45,14 +45,6 @@ def test_configurations_have_one_result(example, monkeypatch, device, size, conf
     assert example.scaled_relative_error(*size, device, **config) < 1e-2
 
 
-@pytest.mark.parametrize("M", [23, 24])
-def test_scales_of_columns_come_by_tma(example, monkeypatch, M):
-    """Threads that load them wait for them in each step."""
-    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
-    kernel = example.scaled_matmul(M, 330, 400, block_N=24, swap=True)
-    assert "tma_load<tl::evict_normal>(scale_A_desc" in kernel.get_kernel_source()
-
-
 @pytest.mark.parametrize("config", [{"cluster": 2}, {"block_N": 32}])
 def test_shares_that_have_no_counters_of_their_own_are_refused(example, config):
     with pytest.raises(ValueError, match="found 2 shares that the last block adds up"):
