@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import drawn_blocks
 import drawn_cubes
 import drawn_grids
 import drawn_products
 import drawn_roles
 import drawn_rows
 import drawn_tiles
+import drawn_values
 import drawn_waves
 from drawn import CLASSES, Program, Writer
 
@@ -21,6 +23,8 @@ MODULES = (
     drawn_products,
     drawn_waves,
     drawn_grids,
+    drawn_blocks,
+    drawn_values,
 )
 """They register their classes."""
 

@@ -132,6 +132,8 @@ def _loop(p: _Product, c: str) -> Step:
         table = w.input((-(-p.long // p.depth),), "int32", -1, 1)
         steps = [Step(f"if {table}[ko] >= 0:", tuple(steps))]
     bounds = w.pick((tiles, tiles, f"1, {tiles}", f"{tiles} - 1"))
+    if w.chance(0.25):
+        return Step(f"for ko in T.serial({bounds}):", tuple(steps))
     return Step(f"for ko in T.Pipelined({bounds}, num_stages={w.rng.randrange(5)}):", tuple(steps))
 
 

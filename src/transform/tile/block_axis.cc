@@ -38,25 +38,22 @@ class AxisFollower : public StmtExprVisitor {
     if (s.as<SeqStmtNode>()) {
       for (const Stmt& t : FlatSeq(s)) AtBlockLevel(t);
     } else if (const auto* bind = s.as<BindNode>()) {
-      fits &= !Uses(bind->value, v_) && !HasEffect(bind->value);
+      fits &= IsAlike(bind->value) && !HasEffect(bind->value);
     } else if (const auto* loop = s.as<ForNode>()) {
       if (loop->kind == ForKind::kParallel) return OfNest(loop);
-      fits &= loop->kind == ForKind::kSerial && !Uses(loop->min, v_) && !Uses(loop->extent, v_);
+      fits &= loop->kind == ForKind::kSerial && IsAlike(loop->min) && IsAlike(loop->extent);
       AtBlockLevel(loop->body);
     } else if (const auto* branch = s.as<IfThenElseNode>()) {
-      fits &= !Uses(branch->condition, v_) && !HasEffect(branch->condition);
+      fits &= IsAlike(branch->condition) && !HasEffect(branch->condition);
       AtBlockLevel(branch->then_case);
       if (branch->else_case) AtBlockLevel(branch->else_case.value());
     } else if (const auto* decl = s.as<DeclBufferNode>()) {
-      // A view has its buffer's shape, or another one.
-      const Var viewed = ViewedBy(decl);
-      fits &= viewed.defined() && !found.dims.count(viewed.get()) &&
-              !found.dims.count(decl->buffer.get());
+      OfView(decl->buffer, ViewedBy(decl));
     } else if (const auto* attr = s.as<AttrStmtNode>()) {
       fits &= attr->attr_key == kSwizzle || attr->attr_key == kAliased;
       AtBlockLevel(attr->body);
     } else if (const Expr fact = AssumptionOf(s); fact.defined()) {
-      fits &= !Uses(fact, v_);
+      fits &= IsAlike(fact);
     } else {
       const CallNode* call = AsTileOp(s);
       fits &= call != nullptr;
@@ -67,10 +64,10 @@ class AxisFollower : public StmtExprVisitor {
  protected:
   void Visit_(const ForNode* op) final {
     fits &= op->kind == ForKind::kSerial && !Depends(op->min) && !Depends(op->extent);
-    Visit(op->body);
+    Default(op);
   }
   void Visit_(const BindNode* op) final {
-    fits &= !Depends(op->value);
+    if (Depends(op->value)) named_.insert(op->var.get());
     Visit(op->value);
   }
   void Visit_(const EvaluateNode*) final { fits = false; }
@@ -120,7 +117,26 @@ class AxisFollower : public StmtExprVisitor {
     return it != found.dims.end() && it->second == dim;
   }
 
+  /*! A view that only divides rows into other elements has the buffer's rows. */
+  void OfView(const Var& view, const Var& viewed) {
+    fits &= viewed.defined();
+    if (!fits) return;
+    const BufferTypeNode *a = BufferOf(view), *b = BufferOf(viewed);
+    bool has_rows = a->shape.size() == b->shape.size() && a->strides.empty() && b->strides.empty();
+    for (size_t d = 0; has_rows && d + 1 < a->shape.size(); ++d) {
+      has_rows = AsInt(a->shape[d]) == AsInt(b->shape[d]);
+    }
+    for (const auto& [from, to] : {std::pair(view, viewed), std::pair(viewed, view)}) {
+      const auto it = found.dims.find(from.get());
+      if (it == found.dims.end()) continue;
+      const size_t dim = it->second;
+      fits &= has_rows && dim + 1 < a->shape.size();
+      Add(to, dim);
+    }
+  }
+
   void OfOperator(const CallNode* call, const Span& span) {
+    fits &= !ReadsTileAlong(GetRef<Expr>(call));
     if (IsGemm(call)) return OfGemm(ParseGemm(call, span));
     fits &= TileOpAttrs(call).empty();
     if (IsCallTo(call, kCopy)) {
@@ -199,7 +215,10 @@ class AxisFollower : public StmtExprVisitor {
       fits &= extent.has_value();
       extents_.emplace_back(nest.vars[i], extent.value_or(0));
     }
-    if (fits) Visit(nest.body);
+    if (!fits) return;
+    Visit(nest.body);
+    // Two of them would have iterations between what two blocks do.
+    fits &= CountIf(nest.vars, [&](const Var& i) { return found.loops.count(i.get()) != 0; }) <= 1;
   }
 
   /*! A loop's name of the nest. */
@@ -227,10 +246,20 @@ class AxisFollower : public StmtExprVisitor {
     }
   }
 
+  /*! An element of a tile of which each block has its own: one block has one value of it. */
+  bool ReadsTileAlong(const Expr& e) const {
+    return HasNode<TensorLoadNode>(e, [&](const TensorLoadNode* load) {
+      return found.dims.count(load->source.as_or_throw<Var>().get()) != 0;
+    });
+  }
+  /*! Neighbouring blocks have the same value. */
+  bool IsAlike(const Expr& e) const { return !Uses(e, v_) && !ReadsTileAlong(e); }
+
   /*! The value differs from block to block, or along a loop over what blocks have. */
   bool Depends(const Expr& e) const {
-    return HasNode<VarNode>(
-        e, [&](const VarNode* op) { return op == v_.get() || found.loops.count(op); });
+    return HasNode<VarNode>(e, [&](const VarNode* op) {
+      return op == v_.get() || found.loops.count(op) || named_.count(op);
+    });
   }
 
   template <typename Node>
@@ -256,6 +285,8 @@ class AxisFollower : public StmtExprVisitor {
   const Var v_;
   /*! The loops of the nest that is visited. */
   std::vector<std::pair<Var, int64_t>> extents_;
+  /*! Names of values that differ so. */
+  std::unordered_set<const Object*> named_;
 };
 
 }  // namespace

@@ -1,25 +1,30 @@
 /*!
- * MergeBlocks: neighbouring blocks of small products become one block of larger tiles (thread-block
- * merge).
+ * MergeBlocks: blocks of products are merged or halved, so that they have the tiles that a user
+ * would tune for.
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
- * Out: the same, where a block along an axis of the grid does the work of two, four or eight:
+ * Out: the same, where a block along an axis of the grid does the work of two neighbours or half of
+ *      its own, as often as that saves time:
  *        A[64 * y, k] -> a; B[k, 64 * x] -> b; gemm(a, b, c); c -> C[64 * y, 64 * x]
  *      becomes, for two along x, tiles b and c of twice the columns:
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
- *      A tile that neighbours have alike, a here, is loaded once for all. Blocks get twice the
- *      threads where a thread would have more than kMostAccumulators registers of accumulators.
- *      Loops get three stages at least where these fit, and fewer than they had where one block
- *      would else be alone on a multiprocessor.
- * Establishes: what a multiprocessor loads from L2 does not bind. It takes 64 bytes a clock, of
- *      which 48 were measured; a step of 64 x 64 tiles multiplies for half of the time that its
- *      loads take (381 TFLOP/s at 4096^3, H200), one of 128 x 128 tiles for all of it.
- * Left alone: kernels in which loads do not bind, or whose merged blocks would leave too many
- *      multiprocessors idle (ClocksOf); products in loops that are no pipelines; grids whose
- *      extents the launch decides or 2 does not divide; kernels whose statements do more than to
- *      copy, multiply, reduce and compute elements, whose tiles along the axis do not follow each
- *      other, whose loops depend on the block, that name threads, layouts, clusters, roles or
- *      registers.
+ *      Two along one axis and half along another one are as many blocks. A tile that neighbours
+ *      have alike, a here, is loaded once for all. Blocks get twice the threads where a thread
+ *      would have more than kMostAccumulators registers of accumulators; halves of more than one
+ *      warp group get half. Loops of merged blocks get three stages at least where these fit, and
+ *      fewer than they had where one block would else be alone on a multiprocessor.
+ * Establishes: few multiprocessors are idle (1024^3 by 128 x 128 has 64 blocks), and as far as
+ *      other tiles have less of it, neither what a multiprocessor loads from L2 binds, nor what
+ *      products read of shared memory, nor what threads unpack. L2 gives 64 bytes a clock, of which
+ *      48 were measured; a step of 64 x 64 tiles multiplies for half of the time that its loads
+ *      take (381 TFLOP/s at 4096^3, H200), one of 128 x 128 tiles for all of it.
+ * Left alone: kernels that have the least time by ClocksOf; merged blocks that would leave too many
+ *      multiprocessors idle; products in loops that are no pipelines; grids whose extents the
+ *      launch decides or, to be merged, 2 does not divide; halves of tiles with fewer rows or
+ *      columns than a warp group multiplies, and of blocks that read a tensor they write; kernels
+ *      whose statements do more than to copy, multiply, reduce and compute elements, whose tiles
+ *      along the axis do not follow each other, whose loops depend on the block, that name threads,
+ *      layouts, clusters, roles or registers.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -29,6 +34,8 @@
 #include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
+#include "../../op/tma_reduce.h"
+#include "../../op/views.h"
 #include "../../target/multiprocessors.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
@@ -49,8 +56,10 @@ namespace {
 /*! Registers of a thread: of accumulators of products, of all fragments. */
 constexpr int64_t kMostAccumulators = 128, kMostRegistersOfFragments = 192;
 constexpr int64_t kMostMergedThreads = 256;
-/*! A merged kernel takes at most so much of the time of the other by ClocksOf. */
-constexpr double kWorthMerging = 0.97;
+/*! A kernel with as many blocks or fewer takes at most so much of the time of the other by
+ * ClocksOf, one with more blocks so much of the time with its start: a launch, the first loads and
+ * the last stores, 2.5 us. */
+constexpr double kWorthMerging = 0.97, kWorthHalving = 0.9, kStart = 4500;
 /*! A merged grid has blocks for so many of the multiprocessors. */
 constexpr double kBusyMultiprocessors = 0.9;
 
@@ -59,8 +68,8 @@ struct LaunchAxis {
   int64_t extent;
 };
 
-/*! The axes of a grid, and what keeps a kernel's blocks from being merged. */
-class MergeReader : public StmtExprVisitor {
+/*! The axes of a grid, and what keeps a kernel's blocks as they are. */
+class GridReader : public StmtExprVisitor {
  public:
   std::vector<LaunchAxis> axes;
   bool is_refused = false;
@@ -97,6 +106,12 @@ class MergeReader : public StmtExprVisitor {
     Default(op);
   }
 };
+
+int64_t BlocksOf(const Stmt& kernel) {
+  GridReader launch;
+  launch(kernel);
+  return launch.Blocks();
+}
 
 /*! Names of numbers are the numbers. */
 class NameInliner : public Substituter {
@@ -157,8 +172,13 @@ class BlockWork : public StmtExprVisitor {
       const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
       const int bits = DTypeOf(gemm.b.buffer).bits;
       const double m = double(gemm.M()), n = double(gemm.N()), k = times_ * double(gemm.K()) * bits;
-      is_of_few_bits &= bits <= kFewBits;
+      is_of_few_bits &= bits <= kFewBits || gemm.allow_tf32;
       products += m * n * k / kBitsOfClock;
+      if (bits > kFewBits && gemm.trans_a == gemm.trans_b) {
+        // Threads read the operand that no descriptor reaches (register_operands.cc).
+        constexpr double kThreadBitsOfClock = 512;
+        elements += (gemm.trans_a ? m : n) * k / kThreadBitsOfClock;
+      }
       // By wgmma of 64 rows and up to 256 columns, 128 bytes a clock.
       constexpr double kRows = 64, kColumns = 256, kReadBits = 1024;
       reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) / kReadBits;
@@ -181,18 +201,18 @@ class BlockWork : public StmtExprVisitor {
  * of the peaks were measured on an H200 by 4096^3 GEMMs: products of 128 x 256 tiles reach 772
  * TFLOP/s, loads of 64 x 64 and of 128 x 128 tiles 48 bytes a clock, shared memory has 125 of 128
  * in two products of 256 x 64. Of tiles that load alike, wide ones are faster (128 x 256 178 us,
- * 256 x 128 190): their products read less. */
+ * 256 x 128 190): half of the clocks in which products read adds up. */
 double ClocksOf(const BlockWork& work, int64_t blocks, const Target& target) {
   // Of memory 4.8 TB/s at 1.75 GHz.
   constexpr double kProducts = 0.8, kLoads = 0.76, kShared = 0.98, kMemoryBytesOfClock = 2700;
-  constexpr double kLittle = 0.02;
+  constexpr double kOfReads = 0.5;
   const int64_t most = MostMultiprocessors(target);
   const double waves = double((blocks + most - 1) / most);
   // Loads write shared memory, 128 bytes a clock.
   const double shared = work.reads + work.loads / 2;
   const double of_tiles =
       std::max({work.products / kProducts, work.loads / kLoads, shared / kShared});
-  const double of_block = of_tiles + work.elements + kLittle * work.reads;
+  const double of_block = of_tiles + work.elements + kOfReads * work.reads;
   const double of_memory = work.is_counted ? work.tensors / kMemoryBytesOfClock : 0;
   return std::max(waves * of_block, of_memory);
 }
@@ -203,18 +223,18 @@ BlockWork WorkOf(const Stmt& kernel) {
   return work;
 }
 
-/*! Gives a block the work of two neighbours along an axis. */
-class BlockMerger : public StmtExprMutator {
+/*! Gives a block the work of two neighbours along an axis, or half of its own. */
+class BlockResizer : public StmtExprMutator {
  public:
-  BlockMerger(const LaunchAxis& axis, const AxisTiles& along, const std::vector<Var>& tiles,
-              int64_t threads)
-      : axis_(axis), along_(along), threads_(threads) {
+  enum class Step { kTwice, kHalf };
+
+  BlockResizer(Step step, const LaunchAxis& axis, const AxisTiles& along,
+               const std::vector<Var>& tiles, int64_t threads)
+      : step_(step), axis_(axis), along_(along), threads_(threads) {
     for (const Var& tile : tiles) {
       const auto it = along.dims.find(tile.get());
       if (it == along.dims.end()) continue;
-      Array<Expr> shape = BufferOf(tile)->shape;
-      shape.Set(it->second, MakeInt(2 * ToInt(shape[it->second])));
-      merged_[tile.get()] = MakeBuffer(tile->name, DTypeOf(tile), shape, ScopeOf(tile));
+      resized_[tile.get()] = WithDim(tile, it->second);
     }
   }
 
@@ -223,7 +243,7 @@ class BlockMerger : public StmtExprMutator {
     if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
     const IterVar axis = op->node.cast<IterVar>();
     int64_t extent = ToInt(op->value);
-    if (axis->var.same_as(axis_.var)) extent /= 2;
+    if (axis->var.same_as(axis_.var)) extent = step_ == Step::kTwice ? extent / 2 : extent * 2;
     if (std::string(axis->thread_tag) == "threadIdx.x") extent = threads_;
     auto attr = make_object<AttrStmtNode>(*op);
     attr->value = MakeInt(op->value->dtype(), extent);
@@ -235,23 +255,34 @@ class BlockMerger : public StmtExprMutator {
   }
   Stmt Mutate_(const SBlockNode* op) final {
     auto block = make_object<SBlockNode>(*op);
-    block->alloc_buffers = op->alloc_buffers.Map([&](const Var& v) { return Merged(v); });
+    block->alloc_buffers = op->alloc_buffers.Map([&](const Var& v) { return BufferFor(v); });
     block->body = Mutate(op->body);
     return SBlock(block);
   }
+  Stmt Mutate_(const DeclBufferNode* op) final {
+    const Var& view = op->buffer;
+    const auto it = along_.dims.find(view.get());
+    if (it == along_.dims.end()) return Default<Stmt>(op);
+    const Var resized = WithDim(view, it->second);
+    resized_[view.get()] = resized;
+    return DeclareView(resized, BufferFor(ViewedBy(op)), op->span);
+  }
   Stmt Mutate_(const ForNode* op) final {
+    const bool is_along = along_.loops.count(op->loop_var.get()) != 0;
+    if (is_along) extents_.emplace_back(op->loop_var, ToInt(op->extent));
     For loop = Default<Stmt>(op).as_or_throw<For>();
-    if (!along_.loops.count(op->loop_var.get())) return loop;
-    loop.CopyOnWrite()->extent = MakeInt(op->extent->dtype(), 2 * ToInt(op->extent));
+    if (!is_along) return loop;
+    extents_.pop_back();
+    loop.CopyOnWrite()->extent = MakeInt(op->extent->dtype(), Resized(ToInt(op->extent)));
     return loop;
   }
   Stmt Mutate_(const BufferStoreNode* op) final {
-    return MakeStore(Merged(op->buffer), Mutate(op->value), MutateArray(op->indices), op->span);
+    return MakeStore(BufferFor(op->buffer), Mutate(op->value), MutateArray(op->indices), op->span);
   }
   Expr Mutate_(const TensorLoadNode* op) final {
     const Var buffer = op->source.as_or_throw<Var>();
-    const auto it = merged_.find(buffer.get());
-    if (it == merged_.end()) return Default<Expr>(op);
+    const auto it = resized_.find(buffer.get());
+    if (it == resized_.end()) return Default<Expr>(op);
     return LoadOf(it->second, MutateArray(op->indices));
   }
   Expr Mutate_(const TensorRegionNode* op) final {
@@ -259,31 +290,68 @@ class BlockMerger : public StmtExprMutator {
     const auto it = along_.dims.find(region.buffer.get());
     for (size_t d = 0; d < region.ranges.size(); ++d) {
       const Range range = region.ranges[d];
-      const bool grows = it != along_.dims.end() ? it->second == d : Uses(range->min, axis_.var);
-      const Expr min =
-          Uses(range->min, axis_.var) ? Analyzer().Simplify(Mutate(range->min)) : range->min;
-      const Expr extent =
-          grows ? Expr(MakeInt(range->extent->dtype(), 2 * ToInt(range->extent))) : range->extent;
-      region.ranges.Set(d, MakeRange(min, extent));
+      const bool moves = Uses(range->min, axis_.var);
+      const bool grows = it != along_.dims.end() ? it->second == d : moves;
+      const int64_t extent = grows ? Resized(ToInt(range->extent)) : 0;
+      const Expr min = moves ? MovedBy(extent, range->min) : range->min;
+      region.ranges.Set(
+          d, MakeRange(min, grows ? MakeInt(range->extent->dtype(), extent) : range->extent));
     }
-    region.buffer = Merged(region.buffer);
+    region.buffer = BufferFor(region.buffer);
     return region.ToExpr();
   }
-  Expr Mutate_(const VarNode* op) final {
-    const Expr v = GetRef<Expr>(op);
-    return op == axis_.var.get() ? v * 2 : v;
-  }
+#define TL_MOVED(Node) \
+  Expr Mutate_(const Node* op) final { return Moved(op); }
+  TL_MOVED(VarNode)
+  TL_MOVED(AddNode)
+  TL_MOVED(SubNode)
+  TL_MOVED(MulNode)
+  TL_MOVED(FloorDivNode)
+  TL_MOVED(FloorModNode)
+  TL_MOVED(MinNode)
+  TL_MOVED(MaxNode)
+#undef TL_MOVED
 
  private:
-  Var Merged(const Var& buffer) const {
-    const auto it = merged_.find(buffer.get());
-    return it == merged_.end() ? buffer : it->second;
+  int64_t Resized(int64_t extent) const { return step_ == Step::kTwice ? 2 * extent : extent / 2; }
+
+  Var WithDim(const Var& buffer, size_t dim) const {
+    Array<Expr> shape = BufferOf(buffer)->shape;
+    shape.Set(dim, MakeInt(Resized(ToInt(shape[dim]))));
+    return MakeBuffer(buffer->name, DTypeOf(buffer), shape, ScopeOf(buffer));
   }
 
+  /*! Where the first block begins, and so much on for each block behind it. */
+  Expr MovedBy(int64_t step, const Expr& begin) const {
+    const Expr first = Substitute(begin, axis_.var, MakeInt(axis_.var->dtype(), 0));
+    return Analyzer().Simplify(first + axis_.var * MakeInt(axis_.var->dtype(), step));
+  }
+
+  /*! What `v * extent + i` alone decides (block_axis.cc), for a longer or a shorter loop over i. */
+  template <typename Node>
+  Expr Moved(const Node* op) {
+    const Expr e = GetRef<Expr>(op);
+    if (!IsPureInteger(e) || !Uses(e, axis_.var)) return Default<Expr>(op);
+    for (const auto& [i, extent] : extents_) {
+      if (!Uses(e, i)) continue;
+      const Expr begin = axis_.var * MakeInt(axis_.var->dtype(), Resized(extent));
+      return Analyzer().Simplify(Substitute(MovedBy(0, e), i, i + CastTo(i->dtype(), begin)));
+    }
+    ThrowBug(Span(), "MergeBlocks", "an index of the block without a loop along its axis");
+  }
+
+  Var BufferFor(const Var& buffer) const {
+    const auto it = resized_.find(buffer.get());
+    return it == resized_.end() ? buffer : it->second;
+  }
+
+  const Step step_;
   const LaunchAxis axis_;
   const AxisTiles& along_;
   const int64_t threads_;
-  std::unordered_map<const Object*, Var> merged_;
+  std::unordered_map<const Object*, Var> resized_;
+  /*! Loops along the axis around what is visited. */
+  std::vector<std::pair<Var, int64_t>> extents_;
 };
 
 /*! Gives pipelined loops their stages or kLeastStages, but no more than some. */
@@ -340,20 +408,108 @@ std::optional<Stmt> WithRoom(const Stmt& kernel, const PrimFunc& f) {
   return one;
 }
 
+/*! The kernel with other tiles along an axis, by so many threads. */
+Stmt Resized(BlockResizer::Step step, const LaunchAxis& axis, const AxisTiles& along,
+             const KernelInfo& info, const Stmt& kernel, int64_t threads) {
+  const auto& buffers = info.block->alloc_buffers;
+  return BlockResizer(step, axis, along, {buffers.begin(), buffers.end()}, threads).Mutate(kernel);
+}
+
 /*! The kernel with half of the blocks along an axis; nullopt where that is not possible. */
 std::optional<Stmt> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
   if (axis.extent % 2) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
   if (!along) return std::nullopt;
-  const auto& buffers = info.block->alloc_buffers;
   for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
-    BlockMerger merger(axis, *along, {buffers.begin(), buffers.end()}, threads);
-    const Stmt merged = merger.Mutate(kernel);
+    const Stmt merged = Resized(BlockResizer::Step::kTwice, axis, *along, info, kernel, threads);
     if (!HasRegisters(ReadKernelInfo(merged, f))) continue;
     return WithRoom(merged, f);
   }
   return std::nullopt;
+}
+
+/*! Tiles and loops along an axis have halves, of products with rows for a warp group's instruction.
+ */
+bool HasHalves(const KernelInfo& info, const AxisTiles& along) {
+  constexpr int64_t kLeastRows = 64;
+  bool has_halves = true;
+  for (const Var& v : info.block->alloc_buffers) {
+    const auto it = along.dims.find(v.get());
+    if (it != along.dims.end()) has_halves &= ToInt(BufferOf(v)->shape[it->second]) % 2 == 0;
+  }
+  ForEachIn<ForNode>(info.block->body, [&](const ForNode* op) {
+    if (along.loops.count(op->loop_var.get())) has_halves &= ToInt(op->extent) % 2 == 0;
+  });
+  ForEachIn<EvaluateNode>(info.block->body, [&](const EvaluateNode* op) {
+    const Stmt s = GetRef<Stmt>(op);
+    if (!IsGemm(s)) return;
+    const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
+    const auto it = along.dims.find(gemm.c.buffer.get());
+    if (it == along.dims.end()) return;
+    has_halves &= (it->second == 0 ? gemm.M() : gemm.N()) >= 2 * kLeastRows;
+  });
+  return has_halves;
+}
+
+/*! A tensor is read and written. A block may read all that it needs before it writes; of two that
+ * share its work, one would write what the other has yet to read. */
+bool ReadsWhatIsWritten(const Stmt& kernel) {
+  const Views views(kernel);
+  std::vector<Var> read, written;
+  const auto note = [&](const Stmt& s) {
+    const BufferUse use = views.UseOf(s);
+    written.insert(written.end(), use.writes.begin(), use.writes.end());
+    // What is added is not seen.
+    if (!AsTileOp(s, kAtomic)) read.insert(read.end(), use.reads.begin(), use.reads.end());
+  };
+  ForEachIn<EvaluateNode>(kernel, [&](const EvaluateNode* op) { note(GetRef<Stmt>(op)); });
+  ForEachIn<BufferStoreNode>(kernel, [&](const BufferStoreNode* op) { note(GetRef<Stmt>(op)); });
+  ForEachIn<BindNode>(kernel, [&](const BindNode* op) { note(GetRef<Stmt>(op)); });
+  const bool is_aliased = HasNode<AttrStmtNode>(
+      kernel, [](const AttrStmtNode* op) { return op->attr_key == kAliased; });
+  return is_aliased ||
+         AnyOf(written, [&](const Var& v) { return IsGlobal(v) && Contains(read, v); });
+}
+
+/*! The kernel with twice the blocks along an axis; nullopt where that is not possible. */
+std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
+  // Of y and z; x has more.
+  constexpr int64_t kMostExtent = 65535;
+  if (2 * axis.extent > kMostExtent || ReadsWhatIsWritten(kernel)) return std::nullopt;
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  const auto along = TilesAlong(info.block, axis.var);
+  if (!along || !HasHalves(info, *along)) return std::nullopt;
+  const int64_t threads = info.threads > kWarpGroupThreads ? info.threads / 2 : info.threads;
+  return Resized(BlockResizer::Step::kHalf, axis, *along, info, kernel, threads);
+}
+
+/*! Kernels of which one axis has other tiles, or two, of which one has longer and one shorter
+ * ones. */
+std::vector<Stmt> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
+  const auto axes = [](const Stmt& s) {
+    GridReader reader;
+    reader(s);
+    return reader;
+  };
+  const double busy = kBusyMultiprocessors * MostMultiprocessors(TargetOf(f));
+  const GridReader now = axes(kernel);
+  std::vector<Stmt> found;
+  const auto merge = [&](const Stmt& s, size_t d) {
+    const GridReader launch = axes(s);
+    if (launch.Blocks() / 2 < busy) return;
+    if (const auto merged = MergedAlong(launch.axes[d], s, f)) found.push_back(*merged);
+  };
+  for (size_t d = 0; d < now.axes.size(); ++d) {
+    merge(kernel, d);
+    const auto halved = HalvedAlong(now.axes[d], kernel, f);
+    if (!halved) continue;
+    found.push_back(*halved);
+    for (size_t other = 0; other < now.axes.size(); ++other) {
+      if (other != d) merge(*halved, other);
+    }
+  }
+  return found;
 }
 
 /*! Of the first operator. */
@@ -365,37 +521,46 @@ Span FirstPlace(const Stmt& kernel) {
   return place;
 }
 
-Stmt WithMergedBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
+/*! What became of the grid. */
+std::string TilingText(const GridReader& before, const Stmt& kernel) {
+  const int64_t was = before.Blocks(), is = BlocksOf(kernel);
+  if (was > is) {
+    return std::to_string(was / is) +
+           " neighbouring blocks are one, which loads what they share once";
+  }
+  if (was < is)
+    return std::to_string(is / was) + " blocks do what one did, on idle multiprocessors";
+  return "blocks have as many elements in tiles of other sides, which load or make less";
+}
+
+Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
   const Target& target = TargetOf(f);
-  MergeReader launch;
+  GridReader launch;
   launch(kernel);
   if (launch.is_refused) return kernel;
   const BlockWork work = WorkOf(kernel);
   if (work.products == 0 || !work.is_of_few_bits || work.has_plain_products) return kernel;
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
-  Stmt best = NameInliner().Mutate(kernel);
-  int64_t times = 1;
+  const Stmt named = NameInliner().Mutate(kernel);
+  Stmt best = named;
+  const auto clocks_of = [&](const Stmt& s) { return ClocksOf(WorkOf(s), BlocksOf(s), target); };
   for (bool found = true; found;) {
     found = false;
-    MergeReader now;
-    now(best);
-    if (now.Blocks() / 2 < kBusyMultiprocessors * MostMultiprocessors(target)) break;
-    double least = kWorthMerging * ClocksOf(WorkOf(best), now.Blocks(), target);
-    const Stmt before = best;
-    for (const LaunchAxis& axis : now.axes) {
-      const std::optional<Stmt> merged = MergedAlong(axis, before, f);
-      if (!merged) continue;
-      const double clocks = ClocksOf(WorkOf(*merged), now.Blocks() / 2, target);
-      if (clocks >= least) continue;
+    const double now = clocks_of(best);
+    const int64_t blocks = BlocksOf(best);
+    double least = now;
+    for (const Stmt& other : OtherTilings(best, f)) {
+      const double clocks = clocks_of(other);
+      const bool has_more = BlocksOf(other) > blocks;
+      const double most = has_more ? kWorthHalving * (now + kStart) - kStart : kWorthMerging * now;
+      if (clocks >= std::min(least, most)) continue;
       least = clocks;
-      best = *merged;
+      best = other;
       found = true;
     }
-    if (found) times *= 2;
   }
-  if (times == 1) return kernel;
-  notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + std::to_string(times) +
-                   " neighbouring blocks are one, which loads what they share once");
+  if (best.same_as(named)) return kernel;
+  notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + TilingText(launch, best));
   return best;
 }
 
@@ -405,7 +570,7 @@ PrimFunc MergeBlocks(PrimFunc f) {
   if (DisablesWarpSpecialized()) return f;
   Array<String> notes;
   const PrimFunc out = ForEachKernel(
-      f, [&](const AttrStmtNode* op) { return WithMergedBlocks(GetRef<Stmt>(op), f, &notes); });
+      f, [&](const AttrStmtNode* op) { return WithOtherTiles(GetRef<Stmt>(op), f, &notes); });
   return WithNotes(out, notes);
 }
 

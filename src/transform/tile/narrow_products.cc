@@ -9,8 +9,9 @@
  * Establishes: a multiprocessor has registers for two blocks, for which it has shared memory, as
  *      far as estimates tell (shared_estimate.h, register_estimate.h).
  * Left alone: kernels without a producer of the compiler's; gemms that would get fewer than 64
- *      columns; those with A in shared memory, which each wgmma reads anew: 4096^3 by tiles of
- *      64 x 256 takes 279 us so, and 226 by one block with more stages (H200).
+ *      columns, or parts of B that begin inside of its swizzle (112 of 224 columns); those with A
+ *      in shared memory, which each wgmma reads anew: 4096^3 by tiles of 64 x 256 takes 279 us so,
+ *      and 226 by one block with more stages (H200).
  * Refuses nothing.
  */
 #include <algorithm>
@@ -50,7 +51,7 @@ class Narrower : public StmtExprMutator {
     const int64_t all = plan.wgmma.n;
     do {
       --plan.wgmma.n;
-    } while (plan.wgmma.n >= least && !IsPart(plan.wgmma, all));
+    } while (plan.wgmma.n >= least && !(IsPart(plan.wgmma, all) && ReadsParts(plan, gemm)));
     failed |= plan.wgmma.n < least;
     return failed ? s : MakeEvaluate(WithInstruction(AsTileOp(s), gemm, plan), op->span);
   }
@@ -59,6 +60,14 @@ class Narrower : public StmtExprMutator {
   bool IsPart(const GroupChoice& choice, int64_t all) const {
     return all % choice.n == 0 && choice.instruction->HasColumns(choice.n) &&
            AccumulatorRegisters(choice) <= most_;
+  }
+  /*! Where B has rows of N, a part of them begins where its swizzle does. An annotated layout may
+   * have the widest one. */
+  static bool ReadsParts(const GemmPlan& plan, const GemmOp& gemm) {
+    constexpr int64_t kWidestSwizzle = 128, kBitsOfByte = 8;
+    const int64_t swizzle = plan.swizzle_b ? plan.swizzle_b : kWidestSwizzle;
+    const int64_t bits = plan.wgmma.n * DTypeOf(gemm.b.buffer).bits;
+    return gemm.trans_b || bits % (swizzle * kBitsOfByte) == 0;
   }
 
   const int64_t most_;

@@ -1,22 +1,27 @@
 /*!
- * RegisterOperands: tiles that threads write for one MMA are its operand in registers.
+ * RegisterOperands: what threads make or read for one MMA is its operand in registers.
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected; products
- *      with an operand that a loop of the same body makes out of tiles, as kernels with weights of
- *      4 or 8 bits unpack them: `W_shared[i, j] = cast(packed[i, j // 2]) * scale[i]`.
+ *      - with an operand that a loop of the same body makes out of tiles, as kernels with weights
+ *        of 4 or 8 bits unpack them: `W_shared[i, j] = cast(packed[i, j // 2]) * scale[i]`;
+ *      - of float32 that may be rounded to tf32, with an operand that lies across, as B of a plain
+ *        A B: descriptors of wgmma reach those operands of 32 bits alone whose elements along K lie
+ *        side by side.
  * Out: the same, where that tile is a fragment, since a wgmma reads its left operand from
- *      registers. Of a right operand the product is turned, C^T = B^T A^T: the gemm has its
- *      operands exchanged and `transpose_C`. Its warps share the rows of the operand, so that each
- *      element is made once.
+ *      registers. One that lies across stays, and is copied to a fragment. Of a right operand the
+ *      product is turned, C^T = B^T A^T: the gemm has its operands exchanged and `transpose_C`. Its
+ *      warps share the rows of the operand, so that each element is made or read once.
  * Establishes: the elements go from the threads that make them to the tensor cores; through shared
  *      memory they would cost a store, a fence between proxies and a barrier, and the MMAs of all
- *      warp groups would wait for all of them.
- * A product stays as it is if anything else reads the tile, names it or gives it a layout; if its
- * elements come from accumulators, whose layout is another one, or many of them from global
- * memory, whose vectors a fragment for wgmma would tear, or are as wide as what they are made of;
- * if the program gives threads their roles or registers, or statements their order; if the
- * accumulator has other users than copies, fills and loops over elements, or such loops have
- * accumulators of products that stay; if the registers would not hold it. Refuses nothing.
+ *      warp groups would wait for all of them. Operands that lie across would be those of mma.sync,
+ *      at half of the speed.
+ * A product stays as it is if anything else reads the tile that threads make, names it or gives it
+ * a layout; if its elements come from accumulators, whose layout is another one, or many of them
+ * from global memory, whose vectors a fragment for wgmma would tear, or are as wide as what they
+ * are made of; if both operands lie across; if the program gives threads their roles or registers,
+ * or statements their order; if the accumulator has other users than copies, fills and loops over
+ * elements, or such loops have accumulators of products that stay; if the registers would not hold
+ * it. Refuses nothing.
  */
 #include <algorithm>
 #include <limits>
@@ -176,6 +181,8 @@ struct Choice {
   GemmOp op;
   Var tile;
   int64_t threads;
+  /*! The fragment is read from the tile, which stays; else it takes the tile's place. */
+  bool is_read = false;
   /*! The layout of the accumulator. */
   Fragment layout = {};
 };
@@ -222,15 +229,25 @@ class Chooser {
     turned.trans_b = !op.trans_a;
     turned.trans_c = true;
     for (const GemmOp& wanted : {left, turned}) {
-      if (!IsMadeFor(wanted.a, n) || IsMadeByThreads(wanted.b.buffer)) continue;
-      Choice choice{leaf.Op(), wanted, wanted.a.buffer, leaf.threads};
-      choice.op.a.buffer = AsFragment(choice.tile);
+      const bool is_made = IsMadeFor(wanted.a, n) && !IsMadeByThreads(wanted.b.buffer);
+      if (!is_made && !LiesAcross(wanted)) continue;
+      Choice choice{leaf.Op(), wanted, wanted.a.buffer, leaf.threads, !is_made};
+      choice.op.a.buffer = AsFragment(choice.tile, is_made ? "" : "_read");
       const std::optional<GemmPlan> plan = PlanOf(choice);
-      if (!plan || !IsMadeInPlace(choice, n, plan->LayoutOfA(choice.op))) continue;
+      if (!plan) continue;
+      if (is_made && !IsMadeInPlace(choice, n, plan->LayoutOfA(choice.op))) continue;
       choice.layout = plan->LayoutOfC(choice.op);
       return choice;
     }
     return std::nullopt;
+  }
+
+  /*! Descriptors do not reach the left operand, whose elements along K lie apart, but those of the
+   * right one. An element is a register: narrower ones would be put together of several rows. */
+  static bool LiesAcross(const GemmOp& op) {
+    constexpr int kRegisterBits = 32;
+    return op.allow_tf32 && op.StoredType().bits == kRegisterBits && op.trans_a && op.trans_b &&
+           op.a.IsWhole() && BufferOf(op.a.buffer)->shape.size() == 2;
   }
 
   /*! Loops and copies of the gemm's body, in front of it, make the tile for it alone. */
@@ -386,9 +403,10 @@ class Chooser {
            op.N() / 2 + kOfInstruction <= all / (threads + kGroup);
   }
 
-  static Var AsFragment(const Var& tile) {
+  static Var AsFragment(const Var& tile, const char* more) {
     const BufferTypeNode* type = BufferOf(tile);
-    return MakeBuffer(std::string(tile->name), type->dtype->dtype, type->shape, "local.fragment");
+    return MakeBuffer(std::string(tile->name) + more, type->dtype->dtype, type->shape,
+                      "local.fragment");
   }
 
   /*! Leaves out a product whose accumulator would have two layouts; false if there is none. */
@@ -444,15 +462,20 @@ class Chooser {
 class Turner : public Substituter {
  public:
   explicit Turner(Choices chosen) : chosen_(std::move(chosen)) {
-    for (const auto& [n, choice] : chosen_) map[choice.tile.get()] = choice.op.a.buffer;
+    for (const auto& [n, choice] : chosen_) {
+      if (!choice.is_read) map[choice.tile.get()] = choice.op.a.buffer;
+    }
   }
 
  protected:
   Stmt Mutate_(const SBlockNode* op) final {
-    const Array<Var> buffers = op->alloc_buffers.Map([&](const Var& v) {
+    Array<Var> buffers = op->alloc_buffers.Map([&](const Var& v) {
       const auto it = map.find(v.get());
       return it == map.end() ? v : it->second.as_or_throw<Var>();
     });
+    for (const auto& [n, choice] : chosen_) {
+      if (choice.is_read) buffers.push_back(choice.op.a.buffer);
+    }
     SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
     block.CopyOnWrite()->alloc_buffers = buffers;
     return block;
@@ -461,7 +484,15 @@ class Turner : public Substituter {
     const auto it =
         FindIf(chosen_, [&](const auto& entry) { return entry.second.call == op->value.get(); });
     if (it == chosen_.end()) return Default<Stmt>(op);
-    return MakeEvaluate(WithOperands(it->second.call, it->second.op), op->span);
+    const Choice& choice = it->second;
+    const Stmt gemm = MakeEvaluate(WithOperands(choice.call, choice.op), op->span);
+    if (!choice.is_read) return gemm;
+    const std::vector<Stmt> reads = {
+        MakeEvaluate(CallOp(kCopy, {TileRegion::Whole(choice.tile).ToExpr(),
+                                    TileRegion::Whole(choice.op.a.buffer).ToExpr()}),
+                     op->span),
+        gemm};
+    return MakeSeq(reads);
   }
 
  private:

@@ -72,7 +72,7 @@ def test_a_tile_of_results_takes_no_room_from_a_second_block(tile_passes):
     assert "c_result" in text
 
 
-def two_products(stages):
+def two_products(stages, computes=True):
     @T.prim_func
     def main(A: T.Tensor((64, 4096), "float16"), C: T.Tensor((64, 64), "float32")):
         with T.Kernel(1, threads=128):
@@ -82,16 +82,21 @@ def two_products(stages):
             for k in T.Pipelined(64, num_stages=stages):
                 T.copy(A[0, k * 64], a)
                 T.gemm(a, a, d, transpose_B=True, clear_accum=True)
-                T.copy(d, s)
-                T.gemm(s, a, c)
+                if computes:
+                    T.copy(d, s)
+                T.gemm(s if computes else a, a, c)
             T.copy(c, C)
 
     return main
 
 
 @pytest.mark.parametrize(("stages", "wanted"), [(1, 2), (2, 2), (3, 3)])
-def test_loops_of_several_products_get_two(stages_of, stages, wanted):
+def test_loops_that_compute_between_products_get_two(stages_of, stages, wanted):
     assert stages_of(two_products(stages)) == [wanted]
+
+
+def test_loops_that_only_multiply_get_more(stages_of):
+    assert stages_of(two_products(2, computes=False)) == [8]
 
 
 def test_others_keep_their_stages(stages_of):

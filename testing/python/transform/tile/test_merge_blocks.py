@@ -1,4 +1,4 @@
-"""Neighbouring blocks of small products become one block of larger tiles."""
+"""Blocks of products get other tiles: neighbours become one, or one block two."""
 
 import re
 
@@ -43,11 +43,18 @@ def product(
             b = T.alloc_shared(of_b if trans[1] else of_b[::-1], dtype)
             c = T.alloc_fragment((bm, bn), total)
             row = T.alloc_fragment((bm,), total)
+            own = T.alloc_shared((bn,), total)
             if form == "layout":
                 T.annotate_layout({a: make_swizzled_layout(a)})
             if form == "swizzle":
                 T.use_swizzle(8)
-            T.clear(c)
+            if form.endswith("an element"):
+                T.copy(bias[x * bn], own)
+            T.fill(c, own[0] if form == "begins with an element" else 0)
+            if form == "in place":
+                T.copy(C[y * bm, x * bn], c)
+            if form == "aliased":
+                T.annotate_restrict_buffers(A, bias)
             first = table[y] * bm if form == "table" else y * bm
             for k in T.Pipelined(y + 1 if form == "bound" else K // bk, num_stages=stages):
                 T.copy(A[k * bk, first] if trans[0] else A[first, k * bk], a)
@@ -71,9 +78,18 @@ def product(
                 a[0, 0] = 1
             if form == "branch" and y > 0:
                 T.clear(c)
+            if form == "branch on an element" and own[1] > 0:
+                T.clear(c)
+            if form == "diagonal":
+                for i, j in T.Parallel(bn, bn):
+                    C[x * bn + i, x * bn + j] = 1
             if form == "rows":
                 T.reduce_sum(c, row, dim=1)
                 T.copy(row, sums[x, y * bm])
+            elif form == "a number of each":
+                T.copy(c, C[y * bm, x * bn])
+                for i in T.Parallel(1):
+                    sums[x + i, 0] = 1
             elif form == "one place":
                 T.copy(c, C[y * bm, 0])
             elif form == "sums":
@@ -112,9 +128,17 @@ def merged(tile_passes, function, arch="sm_90a"):
         ({"form": "swizzle"}, (16, 32, 256)),
         ({"form": "sums"}, (16, 32, 256)),
         ({"form": "table"}, (8, 64, 256)),  # of rows, one block has one entry
-        ({"form": "rows"}, (64, 8, 256)),  # a sum over all columns of a block is no other's
-        ({"grid": (63, 64)}, (63, 8, 256)),  # 2 does not divide 63
+        ({"form": "rows"}, (64, 16, 128)),  # a sum over all columns of a block is no other's
+        ({"grid": (63, 64)}, (63, 16, 128)),  # 2 does not divide 63
         ({"M": 1024, "N": 1024, "K": 1024}, (8, 16, 128)),  # 64 blocks would leave half idle
+        # Others have as many blocks, of tiles of which products read less.
+        ({"tile": (256, 128, 64), "threads": 256}, (16, 32, 256)),
+        ({"tile": (256, 64, 64), "threads": 256}, (16, 32, 256)),
+        # And more, where these would leave multiprocessors idle.
+        ({"M": 1024, "N": 1024, "K": 1024, "tile": (128, 128, 64)}, (8, 16, 128)),
+        ({"M": 128, "tile": (128, 128, 64)}, (64, 2, 128)),
+        ({"M": 16, "tile": (16, 128, 64)}, (64, 1, 128)),  # 64 columns for a warp group
+        ({"M": 1024, "N": 1024, "K": 1024, "tile": (128, 256, 64), "threads": 256}, (8, 16, 128)),
     ],
 )
 def test_blocks(tile_passes, options, found):
@@ -137,6 +161,9 @@ def test_kept(tile_passes, form):
         ("branch", (0, 64)),
         ("block", (64, 0)),
         ("column", (64, 0)),
+        ("begins with an element", (64, 0)),  # of the block's part of a vector
+        ("branch on an element", (64, 0)),
+        ("diagonal", (64, 0)),
         ("one place", (64, 0)),
         ("sums of one place", (64, 0)),
     ],
@@ -160,6 +187,43 @@ def test_where_loads_do_not_bind(tile_passes, options, found):
     assert merged(tile_passes, product(**options)) == found
 
 
+@pytest.mark.parametrize("form", ["in place", "aliased", "a number of each"])
+def test_what_is_not_halved(tile_passes, form):
+    """One half would write what the other one has yet to read; one number has no half."""
+    program = product(1024, 128, 1024, (64, 128, 64), form=form)
+    assert merged(tile_passes, program) == (1, 16, 128)
+    assert merged(tile_passes, product(1024, 128, 1024, (64, 128, 64))) == (2, 16, 128)
+
+
+def test_a_view_of_halves_of_bytes_is_halved(tile_passes):
+    @T.prim_func
+    def main(
+        A: T.Tensor((16, 4096), "float16"),
+        W: T.Tensor((4096, 2048), "uint8"),
+        C: T.Tensor((16, 4096), "float16"),
+    ):
+        with T.Kernel(32, threads=128) as x:
+            a = T.alloc_shared((16, 128), "float16")
+            packed = T.alloc_shared((128, 64), "uint8")
+            w = T.alloc_shared((128, 128), "float16")
+            c = T.alloc_fragment((16, 128), "float32")
+            T.clear(c)
+            for k in T.Pipelined(32, num_stages=3):
+                T.copy(A[0, k * 128], a)
+                T.copy(W[x * 128, k * 64], packed)
+                for i, j in T.Parallel(128, 128):
+                    nibble = (packed[i, j // 2] >> T.cast(j % 2 * 4, "uint8")) & T.uint8(15)
+                    w[i, j] = T.cast(nibble, "int32") - 8
+                T.gemm(a, w, c, transpose_B=True)
+            T.copy(c, C[0, x * 128])
+
+    text = tile_passes(main, "HoistViews", "ReadNibbles", "MergeBlocks", arch="sm_90a")
+    text = text["main"].script()
+    assert launch(text) == (64, 1, 128)
+    assert 'packed_nibbles = packed.view("uint4")' in text
+    assert 'packed = T.sblock_alloc_buffer((64, 64), "uint8"' in text
+
+
 def test_loops_without_stages_keep_their_blocks(tile_passes):
     """Larger tiles make loads wait longer for the product before."""
     assert merged(tile_passes, product(stages=0)) == (64, 64, 128)
@@ -174,20 +238,30 @@ def test_stages_let_two_blocks_share_a_multiprocessor(tile_passes):
     assert re.search(r'"num_stages": (?:T\.int32\()?3', text)
 
 
-@pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
-def test_it_computes_the_same(form):
-    M, N, K = 256, 256, 64
-    function = product(M, N, K, (16, 16, 32), form=form, dtype="float16")
+def computes_the_same(note, M, N, K, tile, form):
+    """C and sums of the kernel, of which `explain` says so, are those of whole numbers."""
+    function = product(M, N, K, tile, form=form, dtype="float16")
     kernel = tilelang.compile(function, target=HOPPER, execution_backend="emulate")
-    assert "neighbouring blocks are one" in kernel.explain()
+    assert note in kernel.explain()
     a, b = (torch.randint(-4, 5, (n, K)).half() for n in (M, N))
     bias = torch.randint(-9, 9, (N,)).float()
-    c, sums = torch.full((M, N), 1.0), torch.full((N // 16, M), -1.0)
-    kernel(a, b, bias, torch.arange(M // 16, dtype=torch.int32), c, sums)
+    table = torch.arange(M // tile[0], dtype=torch.int32)
+    c, sums = torch.full((M, N), 1.0), torch.full((N // tile[1], M), -1.0)
+    kernel(a, b, bias, table, c, sums)
     wanted = a.float() @ b.float().T
     if form == "rows":
-        assert torch.equal(sums, wanted.view(M, -1, 16).sum(2).T)
+        assert torch.equal(sums, wanted.view(M, -1, tile[1]).sum(2).T)
         return
     if form == "bias":
         wanted = torch.tril(wanted + bias)
     assert torch.equal(c, wanted + 1 if form == "sums" else wanted)
+
+
+@pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
+def test_it_computes_the_same(form):
+    computes_the_same("neighbouring blocks are one", 256, 256, 64, (16, 16, 32), form)
+
+
+@pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
+def test_halves_compute_the_same(form):
+    computes_the_same("2 blocks do what one did", 256, 64, 256, (128, 64, 64), form)

@@ -68,6 +68,7 @@ def product(rows, columns, stages, threads, grid=1024):
         (attention(256), [64, 128]),
         (attention(256, stages=2), [64, 256]),  # shared memory has room for one block
         (attention(256, grid=100), [64, 256]),  # a multiprocessor gets one
+        (attention(224), [64, 224]),  # a part of 112 would begin inside of V's swizzle
         (attention(128), [64, 128]),  # two blocks have the registers
         (product(64, 256, 2, 128), [256]),  # two would read A twice
     ],

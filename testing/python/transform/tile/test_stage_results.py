@@ -7,6 +7,7 @@ import torch
 
 import tilelang
 import tilelang.language as T
+from tilelang.layout import make_swizzled_layout
 
 SIZE = (200, 264, 136)
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
@@ -34,9 +35,11 @@ def product(
     threads=128,
     halves=False,
     apart=False,
+    swizzled=False,
 ):
     """C of A and B^T, its accumulators copied to C: at the end, through a tile of its own,
-    in a loop or a branch. A's tile is loaded in `halves`; elements of C may lie `apart`."""
+    in a loop or a branch. A's tile is loaded in `halves`; elements of C may lie `apart`. A layout
+    of A's tile, `swizzled` as it would be, keeps the sizes of tiles."""
     M, N, K = size
     rows, width = tile
     keywords = keywords or {}
@@ -53,6 +56,8 @@ def product(
             A_shared = T.alloc_shared((rows, depth), dtype)
             B_shared = T.alloc_shared((width, depth), dtype)
             total = T.alloc_fragment((rows, width), "float32")
+            if swizzled:
+                T.annotate_layout({A_shared: make_swizzled_layout(A_shared)})
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K, depth), num_stages=stages):
                 T.copy(A[by * rows, k * depth], A_shared[: rows // 2 if halves else rows, :])
@@ -185,7 +190,7 @@ def test_rows_that_the_call_decides_and_tma_takes(tile_passes):
 
 @pytest.fixture(scope="module")
 def kernel():
-    return tilelang.compile(product(stages=3), target=HOPPER)
+    return tilelang.compile(product(stages=3, swizzled=True), target=HOPPER)
 
 
 def test_its_instructions_and_place(kernel):
@@ -198,7 +203,7 @@ def test_its_instructions_and_place(kernel):
 
 
 def test_a_tile_of_the_program_costs_the_same(kernel):
-    own = tilelang.compile(product(place="own tile", stages=3), target=HOPPER)
+    own = tilelang.compile(product(place="own tile", stages=3, swizzled=True), target=HOPPER)
     assert own.get_kernel_source() == kernel.get_kernel_source()
 
 
