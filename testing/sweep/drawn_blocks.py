@@ -1,5 +1,6 @@
-"""Draws kernels of many blocks of small tiles, of which neighbours may become one block: what a
-block computes from its number, from its part of a vector, and from what its products make."""
+"""Draws kernels of many blocks of small tiles, of which neighbours may become one block, and of a
+few blocks of large tiles, which may become twice as many: what a block computes from its number,
+from its part of a vector, and from what its products make."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from drawn_waves import _each, _tile
 
 _GRIDS = ((16, 16), (16, 16), (32, 8), (8, 32), (15, 18), (18, 15), (2, 8, 16), (256,))
 """Blocks for more than two of each multiprocessor of an H200."""
+_FEW = ((3, 3), (2, 4), (4, 2), (2, 2, 2))
 _LEAST_ROWS = 16
 
 
@@ -16,7 +18,7 @@ class _Blocks:
 
     def __init__(self, w: Writer):
         self.w = w
-        self.extents: tuple[int, ...] = w.pick(_GRIDS)
+        self.extents: tuple[int, ...] = w.pick((*_GRIDS, *_FEW))
         axes = ["bx", "by", "bz"][: len(self.extents)]
         of_axis = dict(zip(axes, self.extents, strict=True))
         w.rng.shuffle(axes)
@@ -27,6 +29,9 @@ class _Blocks:
         self.planes = of_axis.get(self.z, 1)
         self.rows, self.columns = _LEAST_ROWS, w.pick((16, 16, 32))
         self.depth, self.steps = w.pick((16, 32, 32)), w.rng.randrange(1, 5)
+        if self.extents in _FEW:
+            self.rows, self.columns = w.pick(((128, 128), (128, 128), (128, 64), (64, 128)))
+            self.depth, self.steps = 64, 8
         short = w.pick((0, 0, 0, 3, 8))
         self.m, self.n = self.rows * self.down - short, self.columns * self.across - short
         self.k = self.depth * self.steps

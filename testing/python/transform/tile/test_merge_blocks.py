@@ -12,6 +12,27 @@ from tilelang.layout import make_swizzled_layout
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
 
+@T.macro
+def store(form, c, row, C, sums, x, y):
+    """What becomes of a block's elements of the product."""
+    bm, bn = c.shape
+    if form == "rows":
+        T.reduce_sum(c, row, dim=1)
+        T.copy(row, sums[x, y * bm])
+    elif form == "a number of each":
+        T.copy(c, C[y * bm, x * bn])
+        for i in T.Parallel(1):
+            sums[x + i, 0] = 1
+    elif form == "one place":
+        T.copy(c, C[y * bm, 0])
+    elif form == "sums":
+        T.atomic_add(C[y * bm, x * bn], c)
+    elif form == "sums of one place":
+        T.atomic_add(C[y * bm, 0], c)
+    else:
+        T.copy(c, C[y * bm, x * bn])
+
+
 def product(
     M=4096,
     N=4096,
@@ -83,21 +104,7 @@ def product(
             if form == "diagonal":
                 for i, j in T.Parallel(bn, bn):
                     C[x * bn + i, x * bn + j] = 1
-            if form == "rows":
-                T.reduce_sum(c, row, dim=1)
-                T.copy(row, sums[x, y * bm])
-            elif form == "a number of each":
-                T.copy(c, C[y * bm, x * bn])
-                for i in T.Parallel(1):
-                    sums[x + i, 0] = 1
-            elif form == "one place":
-                T.copy(c, C[y * bm, 0])
-            elif form == "sums":
-                T.atomic_add(C[y * bm, x * bn], c)
-            elif form == "sums of one place":
-                T.atomic_add(C[y * bm, 0], c)
-            else:
-                T.copy(c, C[y * bm, x * bn])
+            store(form, c, row, C, sums, x, y)
 
     return main
 
