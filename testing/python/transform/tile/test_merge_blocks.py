@@ -43,14 +43,11 @@ def product(
             b = T.alloc_shared(of_b if trans[1] else of_b[::-1], dtype)
             c = T.alloc_fragment((bm, bn), total)
             row = T.alloc_fragment((bm,), total)
-            own = T.alloc_shared((bn,), total)
             if form == "layout":
                 T.annotate_layout({a: make_swizzled_layout(a)})
             if form == "swizzle":
                 T.use_swizzle(8)
-            if form.endswith("an element"):
-                T.copy(bias[x * bn], own)
-            T.fill(c, own[0] if form == "begins with an element" else 0)
+            T.clear(c)
             if form == "in place":
                 T.copy(C[y * bm, x * bn], c)
             if form == "aliased":
@@ -78,11 +75,6 @@ def product(
                 a[0, 0] = 1
             if form == "branch" and y > 0:
                 T.clear(c)
-            if form == "branch on an element" and own[1] > 0:
-                T.clear(c)
-            if form == "diagonal":
-                for i, j in T.Parallel(bn, bn):
-                    C[x * bn + i, x * bn + j] = 1
             if form == "rows":
                 T.reduce_sum(c, row, dim=1)
                 T.copy(row, sums[x, y * bm])
@@ -161,9 +153,6 @@ def test_kept(tile_passes, form):
         ("branch", (0, 64)),
         ("block", (64, 0)),
         ("column", (64, 0)),
-        ("begins with an element", (64, 0)),  # of the block's part of a vector
-        ("branch on an element", (64, 0)),
-        ("diagonal", (64, 0)),
         ("one place", (64, 0)),
         ("sums of one place", (64, 0)),
     ],
@@ -173,6 +162,41 @@ def test_an_axis_kept(tile_passes, form, blocks):
     found = merged(tile_passes, product(form=form))
     assert all(f == b for f, b in zip(found, blocks, strict=False) if b)
     assert found[0] * found[1] < 64 * 64
+
+
+@pytest.mark.parametrize("form", ["start", "branch", "diagonal"])
+def test_one_element_or_two_loops_keep_an_axis(tile_passes, form):
+    """A block has one value of an element of its own tile; of two loops of a nest that grow,
+    iterations would lie between what two blocks do."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4096, 4096), "float16"),
+        B: T.Tensor((4096, 4096), "float16"),
+        bias: T.Tensor((4096,), "float32"),
+        squares: T.Tensor((4096, 4096), "float32"),
+        C: T.Tensor((4096, 4096), "float32"),
+    ):
+        with T.Kernel(64, 64, threads=128) as (x, y):
+            a, b = (T.alloc_shared((64, 64), "float16") for _ in range(2))
+            own = T.alloc_shared((64,), "float32")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(bias[x * 64], own)
+            T.fill(c, own[0] if form == "start" else 0)
+            for k in T.Pipelined(64, num_stages=2):
+                T.copy(A[y * 64, k * 64], a)
+                T.copy(B[x * 64, k * 64], b)
+                T.gemm(a, b, c, transpose_B=True)
+            if form == "branch" and own[1] > 0:
+                T.clear(c)
+            if form == "diagonal":
+                for i, j in T.Parallel(64, 64):
+                    squares[x * 64 + i, x * 64 + j] = 1
+            T.copy(c, C[y * 64, x * 64])
+
+    across, down, _ = merged(tile_passes, main)
+    assert across == 64
+    assert down < 64
 
 
 @pytest.mark.parametrize(
