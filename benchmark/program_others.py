@@ -97,7 +97,8 @@ def chunk_scan_backward() -> Program:
         [
             *(own.sum_up_steps, own.prepare, own.chunk_states, own.sum_up_reverse),
             *(own.begin_reverse, own.target_reverse),
-            *(own.reverse_scan, own.load, own.factors_by_rows, own.factors_by_columns),
+            *(own.reverse_scan, own.load, own.store_last_sums, own.end_sums),
+            *(own.factors_by_rows, own.factors_by_columns),
             *(own.by_state, own.of_states, own.by_rows_and_columns, own.weights_of_head),
             *(
                 own.sum_by_states,

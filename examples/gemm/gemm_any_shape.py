@@ -23,6 +23,8 @@ from tilelang.macros import add_shares, copy_rows
 
 LINE = 128
 """Bytes of a line of L2."""
+FEW = 8
+"""Rows of a tile that threads store at a time; a divisor of a tile's extents."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Plan:
     `cluster`: as many blocks work on tiles beside each other, or with `down` below each other, and
     load what these have in common once. `padded`: A and B are copied first, to rows of
     whole lines of L2: TMA takes rows of whole 16 bytes, but those across lines are read more
-    slowly. `wide`: C is stored with rows of whole 16 bytes first, and copied.
+    slowly. Where TMA does not take rows of C, threads store them.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
     loaded by threads; the others then count for nothing.
     `parts`: in which a tile of C is stored, by way of `results` buffers in turn: more parts, and
@@ -69,7 +71,6 @@ class Plan:
     cluster: int = 1
     down: bool = False
     padded: bool = False
-    wide: bool = False
     fetch: bool = False
     by_threads: int = 0
 
@@ -152,6 +153,11 @@ class Plan:
         return self.block_N // self.parts
 
     @property
+    def ragged(self):
+        """Whether TMA does not take rows of C."""
+        return self.N * T.dtype(self.out_dtype).bits % 128 != 0
+
+    @property
     def C_tile(self):
         """Shape of a part of C in shared memory."""
         return (self.block_N, self.block_M) if self.swap else (self.block_M, self.width)
@@ -213,6 +219,18 @@ def multiply(plan, block, row, column, first, count):
 
 
 @T.macro
+def store_part(plan, staged, C, above, beside):
+    """A part of a tile of C: by TMA, or if C is ragged by threads, a few rows at a time: straight
+    code for all of them would be fetched as it runs, which takes longer than the stores."""
+    if plan.ragged:
+        for r in T.serial(staged.shape[0] // FEW):
+            some = staged[r * FEW : (r + 1) * FEW, :]
+            T.copy(some, C[above + r * FEW, beside], disable_tma=True)
+    else:
+        T.copy(staged, C[above, beside])
+
+
+@T.macro
 def store(plan, block, row, column):
     """A tile of C, one part behind the other."""
     block_M, block_N, width = plan.block_M, plan.block_N, plan.width
@@ -223,10 +241,10 @@ def store(plan, block, row, column):
         if plan.swap:
             for i, j in T.Parallel(block_M, block_N):
                 staged[j, i] = local[i, j]
-            T.copy(staged, C[beside, above])
+            store_part(plan, staged, C, beside, above)
         else:
             T.copy(local[:, part * width : (part + 1) * width], staged)
-            T.copy(staged, C[above, beside + part * width])
+            store_part(plan, staged, C, above, beside + part * width)
 
 
 @T.macro
@@ -307,9 +325,9 @@ def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
     plan = Plan(M, N, K, dtype, out_dtype or dtype, **schedule)
     block_M, block_N, block_K, cluster = plan.block_M, plan.block_N, plan.block_K, plan.cluster
 
-    def aligned(extent, of, size=16):
-        """Of rows of whole `size` bytes."""
-        multiple = 8 * size // T.dtype(of).bits
+    def aligned(extent):
+        """Of rows of operands that are whole lines."""
+        multiple = 8 * LINE // T.dtype(dtype).bits
         return -(-extent // multiple) * multiple
 
     @T.prim_func
@@ -325,14 +343,11 @@ def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
             return C
         partial = T.alloc_global(plan.partial, T.float32) if plan.shares else None
         if plan.padded:
-            A_wide = T.alloc_global((M, aligned(K, dtype, LINE)), dtype)
-            B_wide = T.alloc_global((N, aligned(K, dtype, LINE)), dtype)
+            A_wide = T.alloc_global((M, aligned(K)), dtype)
+            B_wide = T.alloc_global((N, aligned(K)), dtype)
             copy_rows((A, A_wide), (B, B_wide))
         left, right = (A_wide, B_wide) if plan.padded else (A, B)
         X, Y = (right, left) if plan.swap else (left, right)
-        if plan.wide and not plan.added_apart:
-            C_wide = T.alloc_global((M, aligned(N, plan.out_dtype)), plan.out_dtype)
-        result = C_wide if plan.wide and not plan.added_apart else C
         with T.Kernel(plan.blocks, threads=plan.threads, cluster_dims=cluster) as block:
             X_shared = T.alloc_shared((block_M, block_K), dtype)
             Y_shared = T.alloc_shared((block_N, block_K), dtype)
@@ -341,7 +356,7 @@ def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
             C_shared = [T.alloc_shared(plan.C_tile, plan.out_dtype) for _ in range(staged)]
             adds_up = plan.shares and not plan.added_apart
             arrived = T.alloc_shared((1,), T.int32) if adds_up else None
-            tensors = X, Y, result, partial, arrivals
+            tensors = X, Y, C, partial, arrivals
             own = Block(*tensors, X_shared, Y_shared, local, C_shared, arrived, block % cluster)
             work = work_on_part if plan.units_are_equal else work_on_row
             for unit in T.Persistent(
@@ -353,8 +368,6 @@ def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
                 work(plan, own, unit)
         if plan.added_apart:
             add_shares(partial, C)
-        elif plan.wide:
-            copy_rows((C_wide, C))
         return C
 
     return main

@@ -255,19 +255,27 @@ def schedule():
 
 class Tiles:
     """Of a pair of chunks of a head: rows of dy and x, a half of the state in front of them and of
-    the gradient of that behind them, and decays of both chunks, in versions."""
+    the gradient of that behind them, decays of both chunks, and the sums that the groups make of
+    these, in versions."""
 
     def __init__(self, part, width):
         self.dy, self.x = [T.alloc_shared((DEPTH, PAIR, width), "float16") for _ in "yx"]
         self.state, self.behind = [T.alloc_shared((DEPTH, part, width), "float16") for _ in "sg"]
         self.decays = T.alloc_shared((DEPTH, 2, 2, CHUNK), "float32")
+        self.sums = T.alloc_shared((DEPTH, 4, PAIR), "float32")
+        self.done = T.alloc_barrier(3 * 128)
 
 
 @T.macro
-def load(tensors, tiles, pair, half, h):
-    (dY, X, States, Behind, Decays), part = tensors, tiles.state.shape[1]
+def load(tensors, tiles, Sums, place, k):
+    """Ask for the tiles of the k-th head, in the place of those of DEPTH heads before, whose sums
+    are stored: the groups make no addresses for them, and wait for no stores."""
+    (dY, X, States, Behind, Decays), (pair, half, first) = tensors, place
+    part, h = tiles.state.shape[1], first + k
     rows, states = slice(pair * PAIR, (pair + 1) * PAIR), slice(half * part, (half + 1) * part)
     v = T.producer_acquire("tiles")
+    if k >= DEPTH:
+        T.tma_copy(tiles.sums[v, :, :], Sums[pair, h - DEPTH, half, :, :])
     for source, tile in (
         (Decays[2 * pair : 2 * pair + 2, h, :, :], tiles.decays[v, :, :, :]),
         (dY[rows, h, :], tiles.dy[v, :, :]),
@@ -276,7 +284,27 @@ def load(tensors, tiles, pair, half, h):
         (Behind[pair, h, states, :], tiles.behind[v, :, :]),
     ):
         T.tma_copy(source, tile, barrier=T.producer_barrier("tiles", v))
+    T.tma_store_wait(0)
     T.producer_commit("tiles")
+
+
+@T.macro
+def store_last_sums(tiles, Sums, place, group):
+    """Store the sums whose places no tiles follow in, when the groups have made them."""
+    pair, half, first = place
+    T.mbarrier_wait_parity(tiles.done, 0)
+    for d in T.serial(DEPTH):
+        k = group - DEPTH + d
+        if k >= 0:
+            T.tma_copy(tiles.sums[k % DEPTH, :, :], Sums[pair, first + k, half, :, :])
+    T.tma_store_wait(0)
+
+
+@T.macro
+def end_sums(tiles):
+    """Say that this group has made all its sums."""
+    T.fence_proxy_async()
+    T.mbarrier_arrive(tiles.done)
 
 
 def wait_for_tiles():
@@ -363,7 +391,7 @@ def by_rows_and_columns(product, scores, exponent, of_heads, parts, place, first
 
 
 @T.macro
-def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
+def weights_of_head(v, half, tiles, scores, of_heads):
     """A half of P of a pair of chunks: the square of one chunk, and of its rows of the second chunk
     by those of the first one a half of the columns."""
     parts = T.alloc_shared((32, COLUMNS + 8), "float32")
@@ -377,7 +405,7 @@ def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
     by_rows_and_columns(
         *(square, scores[0]),
         lambda i, j: T.min(decays[v, half, 0, i] - decays[v, half, 1, j], 100),
-        *(of_heads[0], parts, Sums[(*at, 2, slice(0, CHUNK))], 0),
+        *(of_heads[0], parts, tiles.sums[v, 2, :CHUNK], 0),
     )
     T.wgmma_gemm(dy[v, CHUNK:, :], x[v, begin : begin + CHUNK // 2, :], rest, **options)
     total = decays[v, 0, 0, CHUNK - 1]
@@ -385,20 +413,24 @@ def weights_of_head(v, half, tiles, scores, of_heads, Sums, at):
     by_rows_and_columns(
         *(rest, scores[1]),
         lambda i, j: decays[v, 1, 0, i] + total - decays[v, 0, 1, begin + j],
-        *(of_heads[1], parts, Sums[(*at, 2, slice(CHUNK, PAIR))], CHUNK),
+        *(of_heads[1], parts, tiles.sums[v, 2, CHUNK:], CHUNK),
     )
     column = T.get_thread_binding() % 128
     if column < COLUMNS:
-        sum = T.alloc_var("float32", 0)
-        for row in T.unroll(32):
-            sum += parts[row, column]
-        Sums[(*at, 3, column)] = sum
+        # Four sums: each addition to one waits for the one in front of it.
+        four = T.alloc_local((4,), "float32")
+        for n in T.unroll(4):
+            four[n] = parts[n, column]
+        for row in T.unroll(7):
+            for n in T.unroll(4):
+                four[n] += parts[row * 4 + 4 + n, column]
+        tiles.sums[v, 3, column] = (four[0] + four[1]) + (four[2] + four[3])
 
 
 @T.macro
-def sum_by_states(which, tiles, place, group, Keys, Result, Sums):
+def sum_by_states(which, tiles, place, group, Keys, Result):
     """What a block's heads add to dc, or to db where `which` is 1, by states."""
-    (pair, half, first), (_, part, _) = place, tiles.state.shape
+    (pair, half, _), (_, part, _) = place, tiles.state.shape
     tile, state = (tiles.x, tiles.behind) if which else (tiles.dy, tiles.state)
     make_factors = factors_by_columns if which else factors_by_rows
     columns = part // PARTS
@@ -415,20 +447,25 @@ def sum_by_states(which, tiles, place, group, Keys, Result, Sums):
     for second, n, row, column in places:
         T.copy(Keys[row, column], keys[second][n])
         T.clear(sums[second][n])
-    for k in T.serial(group):
-        v, at = wait_for_tiles(), (pair, first + k, half)
-        by_state(v, tile, state, tiles.decays, keys, sums, make_factors, Sums, (*at, which))
+    if which:
+        # Stored with the rest, and read by nobody.
+        T.clear(tiles.sums[:, 3, COLUMNS + 16 :])
+    for _ in T.serial(group):
+        v = wait_for_tiles()
+        at = tiles.sums, (v, which)
+        by_state(v, tile, state, tiles.decays, keys, sums, make_factors, *at)
         if which:
-            of_states(v, tiles.state, tiles.behind, Sums[(*at, 3, slice(COLUMNS, COLUMNS + 16))])
+            of_states(v, tiles.state, tiles.behind, tiles.sums[v, 3, COLUMNS : COLUMNS + 16])
         T.consumer_release("tiles")
+    end_sums(tiles)
     for second, n, row, column in places:
         T.atomic_add(Result[row, column], sums[second][n])
 
 
 @T.macro
-def sum_products(tiles, place, group, Scores, Weights, Sums):
+def sum_products(tiles, place, group, Scores, Weights):
     """What a block's heads add to W: a half of the products of a pair's rows."""
-    (pair, half, first), some = place, CHUNK // 2
+    (pair, half, _), some = place, CHUNK // 2
     shapes = (CHUNK, CHUNK), (CHUNK, some)
     of_heads = [T.alloc_fragment(shape, "float32") for shape in shapes]
     scores = [T.alloc_fragment(shape, "float16") for shape in shapes]
@@ -436,10 +473,11 @@ def sum_products(tiles, place, group, Scores, Weights, Sums):
     T.copy(Scores[pair * PAIR + CHUNK, half * some], scores[1])
     for of_part in of_heads:
         T.clear(of_part)
-    for k in T.serial(group):
+    for _ in T.serial(group):
         v = wait_for_tiles()
-        weights_of_head(v, half, tiles, scores, of_heads, Sums, (pair, first + k, half))
+        weights_of_head(v, half, tiles, scores, of_heads)
         T.consumer_release("tiles")
+    end_sums(tiles)
     T.atomic_add(Weights[pair, half, :, :], of_heads[0])
     T.atomic_add(Weights[pair, 2, 0, half * some], of_heads[1])
 
@@ -478,15 +516,16 @@ def weights(heads, group, d_state=128, width=WIDTH):
             T.pdl_trigger()
             T.annotate_ws_schedule(schedule())
             tiles = Tiles(part, width)
+            place = pair, half, bx * group
             with T.ws_role("load"):
                 for k in T.serial(group):
-                    load((dY, X, States, Behind, Decays), tiles, pair, half, bx * group + k)
-            place = pair, half, bx * group
+                    load((dY, X, States, Behind, Decays), tiles, Sums, place, k)
+                store_last_sums(tiles, Sums, place, group)
             for which, (name, Keys, Result) in enumerate((("rows", C, dC), ("columns", B, dB))):
                 with T.ws_role(name):
-                    sum_by_states(which, tiles, place, group, Keys, Result, Sums)
+                    sum_by_states(which, tiles, place, group, Keys, Result)
             with T.ws_role("weights"):
-                sum_products(tiles, place, group, Scores, Weights, Sums)
+                sum_products(tiles, place, group, Scores, Weights)
 
     return main
 

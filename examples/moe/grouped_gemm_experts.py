@@ -125,18 +125,18 @@ def grouped_matmul(
     num_stages=4,
     threads=256,
     panel=8,
-    padded=True,
+    padded="AB",
     beside=1,
 ):
     """C (rows, N) of A (rows, K) and B (groups, N, K): row i is multiplied by the transposed matrix
     of its group g, Ends[g - 1] <= i < Ends[g].
 
     Blocks, `beside` of them for each multiprocessor, take tiles in turn, a group after the other,
-    so that a matrix of B is loaded once. Rows of A and B that are no multiple of 16 bytes, which
-    TMA does not take, are copied first, to longer ones of whole lines of L2 (128 bytes), or without
-    `padded` loaded by threads, by words of 4 bytes, or by elements if K is odd: then two blocks
-    beside each other hide each other's waits, and groups of few rows, whose matrices are loaded
-    once, need no copy.
+    so that a matrix of B is loaded once. Rows that are no multiple of 16 bytes, which TMA does not
+    take, are copied first, to longer ones of whole lines of L2 (128 bytes), if their operand is
+    `padded`, "AB", "A" or "". Others are loaded by threads, by words of 8 or 4 bytes, or by
+    elements if K is odd: then two blocks beside each other hide each other's waits. Where groups
+    have few rows, a copy of their matrices takes longer than the product.
     """
     blocks, columns = beside * processors(), -(-N // block_N)
     multiple = 1024 // T.dtype(dtype).bits
@@ -163,11 +163,13 @@ def grouped_matmul(
     ):
         C = T.empty((rows, N), dtype)
         left, right = A, B
-        if padded and K * T.dtype(dtype).bits % 128:
-            A_wide = T.alloc_global((rows, depth), dtype)
-            B_wide = T.alloc_global((groups, N, depth), dtype)
-            copy_rows((A, A_wide), (B, B_wide))
-            left, right = A_wide, B_wide
+        if "A" in padded and K * T.dtype(dtype).bits % 128:
+            left = T.alloc_global((rows, depth), dtype)
+            copies = [(A, left)]
+            if "B" in padded:
+                right = T.alloc_global((groups, N, depth), dtype)
+                copies.append((B, right))
+            copy_rows(*copies)
         with T.Kernel(blocks, threads=threads) as block:
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared((block_N, block_K), dtype)

@@ -19,7 +19,7 @@ std::unique_ptr<TileOperator> MakeIm2Col(const CallNode* call, const Span& span)
   nest.vars = {MakeVar("i"), MakeVar("j")};
   nest.extents = {im2col.rows, im2col.columns};
   const Im2col::Pixel pixel = im2col.FirstPixel(im2col.first_row + nest.vars[0]);
-  const Im2col::Tap tap = im2col.TapOf(im2col.first_column + nest.vars[1]);
+  const Im2col::Tap tap = im2col.TapInTile(nest.vars[1]);
   const Expr y = pixel.y + tap.y, x = pixel.x + tap.x, zero = MakeInt(0);
   const Expr inside = tap.inside && y >= zero && y < shape[1] && x >= zero && x < shape[2] &&
                       tap.channel < shape[3];
@@ -41,8 +41,8 @@ Im2col Im2col::From(const CallNode* call) {
   const Array<Expr> extents = out.tile.MatrixExtents();
   out.rows = extents[0];
   out.columns = extents[1];
-  out.first_row = call->args[2] * out.rows;
-  out.first_column = call->args[3] * out.columns;
+  out.first_row = call->args[kRowBlock] * out.rows;
+  out.first_column = call->args[kColumnBlock] * out.columns;
   out.kernel = ToInt(call->args[4]);
   out.stride = ToInt(call->args[5]);
   out.dilation = ToInt(call->args[6]);
@@ -56,12 +56,16 @@ Expr Im2col::TapColumns() const {
   return FloorDivOf(Channels() + (columns + (-1)), columns) * columns;
 }
 
-Im2col::Pixel Im2col::FirstPixel(const Expr& row) const {
-  const Array<Expr>& shape = BufferOf(image.buffer)->shape;
+Im2col::Outputs Im2col::OutputsOfImage() const {
   const auto outputs = [&](const Expr& extent) {
     return FloorDivOf(extent + (2 * pad - dilation * (kernel - 1) - 1), stride) + 1;
   };
-  const Expr height = outputs(shape[1]), width = outputs(shape[2]);
+  const Array<Expr>& shape = BufferOf(image.buffer)->shape;
+  return {outputs(shape[1]), outputs(shape[2])};
+}
+
+Im2col::Pixel Im2col::FirstPixel(const Expr& row) const {
+  const auto [height, width] = OutputsOfImage();
   return {FloorDivOf(row, height * width),
           FloorModOf(FloorDivOf(row, width), height) * stride + (-pad),
           FloorModOf(row, width) * stride + (-pad)};
@@ -71,6 +75,22 @@ Im2col::Tap Im2col::TapOf(const Expr& column) const {
   const Expr width = TapColumns(), tap = FloorDivOf(column, width);
   return {FloorDivOf(tap, kernel) * dilation, FloorModOf(tap, kernel) * dilation,
           FloorModOf(column, width), tap >= MakeInt(0) && tap < MakeInt(kernel * kernel)};
+}
+
+Im2col::Tap Im2col::TapInTile(const Expr& column) const {
+  Analyzer analyzer;
+  if (!analyzer.CanProveEqual(FloorModOf(TapColumns(), columns), MakeInt(0))) {
+    return TapOf(first_column + column);
+  }
+  Tap tap = TapOf(first_column);
+  tap.channel = tap.channel + column;
+  return tap;
+}
+
+Expr WiderBlock(const Expr& block, int64_t times, Analyzer* analyzer) {
+  const Analyzer::Modular m = analyzer->ModularSet(block);
+  if (m.coeff % times || m.base % times) return Expr();
+  return analyzer->Simplify(FloorDivOf(block, MakeInt(block->dtype(), times)));
 }
 
 }  // namespace tl

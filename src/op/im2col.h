@@ -16,6 +16,9 @@ inline constexpr const char* kIm2col = "tl.tileop.im2col";
  * tile's columns that has them all.
  */
 struct Im2col {
+  /*! The operands that say which rows and columns of the matrix the tile has, in tiles. */
+  static constexpr size_t kRowBlock = 2, kColumnBlock = 3;
+
   TileRegion image, tile;
   /*! Extents of the tile, and the place of its first element in the matrix. */
   Expr rows, columns, first_row, first_column;
@@ -26,6 +29,11 @@ struct Im2col {
   Expr Channels() const { return BufferOf(image.buffer)->shape[3]; }
   /*! Columns of the matrix that a tap has. */
   Expr TapColumns() const;
+  /*! Rows of the matrix for each image: pixels of the convolution's result. */
+  struct Outputs {
+    Expr height, width;
+  };
+  Outputs OutputsOfImage() const;
   /*! What a row and a column say: the pixel of the image that tap (0, 0) reads, which may lie
    * outside, and the tap, with its distance in pixels. */
   struct Pixel {
@@ -36,7 +44,15 @@ struct Im2col {
     Expr y, x, channel, inside;
   };
   Tap TapOf(const Expr& column) const;
+  /*! That of a column of the tile: all are of one tap, if tiles divide what a tap has. */
+  Tap TapInTile(const Expr& column) const;
 };
+
+/*!
+ * The number of a tile of `times` as many rows or columns that begins where tile number `block`
+ * does; undefined where none is shown to begin there.
+ */
+Expr WiderBlock(const Expr& block, int64_t times, Analyzer* analyzer);
 
 /*!
  * Plans the load of the tile, which lies as `layout` says, in im2col mode. Returns why there is no

@@ -3,6 +3,7 @@
 #include "../layout/annotation.h"
 #include "../tvm/attrs.h"
 #include "../tvm/error.h"
+#include "copy_instruction.h"
 
 namespace tl {
 namespace {
@@ -82,6 +83,17 @@ ParallelNest NestOfCopy(const CallNode* copy, const Span& span) {
   const Expr value = LoadOf(src.buffer, ElementOf(src, nest));
   nest.body = MakeStore(dst.buffer, CastTo(DTypeOf(dst.buffer), value), ElementOf(dst, nest), span);
   return nest;
+}
+
+Stmt LoopsOfCopy(const Stmt& s) {
+  const CallNode* call = AsTileOp(s, kCopy);
+  if (!call || !TileOpAttrs(call).empty()) return Stmt();
+  const ParallelNest nest = NestOfCopy(call, s->span);
+  Stmt loops = nest.body;
+  for (size_t i = nest.vars.size(); i-- > 0;) {
+    loops = MakeFor(nest.vars[i], nest.extents[i], ForKind::kParallel, loops, s->span);
+  }
+  return loops;
 }
 
 }  // namespace tl

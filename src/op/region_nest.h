@@ -24,5 +24,7 @@ ParallelNest NestOverBoth(const char* op, const TileRegion& a, const TileRegion&
 /*! The nest of a T.copy, element by element, in the iteration space of the side that is closer to
  * the arithmetic. */
 ParallelNest NestOfCopy(const CallNode* copy, const Span& span);
+/*! A T.copy without keywords as the loops that it is; undefined for other statements. */
+Stmt LoopsOfCopy(const Stmt& s);
 
 }  // namespace tl

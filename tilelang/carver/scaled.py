@@ -32,6 +32,8 @@ BUSY_LATENCY_CLOCKS = 7500
 """How long a load takes where the memory is busy: what is on its way bounds the speed. Fitted."""
 FEW_ROWS = 1.06
 """How much longer rows behind A's end take in a tile of which they are half or more. Fitted."""
+THREE_GROUPS = 1.3
+"""How much longer shares of 192 rows take. Fitted to two, four and six of 155 x 7616 x 20608."""
 FEW_COLUMNS = 32
 """An instruction of fewer columns takes as long as one of these. Assumed."""
 MOST_COLUMNS = 64
@@ -198,7 +200,8 @@ def _tiles_of_rows(M: int, N: int, K: int, blocks: int) -> Iterator[ScaledSchedu
         for split, apart in itertools.product(range(1, MOST_SPLIT + 1), (False, True)):
             if -(-groups // split) * (split - 1) >= groups or (apart and split == 1):
                 continue  # the last share would have nothing
-            if split == 1 or block_M < 192:
+            # Shares of three warp groups have no registers to be added up by the last block.
+            if split == 1 or block_M < 192 or (apart and 128 < M <= block_M):
                 yield replace(tile, split=split, apart=apart)
         if parts > 1:
             yield from (replace(tile, wide=w) for w in range(1, (N - 1) // tile.width + 1))
@@ -301,4 +304,6 @@ class _Clocks:
         schedule = self.schedule
         clocks = LAUNCH_CLOCKS + (self.of_shares() if schedule.tail > 1 else self.of_units())
         is_empty = not schedule.swap and schedule.block_M > 2 * schedule.M
+        if schedule.block_M == 192 and schedule.split > 1:
+            clocks *= THREE_GROUPS
         return clocks * (FEW_ROWS if is_empty else 1.0)

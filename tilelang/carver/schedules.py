@@ -65,11 +65,11 @@ Assumed."""
 ELEMENTS_PER_CLOCK = 0.5
 """Elements that threads copy where they are not, through registers, and wait for each: 45 x 22592 x
 723 in bfloat16 took an H200 186 us."""
-ELEMENT_STORE_CLOCKS = 470
-"""What a thread takes for each element of a result whose rows TMA does not take: of products of
-1752 x 16807 x 384 and 3155 x 3155 x 3155 on an H200."""
-STORE_CLOCKS = 60
-"""The same for words of more elements. Assumed."""
+ELEMENT_STORE_CLOCKS = 45
+"""What a thread takes for each element of a result whose rows TMA does not take, in a loop: of
+192 x 3145 x 1472 in 8-bit floats and of 1752 x 16807 x 384 in bfloat16 on an H200."""
+STORE_CLOCKS = 100
+"""The same for words of more elements: of 4720 x 18276 x 3264 in 8-bit floats."""
 LAUNCH_CLOCKS = 6000
 """Between kernels of a call, and of the first loads of the second one. Assumed."""
 WRITE_BACKS = 0.35
@@ -137,7 +137,6 @@ class Schedule:
             rows of operands lie across lines of L2, and where few tiles have one wave. Else L2
             serves neighbours' requests as well (docs/measurements.md, "Products of matrices").
         padded: whether operands are copied first, to rows of whole lines of L2.
-        wide: whether the result is stored with such rows first, and copied.
         by_threads: rows of B that the threads of a block multiply by all of A, without tiles; 0
             where tiles are multiplied.
         seconds: what the model expects.
@@ -159,7 +158,6 @@ class Schedule:
     shared_tiles: int = 0
     cluster: int = 1
     padded: bool = False
-    wide: bool = False
     by_threads: int = 0
     seconds: float = math.inf
     apart: bool = False
@@ -179,7 +177,7 @@ class Schedule:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
         clusters += " below each other" if self.down else ""
-        padded = (", padded" if self.padded else "") + (", wide" if self.wide else "")
+        padded = ", padded" if self.padded else ""
         return text + (", swapped" if self.swap else "") + clusters + padded
 
 
@@ -275,20 +273,14 @@ def _by_threads(arch: CUDA, product: Product) -> Schedule:
 def _of_ragged_results(
     arch: CUDA, M: int, N: int, result: float, schedules: list[Schedule]
 ) -> Iterator[Schedule]:
-    """Each with what threads take to store it, and with a copy of the result behind it."""
-    bandwidth = BANDWIDTH_SHARE * arch.speeds.bandwidth
+    """Each with what threads take to store it."""
     together = math.gcd(int(N * result), ROW_BYTES) / result  # elements that a thread stores
-    copy = 2 * M * N * result / bandwidth + LAUNCH_CLOCKS / arch.speeds.clock
     clocks = ELEMENT_STORE_CLOCKS if together == 1 else STORE_CLOCKS
     for s in schedules:
         rows, columns = (N, M) if s.swap else (M, N)
         tiles = math.ceil(rows / s.block_M) * math.ceil(columns / s.block_N)
         stores = math.ceil(tiles / s.blocks) * s.block_M * s.block_N / s.threads / together
-        # Threads that store wide parts spill: 256 x 176 by halves took an H200 671 us, 256 x 192 by
-        # sixths 499 (4720 x 18276 x 3264 in 8-bit floats).
-        if s.results > 1:
-            yield replace(s, seconds=s.seconds + stores * clocks / arch.speeds.clock)
-        yield replace(s, wide=True, seconds=s.seconds + copy)
+        yield replace(s, seconds=s.seconds + stores * clocks / arch.speeds.clock)
 
 
 def _way(product: Product) -> float:

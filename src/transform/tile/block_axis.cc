@@ -6,6 +6,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
+#include "../../op/im2col.h"
 #include "../../op/region_nest.h"
 #include "../../op/tma_reduce.h"
 #include "../../op/views.h"
@@ -150,6 +151,8 @@ class AxisFollower : public StmtExprVisitor {
       fits &= it == found.dims.end() || IsWholeIn(tile, it->second);
     } else if (IsCallTo(call, kReduce)) {
       OfReduction(call);
+    } else if (IsCallTo(call, kIm2col)) {
+      OfWindows(call);
     } else {
       fits = false;
     }
@@ -177,6 +180,24 @@ class AxisFollower : public StmtExprVisitor {
     for (size_t d = 0; fits && d < src.ranges.size(); ++d) {
       if (d != reduced) Link(src, d, dst, d < reduced ? d : d - 1);
     }
+  }
+
+  void OfWindows(const CallNode* call) {
+    const TileRegion tile = TileRegion::From(call->args[1]);
+    const Expr block = call->args[Im2col::kRowBlock];
+    fits &= tile.IsWhole() && !Uses(tile.ToExpr(), v_);
+    if (!Uses(GetRef<Expr>(call), v_)) {
+      fits &= !found.dims.count(tile.buffer.get());
+      return;
+    }
+    Array<Expr> others = call->args;
+    others.Set(Im2col::kRowBlock, MakeInt(0));
+    Analyzer analyzer;
+    const Expr next = Substitute(block, v_, v_ + MakeInt(v_->dtype(), 1));
+    const Expr doubled = Substitute(block, v_, v_ * MakeInt(v_->dtype(), 2));
+    fits &= !Uses(others, v_) && IsConst(analyzer.Simplify(next - block), 1) &&
+            WiderBlock(doubled, 2, &analyzer).defined();
+    Add(tile.buffer, 0);
   }
 
   /*! `adds`: what two blocks do to one element is not what one does. */
@@ -310,8 +331,12 @@ std::optional<AxisTiles> TilesAlong(const SBlockNode* block, const Var& v) {
     follower.is_new = false;
     follower.AtBlockLevel(block->body);
   } while (follower.fits && follower.is_new);
-  if (!follower.fits || follower.found.dims.empty()) return std::nullopt;
-  return follower.found;
+  if (follower.fits && !follower.found.dims.empty()) return follower.found;
+  const ForNode* loop = SharedLoop(block, v);
+  if (!loop) return std::nullopt;
+  AxisTiles shares;
+  shares.loops.insert(loop->loop_var.get());
+  return shares;
 }
 
 }  // namespace tl

@@ -13,8 +13,9 @@ namespace tl {
  * dimension; nullopt where it stays or moves otherwise. */
 std::optional<size_t> MovingDim(const TileRegion& region, const Var& v);
 
-/*! The dimensions of tiles in which neighbours have elements beside each other, and the parallel
- * loops over these. The other tiles of neighbours are the same. */
+/*! The dimensions of tiles in which neighbours have elements beside each other, and the loops over
+ * these. The other tiles of neighbours are the same. Where neighbours add shares of one sum to a
+ * tensor, no tile has a dimension, and the loop is the one of which a share is. */
 struct AxisTiles {
   std::unordered_map<const Object*, size_t> dims;
   std::unordered_set<const Object*> loops;
@@ -23,5 +24,11 @@ struct AxisTiles {
 /*! Those of a block along the axis `v`. nullopt where one block cannot do what neighbours do by
  * longer tiles alone. */
 std::optional<AxisTiles> TilesAlong(const SBlockNode* block, const Var& v);
+
+// --- sum_shares.cc
+/*! The loop of which blocks along the axis `v` have an equal number of iterations each, one block
+ * behind the other, whose sums they add to the same elements of tensors. nullptr where they do
+ * something else. */
+const ForNode* SharedLoop(const SBlockNode* block, const Var& v);
 
 }  // namespace tl

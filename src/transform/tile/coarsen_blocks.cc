@@ -54,18 +54,6 @@ struct BlockAxis {
   Expr extent;
 };
 
-/*! A copy as the loops that it is; undefined for other statements. */
-Stmt LoopsOfCopy(const Stmt& s) {
-  const CallNode* call = AsTileOp(s, kCopy);
-  if (!call || !TileOpAttrs(call).empty()) return Stmt();
-  const ParallelNest nest = NestOfCopy(call, s->span);
-  Stmt loops = nest.body;
-  for (size_t i = nest.vars.size(); i-- > 0;) {
-    loops = MakeFor(nest.vars[i], nest.extents[i], ForKind::kParallel, loops, s->span);
-  }
-  return loops;
-}
-
 /*! What a kernel launches, and whether its block can do the work of several. */
 class Reader : public StmtExprVisitor {
  public:

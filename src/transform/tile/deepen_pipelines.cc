@@ -11,7 +11,8 @@
  * its loads, and products of two iterations do not overlap. What later passes need may still be too
  * much (shared_estimate.h).
  * Left alone: loops without stages, with an order or stages of their own, with few iterations;
- * kernels without a producer of the compiler's, or with pipeline depths of the program's.
+ * kernels without a producer of the compiler's, unless they have no products and load by cp.async;
+ * kernels with pipeline depths of the program's.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -38,6 +39,11 @@ constexpr int64_t kBytesAhead = 65536;
 constexpr int64_t kMostStages = 8;
 /*! Slots of so many bytes begin at a whole swizzle of TMA if the first one does. */
 constexpr int64_t kSlotBytes = 1024;
+/*! Those of a row, which no swizzle permutes (PTX ISA, cp.async.bulk). */
+constexpr int64_t kBulkBytes = 16;
+
+bool IsRow(const Var& tile) { return BufferOf(tile)->shape.size() == 1; }
+
 /*! The tiles that an iteration of the loop loads. */
 std::vector<Var> LoadedTiles(const ForNode* loop) {
   std::vector<Var> tiles;
@@ -99,7 +105,7 @@ class Deepener : public StmtExprMutator {
     bool has_slots = true;
     for (const Var& tile : LoadedTiles(loop)) {
       step += BytesOfBuffer(tile);
-      has_slots &= BytesOfBuffer(tile) % kSlotBytes == 0;
+      has_slots &= BytesOfBuffer(tile) % (IsRow(tile) ? kBulkBytes : kSlotBytes) == 0;
     }
     // What the program says of its only slot, a copy by TMA, may not hold for a second one.
     if (stages == 1 && !has_slots) return stages;
@@ -123,7 +129,10 @@ std::optional<Stmt> WithStages(const Stmt& kernel, const PrimFunc& f, int64_t le
     if (!deepener.changed) return std::nullopt;
     const SharedEstimate shared(GetRef<Stmt>(ReadKernelInfo(deeper, f).block));
     if (shared.BlocksThatFit(*info.target, info.threads + kWarpGroupThreads) < blocks) continue;
-    if (!PlanProducerConsumer(ReadKernelInfo(deeper, f)).IsApplied()) return std::nullopt;
+    if (!PlanProducerConsumer(ReadKernelInfo(deeper, f)).IsApplied() &&
+        (HasProducts(kernel) || !LoadsByCpAsync(kernel))) {
+      return std::nullopt;
+    }
     return deeper;
   }
   return std::nullopt;

@@ -27,6 +27,7 @@
  *        block, and what the program decides itself: how many blocks, which roles.
  * Refuses nothing.
  */
+#include <algorithm>
 #include <unordered_set>
 
 #include "../../analysis/analyzing_mutator.h"
@@ -43,6 +44,7 @@
 #include "../../tvm/registry.h"
 #include "../../tvm/tile_numbers.h"
 #include "../each_kernel.h"
+#include "register_estimate.h"
 #include "shared_estimate.h"
 #include "warp_roles.h"
 #include "ws_schedule.h"
@@ -345,7 +347,8 @@ bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Targe
   return reader.has_products && !reader.is_refused && IsWorthIt(kernel, *tiles, target);
 }
 
-/*! With its producer's tiles, and with all that it has, one block has room on a multiprocessor. */
+/*! One block has room on a multiprocessor: two have no registers, or no memory for the producer's
+ * tiles. */
 bool IsAlone(const Stmt& kernel, const PrimFunc& f) {
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const WarpRoles roles = PlanProducerConsumer(info);
@@ -358,8 +361,9 @@ bool IsAlone(const Stmt& kernel, const PrimFunc& f) {
     for (const Var& tile : channel.buffers) loaded += BytesOfBuffer(tile) * channel.versions;
   }
   const int64_t threads = info.threads + kWarpGroupThreads;
-  return info.target->BlocksThatFit(threads, loaded) == 1 &&
-         info.target->BlocksThatFit(threads, *shared.bytes) == 1;
+  const int64_t blocks = std::min(info.target->BlocksThatFit(threads, loaded),
+                                  BlocksByRegisters(info, WidestAccumulators(info)));
+  return blocks == 1 && info.target->BlocksThatFit(threads, *shared.bytes) > 0;
 }
 
 PrimFunc MakePersistent(PrimFunc f) {

@@ -9,7 +9,12 @@
  *      becomes, for two along x, tiles b and c of twice the columns:
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
  *      Two along one axis and half along another one are as many blocks. A tile that neighbours
- *      have alike, a here, is loaded once for all. Blocks get twice the threads where a thread
+ *      have alike, a here, is loaded once for all. Neighbours that add the products of shares of a
+ *      sum (split K),
+ *        for k < n: { A[.., 64 * (n * z + k)] -> a; .. }; atomic_add(C, c)
+ *      become one with the shares of both, where no tile grows:
+ *        for k < 2 * n: { A[.., 64 * (2 * n * z + k)] -> a; .. }; atomic_add(C, c)
+ *      Blocks get twice the threads where a thread
  *      would have more than kMostAccumulators registers of accumulators; halves of more than one
  *      warp group get half. Loops of merged blocks get three stages at least where these fit, and
  *      fewer than they had where one block would else be alone on a multiprocessor.
@@ -34,6 +39,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
+#include "../../op/im2col.h"
 #include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../target/multiprocessors.h"
@@ -128,8 +134,8 @@ class BlockWork : public StmtExprVisitor {
  public:
   /*! Of the tensor cores; of loads of tiles; of the threads, for elements. */
   double products = 0, loads = 0, elements = 0;
-  /*! Of what products read of shared memory. */
-  double reads = 0;
+  /*! Of what products read of shared memory; of additions to tensors. */
+  double reads = 0, additions = 0;
   /*! Bytes of the tensors that tiles are loaded from. */
   double tensors = 0;
   /*! Each loop has a number of iterations that is known. */
@@ -182,6 +188,11 @@ class BlockWork : public StmtExprVisitor {
       // By wgmma of 64 rows and up to 256 columns, 128 bytes a clock.
       constexpr double kRows = 64, kColumns = 256, kReadBits = 1024;
       reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) / kReadBits;
+    } else if (const CallNode* call = AsTileOp(s, kAtomic);
+               call && call->args[1].as<TensorRegionNode>()) {
+      constexpr double kAddedBytesOfClock = 24;
+      const Var tile = TileRegion::From(call->args[1]).buffer;
+      additions += times_ * BytesAskedFor(tile) / kAddedBytesOfClock;
     } else if (IsTileLoad(s)) {
       constexpr double kBytesOfClock = 64;
       const Var tensor = TileRegion::From(AsTileOp(s)->args[0]).buffer;
@@ -212,7 +223,7 @@ double ClocksOf(const BlockWork& work, int64_t blocks, const Target& target) {
   const double shared = work.reads + work.loads / 2;
   const double of_tiles =
       std::max({work.products / kProducts, work.loads / kLoads, shared / kShared});
-  const double of_block = of_tiles + work.elements + kOfReads * work.reads;
+  const double of_block = of_tiles + work.elements + work.additions + kOfReads * work.reads;
   const double of_memory = work.is_counted ? work.tensors / kMemoryBytesOfClock : 0;
   return std::max(waves * of_block, of_memory);
 }
@@ -291,9 +302,11 @@ class BlockResizer : public StmtExprMutator {
     for (size_t d = 0; d < region.ranges.size(); ++d) {
       const Range range = region.ranges[d];
       const bool moves = Uses(range->min, axis_.var);
-      const bool grows = it != along_.dims.end() ? it->second == d : moves;
+      // Shares of a sum move on in tensors, and no tile grows.
+      const bool grows = it != along_.dims.end() ? it->second == d : moves && !along_.dims.empty();
       const int64_t extent = grows ? Resized(ToInt(range->extent)) : 0;
-      const Expr min = moves ? MovedBy(extent, range->min) : range->min;
+      Expr min = range->min;
+      if (moves) min = grows ? MovedBy(extent, min) : Mutate(min);
       region.ranges.Set(
           d, MakeRange(min, grows ? MakeInt(range->extent->dtype(), extent) : range->extent));
     }
@@ -311,6 +324,20 @@ class BlockResizer : public StmtExprMutator {
   TL_MOVED(MinNode)
   TL_MOVED(MaxNode)
 #undef TL_MOVED
+  Expr Mutate_(const CallNode* op) final {
+    if (!IsCallTo(op, kIm2col) || !Uses(op->args[Im2col::kRowBlock], axis_.var)) {
+      return Default<Expr>(op);
+    }
+    Array<Expr> args = op->args;
+    args.Set(Im2col::kRowBlock, MakeInt(0));
+    auto call = make_object<CallNode>(*op);
+    call->args = MutateArray(args);
+    const Expr doubled = Substitute(op->args[Im2col::kRowBlock], axis_.var,
+                                    axis_.var * MakeInt(axis_.var->dtype(), 2));
+    Analyzer analyzer;
+    call->args.Set(Im2col::kRowBlock, WiderBlock(doubled, 2, &analyzer));
+    return Call(call);
+  }
 
  private:
   int64_t Resized(int64_t extent) const { return step_ == Step::kTwice ? 2 * extent : extent / 2; }
@@ -415,8 +442,15 @@ Stmt Resized(BlockResizer::Step step, const LaunchAxis& axis, const AxisTiles& a
   return BlockResizer(step, axis, along, {buffers.begin(), buffers.end()}, threads).Mutate(kernel);
 }
 
-/*! The kernel with half of the blocks along an axis; nullopt where that is not possible. */
-std::optional<Stmt> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
+/*! A kernel with other blocks. */
+struct Tiling {
+  Stmt kernel;
+  /*! Its blocks have other tiles, not larger shares of sums. */
+  bool has_other_tiles;
+};
+
+/*! Half of the blocks along an axis; nullopt where that is not possible. */
+std::optional<Tiling> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
   if (axis.extent % 2) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
@@ -424,7 +458,9 @@ std::optional<Stmt> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
   for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
     const Stmt merged = Resized(BlockResizer::Step::kTwice, axis, *along, info, kernel, threads);
     if (!HasRegisters(ReadKernelInfo(merged, f))) continue;
-    return WithRoom(merged, f);
+    const std::optional<Stmt> with_room = WithRoom(merged, f);
+    if (!with_room) return std::nullopt;
+    return Tiling{*with_room, !along->dims.empty()};
   }
   return std::nullopt;
 }
@@ -443,6 +479,8 @@ bool HasHalves(const KernelInfo& info, const AxisTiles& along) {
   });
   ForEachIn<EvaluateNode>(info.block->body, [&](const EvaluateNode* op) {
     const Stmt s = GetRef<Stmt>(op);
+    // Windows are blocks of rows, which double alone.
+    has_halves &= !AsTileOp(s, kIm2col);
     if (!IsGemm(s)) return;
     const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
     const auto it = along.dims.find(gemm.c.buffer.get());
@@ -479,14 +517,14 @@ std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
   if (2 * axis.extent > kMostExtent || ReadsWhatIsWritten(kernel)) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
-  if (!along || !HasHalves(info, *along)) return std::nullopt;
+  if (!along || along->dims.empty() || !HasHalves(info, *along)) return std::nullopt;
   const int64_t threads = info.threads > kWarpGroupThreads ? info.threads / 2 : info.threads;
   return Resized(BlockResizer::Step::kHalf, axis, *along, info, kernel, threads);
 }
 
 /*! Kernels of which one axis has other tiles, or two, of which one has longer and one shorter
  * ones. */
-std::vector<Stmt> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
+std::vector<Tiling> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
   const auto axes = [](const Stmt& s) {
     GridReader reader;
     reader(s);
@@ -494,7 +532,7 @@ std::vector<Stmt> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
   };
   const double busy = kBusyMultiprocessors * MostMultiprocessors(TargetOf(f));
   const GridReader now = axes(kernel);
-  std::vector<Stmt> found;
+  std::vector<Tiling> found;
   const auto merge = [&](const Stmt& s, size_t d) {
     const GridReader launch = axes(s);
     if (launch.Blocks() / 2 < busy) return;
@@ -504,7 +542,7 @@ std::vector<Stmt> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
     merge(kernel, d);
     const auto halved = HalvedAlong(now.axes[d], kernel, f);
     if (!halved) continue;
-    found.push_back(*halved);
+    found.push_back({*halved, true});
     for (size_t other = 0; other < now.axes.size(); ++other) {
       if (other != d) merge(*halved, other);
     }
@@ -533,8 +571,28 @@ std::string TilingText(const GridReader& before, const Stmt& kernel) {
   return "blocks have as many elements in tiles of other sides, which load or make less";
 }
 
-Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
+/*! The kernel with the blocks that take the least time; nullopt where none take less. Shares become
+ * larger where tiles stay: the loads of larger tiles are fewer. */
+std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   const Target& target = TargetOf(f);
+  const auto clocks_of = [&](const Stmt& s) { return ClocksOf(WorkOf(s), BlocksOf(s), target); };
+  const double now = clocks_of(kernel);
+  const int64_t blocks = BlocksOf(kernel);
+  double least_of_tiles = now, least_of_shares = now;
+  std::optional<Stmt> of_tiles, of_shares;
+  for (const Tiling& other : OtherTilings(kernel, f)) {
+    const double clocks = clocks_of(other.kernel);
+    const bool has_more = BlocksOf(other.kernel) > blocks;
+    const double most = has_more ? kWorthHalving * (now + kStart) - kStart : kWorthMerging * now;
+    double& least = other.has_other_tiles ? least_of_tiles : least_of_shares;
+    if (clocks >= std::min(least, most)) continue;
+    least = clocks;
+    (other.has_other_tiles ? of_tiles : of_shares) = other.kernel;
+  }
+  return of_tiles ? of_tiles : of_shares;
+}
+
+Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
   GridReader launch;
   launch(kernel);
   if (launch.is_refused) return kernel;
@@ -543,22 +601,7 @@ Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes)
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
   const Stmt named = NameInliner().Mutate(kernel);
   Stmt best = named;
-  const auto clocks_of = [&](const Stmt& s) { return ClocksOf(WorkOf(s), BlocksOf(s), target); };
-  for (bool found = true; found;) {
-    found = false;
-    const double now = clocks_of(best);
-    const int64_t blocks = BlocksOf(best);
-    double least = now;
-    for (const Stmt& other : OtherTilings(best, f)) {
-      const double clocks = clocks_of(other);
-      const bool has_more = BlocksOf(other) > blocks;
-      const double most = has_more ? kWorthHalving * (now + kStart) - kStart : kWorthMerging * now;
-      if (clocks >= std::min(least, most)) continue;
-      least = clocks;
-      best = other;
-      found = true;
-    }
-  }
+  while (const std::optional<Stmt> better = BetterTiling(best, f)) best = *better;
   if (best.same_as(named)) return kernel;
   notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + TilingText(launch, best));
   return best;

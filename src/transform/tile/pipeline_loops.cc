@@ -1,16 +1,17 @@
 /*!
- * PipelineLoops: serial loops that load tiles and multiply them become pipelines.
+ * PipelineLoops: serial loops that load tiles and compute with them become pipelines.
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
  * Out: the same, where such a loop has `num_stages` of two:
  *        for k in serial(n): { A[.., 32 * k] -> a; B[32 * k, ..] -> b; gemm(a, b, c) }
  *      Passes behind this one treat it as a loop that the program wants pipelined.
- * Establishes: a producer loads the tiles, as PlanProducerConsumer says of the program with the
- *      stages, and a block has room on a multiprocessor.
+ * Establishes: the tiles are loaded ahead, by a producer, as PlanProducerConsumer says of the
+ *      program with the stages, or by cp.async, and a block has room on a multiprocessor.
  * Left alone:
  *      - loops with an annotation, as `T.Pipelined(n, num_stages=0)` has: the program has chosen;
- *      - loops without products: where many blocks share a multiprocessor, they load beside each
- *        other, and a producer takes their place (docs/measurements.md);
+ *      - kernels without products whose grid gives a multiprocessor more blocks than have room with
+ *        a producer: these load beside each other, and a producer takes the place of some
+ *        (docs/measurements.md);
  *      - loops of few iterations, that load no tile themselves, that write tensors, that leave an
  *        iteration early, and copies with keywords;
  *      - kernels with a pipelined loop: their author has chosen;
@@ -42,6 +43,7 @@
 #include "register_estimate.h"
 #include "select_instructions.h"
 #include "shared_estimate.h"
+#include "shift_rows.h"
 
 namespace tl {
 namespace {
@@ -49,6 +51,10 @@ namespace {
 constexpr int64_t kPipelineStages = 2;
 /*! Iterations for which a producer's barriers are set up. */
 constexpr int64_t kFewIterations = 3;
+/*! So many blocks of a multiprocessor hide each other's loads if these are as many bytes together
+ * as memory brings in its latency: sums and log-sum-exps of rows are as fast without stages then,
+ * or faster (H200, docs/measurements.md). */
+constexpr int64_t kHidingBlocks = 4, kBytesInFlight = 49152;
 
 /*! An atomic operation without an order, which combines numbers and gives none back. */
 bool OnlyCombines(const CallNode* call) {
@@ -86,13 +92,13 @@ bool IsOrderedByData(const Stmt& kernel) {
 /*! Gives stages to the innermost loops that load tiles. */
 class Pipeliner : public StmtExprMutator {
  public:
-  explicit Pipeliner(const Stmt& kernel) : views_(kernel) {}
+  explicit Pipeliner(const Stmt& kernel) : views_(kernel), has_products_(HasProducts(kernel)) {}
   /*! The loops, where the program has them. */
   std::vector<Span> found;
 
  protected:
   Stmt Mutate_(const ForNode* op) final {
-    if (!LoadsAndMultiplies(op)) return Default<Stmt>(op);
+    if (!LoadsAndComputes(op)) return Default<Stmt>(op);
     found.push_back(op->span);
     For loop = GetRef<For>(op);
     loop.CopyOnWrite()->annotations.Set(kNumStages, MakeInt(kPipelineStages));
@@ -100,18 +106,18 @@ class Pipeliner : public StmtExprMutator {
   }
 
  private:
-  bool LoadsAndMultiplies(const ForNode* op) const {
+  bool LoadsAndComputes(const ForNode* op) const {
     if (op->kind != ForKind::kSerial || !op->annotations.empty()) return false;
     if (AsInt(op->extent).value_or(kFewIterations) < kFewIterations) return false;
-    bool loads = false, multiplies = false;
+    bool loads = false, computes = false;
     for (const Stmt& s : FlatSeq(op->body)) {
       const bool is_load = IsTileLoad(s);
       loads |= is_load;
-      multiplies |= IsGemm(s);
+      computes |= has_products_ ? IsGemm(s) : !is_load;
       if (is_load && !TileOpAttrs(AsTileOp(s)).empty()) return false;
       if (!is_load && !ComputesOnly(s)) return false;
     }
-    return loads && multiplies;
+    return loads && computes;
   }
 
   /*! It changes no tensor and loads no tile, and runs to its end. */
@@ -123,14 +129,21 @@ class Pipeliner : public StmtExprMutator {
   }
 
   const Views views_;
+  const bool has_products_;
 };
 
 /*! A kernel with stages, of which `tried` has the instructions, is one that loads ahead. */
 bool LoadsAhead(const Stmt& kernel, const PrimFunc& tried) {
   const KernelInfo info = ReadKernelInfo(kernel, tried);
   const SharedEstimate shared(GetRef<Stmt>(info.block));
-  return shared.BlocksThatFit(*info.target, info.threads + kWarpGroupThreads) > 0 &&
-         PlanProducerConsumer(info).IsApplied();
+  const int64_t room = shared.BlocksThatFit(*info.target, info.threads + kWarpGroupThreads);
+  if (HasProducts(kernel)) return room > 0 && PlanProducerConsumer(info).IsApplied();
+  // Blocks load beside each other as well, and none of them may lose its place.
+  const int64_t blocks = BlocksOfGrid(kernel, *info.target);
+  const int64_t at_once = blocks * shared.LoadedBytes(kernel) / kPipelineStages;
+  return blocks <= std::min(room, BlocksByRegisters(info, 0)) &&
+         (blocks < kHidingBlocks || at_once < kBytesInFlight) &&
+         (PlanProducerConsumer(info).IsApplied() || LoadsByCpAsync(kernel));
 }
 
 PrimFunc PipelineLoops(PrimFunc f) {
@@ -148,7 +161,7 @@ PrimFunc PipelineLoops(PrimFunc f) {
     return kernels.back();
   });
   if (AllOf(loops, [](const auto& l) { return l.empty(); })) return f;
-  const PrimFunc tried = SelectInstructions(asked);
+  const PrimFunc tried = SelectInstructions(ShiftRows(asked));
   std::vector<bool> ahead;
   ForEachKernel(tried, [&](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);

@@ -29,10 +29,9 @@ int64_t BlocksByRegisters(const KernelInfo& kernel, int64_t accumulators) {
   for (const Var& v : kernel.block->alloc_buffers) {
     if (IsFragment(v)) bytes += BytesOfBuffer(v);
   }
-  const bool has_products = HasNode<EvaluateNode>(
-      kernel.block->body, [](const EvaluateNode* op) { return IsGemm(GetRef<Stmt>(op)); });
-  const int64_t wanted = bytes / kRegisterBytes / kernel.threads +
-                         (has_products ? kFewOtherRegisters : kManyOtherRegisters);
+  const int64_t wanted =
+      bytes / kRegisterBytes / kernel.threads +
+      (HasProducts(kernel.block->body) ? kFewOtherRegisters : kManyOtherRegisters);
   return BlocksWithRegisters(
       {kWarpGroupThreads, kernel.threads, kLeastRegisters, wanted, accumulators},
       kMostBlocksWithRoles);

@@ -9,13 +9,15 @@
  *      gets its layout. The tile has no more bytes than those that pipelined loops in front of it
  *      load into, so that PlanSharedMemory has room for it there. In a loop over tiles, whose
  *      pipeline already loads the next tile, it has memory of its own, where as many blocks share a
- *      multiprocessor with it as without.
+ *      multiprocessor with it as without. `atomic_add(C[..], C_local)` is
+ *      `copy(C_local, C_local_result)` and an addition by TMA, where two blocks share a
+ *      multiprocessor.
  * Establishes: nothing else. A warp's own stores would be of half sectors: a lane of an accumulator
- *      has two neighbours of a row, four lanes have eight.
+ *      has two neighbours of a row, four lanes have eight. Its additions would be of pairs.
  * Left alone: a program that has such a tile of its own. A copy in a branch, or in a loop that has
  *      no pipelined loop in front of the copy: nothing would hide its barrier and the wait for its
- *      store. A copy that has keywords, or is not the tensor's only use. A target without TMA;
- *      tensors whose rows are no multiples of 16 bytes, which TMA does not take.
+ *      store. A copy that has keywords, or is not the tensor's only use, under any name. A target
+ *      without TMA; tensors whose rows are no multiples of 16 bytes, which TMA does not take.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -25,7 +27,9 @@
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/matrix_copy.h"
-#include "../../op/tma_plan.h"
+#include "../../op/tma_reduce.h"
+#include "../../op/tma_select.h"
+#include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/build.h"
 #include "../../tvm/find.h"
@@ -41,7 +45,7 @@ namespace {
 constexpr int64_t kResultBits = 16;
 
 /*! What of a kernel decides: its accumulators and what is made of them, how often it names each
- * buffer. */
+ * buffer beside declarations of views. */
 class Facts : public StmtExprVisitor {
  public:
   std::unordered_map<const Object*, int> uses;
@@ -78,6 +82,7 @@ class Facts : public StmtExprVisitor {
     }
     Default(op);
   }
+  void Visit_(const DeclBufferNode*) final {}
   void Visit_(const VarNode* op) final { ++uses[op]; }
 
  private:
@@ -107,7 +112,7 @@ bool HasMapStrides(const Var& tensor) {
 class ResultStager : public TileStager {
  public:
   ResultStager(const PrimFunc& f, const Stmt& kernel, const Target& target)
-      : TileStager(kernel, target), params_(f->params) {
+      : TileStager(kernel, target), params_(f->params), views_(kernel) {
     facts_(kernel);
   }
 
@@ -120,8 +125,9 @@ class ResultStager : public TileStager {
       return OfTiles(loop);
     }
     free_ += loaded;
-    const CallNode* call = AsTileOp(s, kCopy);
-    return call ? OfCopy(call, s) : s;
+    if (const CallNode* call = AsTileOp(s, kCopy)) return OfCopy(call, s);
+    if (const CallNode* call = AsTileOp(s, kAtomic)) return OfAddition(call, s);
+    return s;
   }
 
   /*! A loop over tiles, each of which a pipelined loop in it loads. */
@@ -148,41 +154,76 @@ class ResultStager : public TileStager {
 
   Stmt OfCopy(const CallNode* call, const Stmt& s) {
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
-    if (!TileOpAttrs(call).empty() || !facts_.HasResults(src.buffer) || !IsFragment(src.buffer) ||
-        !src.IsWhole() || !IsResult(dst)) {
-      return s;
-    }
-    const BufferTypeNode* tensor = BufferOf(dst.buffer);
+    const DLDataType t = DTypeOf(dst.buffer);
+    if (!IsResult(call, src, dst) || int64_t(t.bits) * t.lanes != kResultBits) return s;
     const Array<Expr>& shape = BufferOf(src.buffer)->shape;
-    const Var tile = MakeBuffer(std::string(src.buffer->name) + "_result", tensor->dtype->dtype,
-                                shape, "shared.dyn");
-    const int64_t bytes = BytesOfBuffer(tile);
     const bool in_rows = ToInt(shape[shape.size() - 1]) * kResultBits / 8 % kTmaChunkBytes == 0;
-    const TileRegion whole = TileRegion::Whole(tile);
+    const TileRegion tile = TileOf(src, dst);
     const int64_t threads = scope_.Threads(s->span).threads;
-    if (bytes > free_ || !in_rows ||
-        !WhyNotMatrices(kByStmatrix, src, whole, target_, threads).empty()) {
-      return s;
-    }
-    if (in_loop_ && !HasRoom(bytes, threads)) return s;
-    if (in_loop_) taken += bytes;
-    free_ -= bytes;
-    tiles_.push_back(tile);
-    const std::vector<Stmt> copies = {
-        MakeEvaluate(CallOp(kCopy, {src.ToExpr(), whole.ToExpr()}), s->span),
-        MakeEvaluate(CallOp(kCopy, {whole.ToExpr(), dst.ToExpr()}), s->span)};
-    return MakeSeq(copies);
+    if (!in_rows || !WhyNotMatrices(kByStmatrix, src, tile, target_, threads).empty()) return s;
+    return Through(tile, src, CallOp(kCopy, {tile.ToExpr(), dst.ToExpr()}), s);
   }
 
-  /*! A region of a tensor that the kernel uses nowhere else, whose rows TMA stores. */
-  bool IsResult(const TileRegion& dst) const {
-    if (!IsGlobal(dst.buffer) || facts_.uses.at(dst.buffer.get()) != 1) return false;
-    const bool is_parameter = AnyOf(params_, [&](const Var& v) { return v.same_as(dst.buffer); });
-    const DLDataType t = DTypeOf(dst.buffer);
-    return is_parameter && int64_t(t.bits) * t.lanes == kResultBits && HasMapStrides(dst.buffer);
+  /*! TMA adds rows of a tile, where threads would add pairs of elements: beside another block's
+   * products. A block that is alone on its multiprocessor waits for it (35.7 us, by threads 34.2).
+   */
+  Stmt OfAddition(const CallNode* call, const Stmt& s) {
+    if (!call->args[1].as<TensorRegionNode>() || ToString(call->args[2]) != "add" ||
+        ToString(call->args[3]) != "relaxed") {
+      return s;
+    }
+    const TileRegion dst = TileRegion::From(call->args[0]), src = TileRegion::From(call->args[1]);
+    if (!IsResult(call, src, dst) || !shared_.bytes) return s;
+    const int64_t threads = scope_.Threads(s->span).threads + kWarpGroupThreads;
+    if (target_.BlocksThatFit(threads, *shared_.bytes) < 2) return s;
+    const TileRegion tile = TileOf(src, dst);
+    Array<Expr> args = call->args;
+    args.Set(1, tile.ToExpr());
+    const Call add = WithTileOpAttr(CallOp(kAtomic, args).get(), "use_tma", int64_t(1));
+    Analyzer analyzer;
+    const TmaDecision tma =
+        SelectTma(add.get(), TmaMoment::kCandidate, Layout(), target_, &analyzer);
+    return tma.IsMade() ? Through(tile, src, add, s) : s;
+  }
+
+  static TileRegion TileOf(const TileRegion& src, const TileRegion& dst) {
+    return TileRegion::Whole(MakeBuffer(std::string(src.buffer->name) + "_result",
+                                        DTypeOf(dst.buffer), BufferOf(src.buffer)->shape,
+                                        "shared.dyn"));
+  }
+
+  /*! The copy to a tile, and what becomes of it then; `s` where there is no room. */
+  Stmt Through(const TileRegion& tile, const TileRegion& src, const Call& then, const Stmt& s) {
+    const int64_t bytes = BytesOfBuffer(tile.buffer);
+    if (bytes > free_) return s;
+    if (in_loop_ && !HasRoom(bytes, scope_.Threads(s->span).threads)) return s;
+    if (in_loop_) taken += bytes;
+    free_ -= bytes;
+    tiles_.push_back(tile.buffer);
+    const std::vector<Stmt> stmts = {
+        MakeEvaluate(CallOp(kCopy, {src.ToExpr(), tile.ToExpr()}), s->span),
+        MakeEvaluate(then, s->span)};
+    return MakeSeq(stmts);
+  }
+
+  /*! Whether a call takes all of a fragment of results to a region of a tensor that the kernel uses
+   * nowhere else, of which a tensor map says where elements lie. */
+  bool IsResult(const CallNode* call, const TileRegion& src, const TileRegion& dst) {
+    if (!TileOpAttrs(call).empty() || !facts_.HasResults(src.buffer) || !IsFragment(src.buffer) ||
+        !src.IsWhole()) {
+      return false;
+    }
+    const Var tensor = views_.RootOf(dst.buffer);
+    if (!IsGlobal(tensor) || !Contains(params_, tensor)) return false;
+    int uses = facts_.uses[tensor.get()];
+    for (const Var& view : views_.all) {
+      if (views_.IsSameMemory(view, tensor)) uses += facts_.uses[view.get()];
+    }
+    return uses == 1 && DTypeOf(dst.buffer) == DTypeOf(tensor) && HasMapStrides(dst.buffer);
   }
 
   const Array<Var> params_;
+  const Views views_;
   Facts facts_;
   /*! Bytes of the tiles of loops in front, that no result has. */
   int64_t free_ = 0;

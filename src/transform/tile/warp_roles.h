@@ -271,6 +271,13 @@ bool IsTileLoad(const Stmt& s);
 /*! A loop all of whose stores put an element of global memory, or zero, into shared memory. */
 bool IsElementCopy(const Stmt& s);
 bool IsGemm(const Stmt& s);
+/*! Such a loop along rows of a tile, which begin at multiples of 16 bytes of a tensor, and of which
+ * each is whole vectors of 16 bytes. */
+bool IsVectorCopy(const Stmt& s);
+bool HasProducts(const Stmt& s);
+/*! Threads can make all loads of the pipelined loops by cp.async, and there are some. The copies
+ * have their candidates. */
+bool LoadsByCpAsync(const Stmt& kernel);
 /*! It fetches the number of a tile from a counter. */
 bool IsFetchTile(const Stmt& s);
 

@@ -7,7 +7,8 @@
  *        for k < n: { A[.., 32 * k] -> a; B[32 * k, ..] -> b; gemm(a, b, c) }
  *        for k < n / 2: { A[.., 64 * k] -> a2; B[64 * k, ..] -> b2; gemm(a2, b2, c) }
  *      The tiles are twice or four times as long along K, and the loop has half or a quarter of the
- *      stages, but two if it had as many. Accumulators are added to in the same order.
+ *      stages, but two if it had as many. Accumulators are added to in the same order. So do tiles
+ *      of T.im2col whose columns, two or four times as many, are still channels of one tap.
  * Establishes: rows of 128 bytes, the widest swizzle, where the number of iterations allows it. A
  *      step has a wait, a signal and two copies, whatever its length, and L2 reads sectors of two
  *      rows: 4096^3 by tiles of 64 x 64 takes 453 us in steps of 32, 360 in steps of 64 (H200).
@@ -17,12 +18,14 @@
  * Refuses nothing.
  */
 #include <algorithm>
+#include <numeric>
 
 #include "../../analysis/effects.h"
 #include "../../layout/annotation.h"
 #include "../../layout/index_box.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
+#include "../../op/im2col.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
@@ -49,6 +52,8 @@ struct LoadedTile {
   Var tile;
   /*! The dimensions of the tensor and of the tile along K. */
   size_t source_dim, dim;
+  /*! A load has as many steps as divide this: all that a loop has, or the columns of a tap. */
+  int64_t steps;
 };
 
 class StepWidener : public StmtExprMutator {
@@ -79,7 +84,7 @@ class StepWidener : public StmtExprMutator {
     if (ordered || !axis) return GetRef<Stmt>(op);
     const std::vector<Stmt> body = WithoutNames(op->body);
     const std::vector<LoadedTile> tiles = TilesOf(op, body);
-    const int64_t times = TimesOf(tiles, axis->extent);
+    const int64_t times = TimesOf(tiles);
     if (times == 1 || !HasRoom(op, tiles, times)) return GetRef<Stmt>(op);
     return Widened(op, *axis, body, tiles, times);
   }
@@ -116,11 +121,35 @@ class StepWidener : public StmtExprMutator {
 
   bool AddLoad(const Stmt& s, const ForNode* loop, std::vector<LoadedTile>* tiles) const {
     const CallNode* load = AsTileOp(s);
+    const TileRegion to = TileRegion::From(load->args[1]);
+    if (!TileOpAttrs(load).empty() || !to.IsWhole() || !IsOfLoop(to.buffer, loop)) return false;
+    if (AnyOf(*tiles, [&](const LoadedTile& t) { return t.tile.same_as(to.buffer); })) return false;
+    return IsCallTo(load, kIm2col) ? AddWindows(load, loop, tiles) : AddCopy(load, loop, tiles);
+  }
+
+  /*! The columns of a convolution's matrix one behind the other. */
+  static bool AddWindows(const CallNode* load, const ForNode* loop,
+                         std::vector<LoadedTile>* tiles) {
+    const Im2col windows = Im2col::From(load);
+    Array<Expr> others = load->args;
+    others.Set(Im2col::kColumnBlock, MakeInt(0));
+    Analyzer analyzer;
+    const Analyzer::Modular channels = analyzer.ModularSet(windows.Channels());
+    const int64_t divisor = std::gcd(channels.coeff, channels.base);
+    const int64_t columns = AsInt(windows.columns).value_or(0);
+    if (Uses(others, loop->loop_var) || windows.whole_taps || windows.tile.ranges.size() != 2 ||
+        columns == 0 || divisor % columns || !IsConst(loop->min, 0) ||
+        !analyzer.CanProveEqual(load->args[Im2col::kColumnBlock], loop->loop_var)) {
+      return false;
+    }
+    tiles->push_back({windows.tile.buffer, 0, 1, divisor / columns});
+    return true;
+  }
+
+  static bool AddCopy(const CallNode* load, const ForNode* loop, std::vector<LoadedTile>* tiles) {
     const TileRegion from = TileRegion::From(load->args[0]), to = TileRegion::From(load->args[1]);
-    if (!IsCallTo(load, kCopy) || !TileOpAttrs(load).empty()) return false;
-    if (!to.IsWhole() || !IsOfLoop(to.buffer, loop)) return false;
     const auto source_dim = MovingDim(from, loop->loop_var);
-    if (!source_dim) return false;
+    if (!IsCallTo(load, kCopy) || !source_dim) return false;
     // Dimensions of one element may be left out.
     const auto is_long = [](const Range& range) { return !IsConst(range->extent, 1); };
     const auto& source = from.ranges;
@@ -128,10 +157,7 @@ class StepWidener : public StmtExprMutator {
     if (tile.size() != 2 || !AllOf(tile, is_long)) return false;
     if (CountIf(source, is_long) != 2) return false;
     const size_t dim = std::count_if(source.begin(), source.begin() + *source_dim, is_long);
-    for (const LoadedTile& other : *tiles) {
-      if (other.tile.same_as(to.buffer)) return false;
-    }
-    tiles->push_back({to.buffer, *source_dim, dim});
+    tiles->push_back({to.buffer, *source_dim, dim, ToInt(loop->extent)});
     return true;
   }
 
@@ -166,11 +192,12 @@ class StepWidener : public StmtExprMutator {
   }
 
   /*! Steps to be one: the rows along K of the tile with the shortest ones have 128 bytes then. */
-  static int64_t TimesOf(const std::vector<LoadedTile>& tiles, int64_t steps) {
+  static int64_t TimesOf(const std::vector<LoadedTile>& tiles) {
     const int64_t row = RowBytes(tiles);
     if (row == 0 || kRowBytes % row) return 1;
     int64_t times = kRowBytes / row;
-    while (times > 1 && steps % times) times /= 2;
+    const auto is_whole = [&](const LoadedTile& t) { return t.steps % times == 0; };
+    while (!AllOf(tiles, is_whole)) times /= 2;
     return times;
   }
 
@@ -237,14 +264,20 @@ class StepWidener : public StmtExprMutator {
   Expr Load(const CallNode* call, const std::vector<LoadedTile>& tiles, int64_t times) const {
     TileRegion from = TileRegion::From(call->args[0]);
     const Var tile = TileRegion::From(call->args[1]).buffer;
+    auto load = make_object<CallNode>(*call);
+    load->args.Set(1, TileRegion::Whole(wide_.at(tile.get())).ToExpr());
+    if (IsCallTo(call, kIm2col)) {
+      // Of `times * k`, when the loop's variable is that.
+      const Expr block = call->args[Im2col::kColumnBlock];
+      load->args.Set(Im2col::kColumnBlock, FloorDivOf(block, MakeInt(block->dtype(), times)));
+      return Call(load);
+    }
     for (const LoadedTile& t : tiles) {
       if (!t.tile.same_as(tile)) continue;
       const Range& range = from.ranges[t.source_dim];
       from.ranges.Set(t.source_dim, MakeRange(range->min, MakeInt(ToInt(range->extent) * times)));
     }
-    auto load = make_object<CallNode>(*call);
     load->args.Set(0, from.ToExpr());
-    load->args.Set(1, TileRegion::Whole(wide_.at(tile.get())).ToExpr());
     return Call(load);
   }
 

@@ -34,6 +34,13 @@ def test_fewer_blocks_have_more_rounds():
     assert scaled_schedules_of(512, 512, 512, 4) != scaled_schedules_of(512, 512, 512)
 
 
+def test_three_warp_groups_have_few_rows_between_their_multiples():
+    """155 x 7616 x 20608 takes an H200 68 us by two shares of 192 x 128, by two products of 128 x
+    128 80 us."""
+    first = scaled_schedules_of(155, 7616, 20608)[0]
+    assert (first.block_M, first.split, first.apart) == (192, 2, True)
+
+
 def test_an_empty_product_is_refused():
     with pytest.raises(ValueError, match="found a product of 0 x 64 x 64"):
         scaled_schedules_of(0, 64, 64)

@@ -72,11 +72,12 @@ SIZE = (200, 328, 520)
         ),
         # Rows of an odd number of elements, which TMA takes from copies with whole 16 bytes.
         pytest.param((40, 200, 195), {"padded": True}, id="padded rows"),
-        pytest.param((40, 131, 200), {"wide": True}, id="a wide result"),
+        # Such rows of C, and rows of words of 4 bytes, which threads store.
+        pytest.param((72, 134, 200), {"parts": 2}, id="a ragged result"),
         pytest.param(
             (21, 131, 195),
-            {"padded": True, "wide": True, "swap": True, "block_N": 32},
-            id="padded and wide, swapped",
+            {"padded": True, "swap": True, "block_N": 32},
+            id="padded and ragged, swapped",
         ),
     ],
 )

@@ -23,6 +23,26 @@ def test_a_long_loop_has_a_bounded_number_of_copies(statements):
     assert 'for i in T.unroll(65, annotations={"pragma_unroll_factor": 32})' in text
 
 
+def test_stores_of_single_elements_have_fewer_copies(statements):
+    """Those that load from global memory are to be in flight together."""
+
+    @T.prim_func(s_tir=True)
+    def func(A: T.Buffer((16384,), "int32"), B: T.Buffer((16384,), "int32")):
+        tx = T.launch_thread("threadIdx.x", 32)
+        with T.sblock("tilelang_root"):
+            s = T.sblock_alloc_buffer((1024,), "int32", scope="shared")
+            for i in T.unroll(16):
+                A[i * 32 + tx] = s[i * 32 + tx]
+            for j in T.unroll(17):
+                A[j * 32 + tx] = s[j * 32 + tx]
+            for k in T.unroll(17):
+                A[k * 32 + tx] = B[k * 32 + tx]
+
+    text = statements("BoundUnrolling", func)
+    assert text.count("pragma_unroll_factor") == 1
+    assert 'for j in T.unroll(17, annotations={"pragma_unroll_factor": 8})' in text
+
+
 def test_a_loop_over_registers_is_copied_whole(statements):
     @T.prim_func(s_tir=True)
     def func(A: T.Buffer((4096,), "int32")):

@@ -109,6 +109,42 @@ def test_others_keep_their_stages(stages_of):
     assert stages_of(product((128, 128, 32), 128, 0)) in ([], [0])
 
 
+def sums(columns, stages, numbers="float32"):
+    """Sums of rows of a tile, weighted by a row of numbers."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((128, columns), "float32"),
+        W: T.Tensor((columns,), numbers),
+        Y: T.Tensor((128,), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            x, w = T.alloc_shared((128, 32), "float32"), T.alloc_shared((32,), numbers)
+            total = T.alloc_fragment((128,), "float32")
+            T.clear(total)
+            for k in T.Pipelined(T.ceildiv(columns, 32), num_stages=stages):
+                T.copy(X[0, k * 32], x)
+                T.copy(W[k * 32], w)
+                for i in T.Parallel(128):
+                    for j in T.serial(32):
+                        total[i] += x[i, j] * w[j]
+            T.copy(total, Y)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("columns", "stages", "numbers", "wanted"),
+    [
+        (1024, 1, "float32", 6),  # a slot of a row begins anywhere
+        (1023, 2, "float32", 6),  # no producer, by cp.async
+        (1023, 2, "float16", 2),  # which has no copies of 2 bytes
+    ],
+)
+def test_loops_without_products(stages_of, columns, stages, numbers, wanted):
+    assert stages_of(sums(columns, stages, numbers)) == [wanted]
+
+
 @pytest.mark.parametrize("stages", [1, 2])
 def test_it_computes_the_same(stages):
     kernel = tilelang.compile(product((64, 64, 32), 128, stages, grid=1, steps=5), target=HOPPER)

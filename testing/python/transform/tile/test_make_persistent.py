@@ -340,6 +340,7 @@ def test_shapes_that_stay(tile_passes, options, arch):
     "options",
     [
         pytest.param({}, id="products"),
+        pytest.param({"stages": 2}, id="registers for one block"),
         pytest.param({"place": "add"}, id="sums of all blocks"),
         pytest.param({"place": "swizzle"}, id="another order"),
         pytest.param({"size": (4096, 4096, 8 * T.dynamic("k"))}, id="any number of steps"),

@@ -12,6 +12,27 @@ from tilelang.layout import make_swizzled_layout
 HOPPER = {"kind": "cuda", "arch": "sm_90a"}
 
 
+@T.macro
+def store(form, c, row, C, sums, x, y):
+    """What becomes of a block's elements of the product."""
+    bm, bn = c.shape
+    if form == "rows":
+        T.reduce_sum(c, row, dim=1)
+        T.copy(row, sums[x, y * bm])
+    elif form == "a number of each":
+        T.copy(c, C[y * bm, x * bn])
+        for i in T.Parallel(1):
+            sums[x + i, 0] = 1
+    elif form == "one place":
+        T.copy(c, C[y * bm, 0])
+    elif form == "sums":
+        T.atomic_add(C[y * bm, x * bn], c)
+    elif form == "sums of one place":
+        T.atomic_add(C[y * bm, 0], c)
+    else:
+        T.copy(c, C[y * bm, x * bn])
+
+
 def product(
     M=4096,
     N=4096,
@@ -43,11 +64,14 @@ def product(
             b = T.alloc_shared(of_b if trans[1] else of_b[::-1], dtype)
             c = T.alloc_fragment((bm, bn), total)
             row = T.alloc_fragment((bm,), total)
+            own = T.alloc_shared((bn,), total)
             if form == "layout":
                 T.annotate_layout({a: make_swizzled_layout(a)})
             if form == "swizzle":
                 T.use_swizzle(8)
-            T.clear(c)
+            if form.endswith("an element"):
+                T.copy(bias[x * bn], own)
+            T.fill(c, own[0] if form == "begins with an element" else 0)
             if form == "in place":
                 T.copy(C[y * bm, x * bn], c)
             if form == "aliased":
@@ -75,21 +99,12 @@ def product(
                 a[0, 0] = 1
             if form == "branch" and y > 0:
                 T.clear(c)
-            if form == "rows":
-                T.reduce_sum(c, row, dim=1)
-                T.copy(row, sums[x, y * bm])
-            elif form == "a number of each":
-                T.copy(c, C[y * bm, x * bn])
-                for i in T.Parallel(1):
-                    sums[x + i, 0] = 1
-            elif form == "one place":
-                T.copy(c, C[y * bm, 0])
-            elif form == "sums":
-                T.atomic_add(C[y * bm, x * bn], c)
-            elif form == "sums of one place":
-                T.atomic_add(C[y * bm, 0], c)
-            else:
-                T.copy(c, C[y * bm, x * bn])
+            if form == "branch on an element" and own[1] > 0:
+                T.clear(c)
+            if form == "diagonal":
+                for i, j in T.Parallel(bn, bn):
+                    C[x * bn + i, x * bn + j] = 1
+            store(form, c, row, C, sums, x, y)
 
     return main
 
@@ -153,6 +168,9 @@ def test_kept(tile_passes, form):
         ("branch", (0, 64)),
         ("block", (64, 0)),
         ("column", (64, 0)),
+        ("begins with an element", (64, 0)),  # of the block's part of a vector
+        ("branch on an element", (64, 0)),
+        ("diagonal", (64, 0)),
         ("one place", (64, 0)),
         ("sums of one place", (64, 0)),
     ],
@@ -162,41 +180,6 @@ def test_an_axis_kept(tile_passes, form, blocks):
     found = merged(tile_passes, product(form=form))
     assert all(f == b for f, b in zip(found, blocks, strict=False) if b)
     assert found[0] * found[1] < 64 * 64
-
-
-@pytest.mark.parametrize("form", ["start", "branch", "diagonal"])
-def test_one_element_or_two_loops_keep_an_axis(tile_passes, form):
-    """A block has one value of an element of its own tile; of two loops of a nest that grow,
-    iterations would lie between what two blocks do."""
-
-    @T.prim_func
-    def main(
-        A: T.Tensor((4096, 4096), "float16"),
-        B: T.Tensor((4096, 4096), "float16"),
-        bias: T.Tensor((4096,), "float32"),
-        squares: T.Tensor((4096, 4096), "float32"),
-        C: T.Tensor((4096, 4096), "float32"),
-    ):
-        with T.Kernel(64, 64, threads=128) as (x, y):
-            a, b = (T.alloc_shared((64, 64), "float16") for _ in range(2))
-            own = T.alloc_shared((64,), "float32")
-            c = T.alloc_fragment((64, 64), "float32")
-            T.copy(bias[x * 64], own)
-            T.fill(c, own[0] if form == "start" else 0)
-            for k in T.Pipelined(64, num_stages=2):
-                T.copy(A[y * 64, k * 64], a)
-                T.copy(B[x * 64, k * 64], b)
-                T.gemm(a, b, c, transpose_B=True)
-            if form == "branch" and own[1] > 0:
-                T.clear(c)
-            if form == "diagonal":
-                for i, j in T.Parallel(64, 64):
-                    squares[x * 64 + i, x * 64 + j] = 1
-            T.copy(c, C[y * 64, x * 64])
-
-    across, down, _ = merged(tile_passes, main)
-    assert across == 64
-    assert down < 64
 
 
 @pytest.mark.parametrize(
@@ -289,3 +272,70 @@ def test_it_computes_the_same(form):
 @pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
 def test_halves_compute_the_same(form):
     computes_the_same("2 blocks do what one did", 256, 64, 256, (128, 64, 64), form)
+
+
+def shares(form="", size=(512, 4096, 4096), split=4, tile=(128, 128, 64), threads=128):
+    """C += A B by `split` blocks for each tile; `form`: what is different about their shares."""
+    (M, N, K), (bm, bn, bk) = size, tile
+    count = K // (bk * split)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((K, N), "float16"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(N // bn, M // bm, split, threads=threads) as (x, y, z):
+            a = T.alloc_shared((bm, bk), "float16")
+            b = T.alloc_shared((bk, bn), "float16")
+            c = T.alloc_fragment((bm, bn), "float32")
+            if form == "begun":
+                T.fill(c, 1)
+            else:
+                T.clear(c)
+            for k in T.Pipelined(count, num_stages=3):
+                step = k * split + z if form == "every fourth step" else z * count + k
+                T.copy(A[y * bm, step * bk], a)
+                T.copy(B[k * bk if form == "one B" else step * bk, x * bn], b)
+                T.gemm(a, b, c)
+            if form == "positive":
+                for i, j in T.Parallel(bm, bn):
+                    c[i, j] = T.max(c[i, j], 0)
+            if form == "elements":
+                for i, j in T.Parallel(bm, bn):
+                    T.atomic_add(C[y * bm + i, x * bn + j], c[i, j])
+            elif form == "stored":
+                T.copy(c, C[y * bm, x * bn])
+            elif form == "largest":
+                T.atomic_max(C[y * bm, x * bn], c)
+            else:
+                T.atomic_add(C[y * bm, x * bn], c)
+
+    return main
+
+
+def shares_of(tile_passes, form):
+    """Blocks that share a tile behind the pass."""
+    text = tile_passes(shares(form), "MergeBlocks", arch="sm_90a")["main"].script()
+    return int(re.search(r'launch_thread\("blockIdx\.z", (\d+)\)', text).group(1))
+
+
+def test_blocks_that_share_a_sum_become_fewer(tile_passes):
+    assert shares_of(tile_passes, "") < 4
+
+
+@pytest.mark.parametrize(
+    "form", ["begun", "every fourth step", "one B", "positive", "stored", "largest"]
+)
+def test_other_shares_stay(tile_passes, form):
+    assert shares_of(tile_passes, form) == 4
+
+
+def test_merged_shares_add_the_same():
+    function = shares("elements", (32, 32, 8192), 256, (32, 32, 16))
+    kernel = tilelang.compile(function, target=HOPPER, execution_backend="emulate")
+    assert "2 neighbouring blocks are one" in kernel.explain()
+    a, b = torch.randint(-4, 5, (32, 8192)).half(), torch.randint(-4, 5, (8192, 32)).half()
+    c = torch.ones(32, 32)
+    kernel(a, b, c)
+    assert torch.equal(c, a.float() @ b.float() + 1)

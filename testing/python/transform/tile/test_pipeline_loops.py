@@ -1,4 +1,4 @@
-"""Serial loops that load tiles and multiply them become pipelines, where data alone order what
+"""Serial loops that load tiles and compute with them become pipelines, where data alone order what
 the kernel does."""
 
 import re
@@ -90,6 +90,7 @@ def test_the_loop_gets_two_stages_and_a_note(tile_passes):
 PIPELINES = {
     "of T.Pipelined": {"loop": T.Pipelined},
     "whose sums are added": {"form": "sums"},
+    "without a product": {"form": "no product"},
 }
 
 
@@ -107,7 +108,6 @@ KEPT = {
     **{
         form: ({"form": form}, [])
         for form in (
-            "no product",
             "a barrier in front",
             "an ordered atomic",
             "a value of an atomic",
@@ -126,6 +126,26 @@ KEPT = {
 def test_what_stays(stages_of, name):
     options, wanted = KEPT[name]
     assert stages_of(product(**options)) == wanted
+
+
+@pytest.mark.parametrize(("grid", "wanted"), [(132 * 4, [2]), (132 * 4 + 1, [])])
+def test_loops_without_products_keep_their_blocks(stages_of, grid, wanted):
+    """Four have room with a producer each."""
+
+    @T.prim_func
+    def main(X: T.Tensor((grid, 64, 512), "float16"), Y: T.Tensor((grid, 64), "float32")):
+        with T.Kernel(grid, threads=128) as bx:
+            x = T.alloc_shared((64, 64), "float16")
+            total = T.alloc_fragment((64,), "float32")
+            T.clear(total)
+            for k in T.serial(8):
+                T.copy(X[bx, 0, k * 64], x)
+                for i in T.Parallel(64):
+                    for j in T.serial(64):
+                        total[i] += x[i, j]
+            T.copy(total, Y[bx, 0])
+
+    assert stages_of(main) == wanted
 
 
 def test_others_stay(stages_of):

@@ -73,6 +73,8 @@ def product(
                 T.copy(total_result, C[by * rows, bx * width])
             elif place == "end":
                 T.copy(total, C[by * rows, bx * width], **keywords)
+            elif place == "sum":
+                T.atomic_add(C[by * rows, bx * width], total)
             elif place == "loop":
                 for _ in T.serial(2):
                     T.copy(total, C[by * rows, bx * width])
@@ -112,13 +114,19 @@ def test_the_program_with_its_tile(tile_passes):
         pytest.param({"result": "float32"}, "sm_90a", id="whole sectors as they are"),
         pytest.param({"columns": 265}, "sm_90a", id="rows that TMA does not take"),
         pytest.param({"columns": T.dynamic("n")}, "sm_90a", id="rows that TMA may not take"),
+        pytest.param(
+            {"place": "sum", "result": "float32", "stages": 4}, "sm_90a", id="sums of a lone block"
+        ),
+        pytest.param({"place": "sum", "columns": 265}, "sm_90a", id="sums of such rows"),
         pytest.param({"place": "loop"}, "sm_90a", id="each time in a loop"),
         pytest.param({"place": "branch"}, "sm_90a", id="in a branch"),
         pytest.param({"keywords": {"coalesced_width": 2}}, "sm_90a", id="keywords"),
         pytest.param({"again": True}, "sm_90a", id="another use of the tensor"),
         pytest.param({"apart": True}, "sm_90a", id="elements that lie apart"),
         pytest.param({"place": "part"}, "sm_90a", id="a part of the accumulators"),
-        pytest.param({"place": "view"}, "sm_90a", id="another name of the tensor"),
+        pytest.param(
+            {"place": "view", "again": True}, "sm_90a", id="a use by another name of the tensor"
+        ),
         pytest.param({"place": "roles"}, "sm_90a", id="threads with roles"),
         pytest.param({"threads": 100, "tile": (64, 16)}, "sm_90a", id="no whole warps"),
         pytest.param({"tile": (64, 12)}, "sm_90a", id="rows of 24 bytes"),
@@ -128,8 +136,13 @@ def test_the_program_with_its_tile(tile_passes):
 )
 def test_what_stays(tile_passes, options, arch):
     text = tile_passes(product(**options), "StageResults", arch=arch)["main"].script()
-    assert ", C[" in text or ", of_all[" in text
+    assert re.search(r"(, |\()(C|of_all)\[", text)
     assert "total_result" not in text
+
+
+def test_a_view_of_the_tensor(tile_passes):
+    text = tile_passes(product(place="view"), "StageResults", arch="sm_90a")["main"].script()
+    assert "T.tl.copy(total_result[0:128, 0:128], of_all[by * 128:" in text
 
 
 def test_all_versions_of_the_tiles_are_free_then(tile_passes):
@@ -214,6 +227,20 @@ def test_the_result_at_the_edges(kernel, device):
     c = torch.full((M, N), float("nan"), device=device, dtype=torch.float16)
     kernel(a, b, c)
     torch.testing.assert_close(c.double(), (a.double() @ b.double().T).relu(), rtol=2e-3, atol=2e-3)
+
+
+def test_sums_are_added_by_tma(device):
+    function = product(place="sum", result="float32", stages=2)
+    kernel = tilelang.compile(function, target=HOPPER)
+    source = kernel.get_kernel_source()
+    assert "tl::tma_reduce<tl::SumOp>(C_desc" in source
+    assert "atomic_add" not in source
+    M, N, K = SIZE
+    a, b = (torch.randn(s, device=device).half() for s in ((M, K), (N, K)))
+    c = torch.ones((M, N), device=device)
+    kernel(a, b, c)
+    wanted = 1 + (a.double() @ b.double().T).relu()
+    torch.testing.assert_close(c.double(), wanted, rtol=2e-3, atol=2e-3)
 
 
 def tiles(size=(384, 384, 160), *, tile=(128, 128), stages=4, blocks=2, by_waves=False):
