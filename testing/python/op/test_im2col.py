@@ -26,9 +26,12 @@ def convolution(
     layout=None,
     safe_value=None,
     threads=128,
+    in_order=False,
     **keywords,
 ):
-    """A convolution of `image` (N, H, W, C), of which numbers may be symbolic."""
+    """A convolution of `image` (N, H, W, C), of which numbers may be symbolic; `in_order`: of a
+    pipeline whose steps stay as they are."""
+    order = {"order": [0, 1, 2], "stage": [0, 0, 1]} if in_order else {"num_stages": 2}
     n, h, w, c = image
     rows, columns = ((x + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1 for x in (h, w))
     M, K = n * rows * columns, kernel * kernel * c
@@ -48,7 +51,7 @@ def convolution(
             if safe_value is not None:
                 T.annotate_safe_value({A: safe_value})
             T.clear(F)
-            for k in T.Pipelined(T.ceildiv(K, tile[1]), num_stages=2):
+            for k in T.Pipelined(T.ceildiv(K, tile[1]), **order):
                 T.im2col(A, S, by, k, kernel, stride, dilation, pad, **keywords)
                 T.copy(W[k * tile[1], 0], B)
                 T.gemm(S, B, F)
@@ -221,7 +224,7 @@ def padded(i, j):
             {"image": (1, 6, 6, 6), "dtype": "float32", "tile": (64, 6)},
             "a stride of 24 bytes in A, not a multiple of 16",
         ),
-        ({"tile": (64, 4)}, "rows of 8 bytes, not a multiple of 16"),
+        ({"tile": (64, 4), "in_order": True}, "rows of 8 bytes, not a multiple of 16"),
         (
             {"layout": T.Layout((64, 32), padded)},
             "a layout of S that is neither row-major nor a swizzle of 128, 64 or 32 bytes where "

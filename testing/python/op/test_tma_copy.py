@@ -577,21 +577,22 @@ def test_bytes_in_one_piece_need_no_tensor_map(shape, tile, at):
 
 @pytest.mark.parametrize(("behind", "in_one_piece"), [(0, True), (1, False)])
 def test_a_piece_of_a_row_of_as_many_as_a_call_brings(behind, in_one_piece):
-    """A block's row is one of them, the next one may be none."""
-    rows = T.dynamic("rows")
+    """A block's row is one of them, the next one may be none. Tiles of so many bytes stay of one
+    block each."""
+    rows, width = T.dynamic("rows"), 4128
 
     @T.prim_func
-    def main(A: T.Tensor((rows, 96), "float32"), B: T.Tensor((rows, 32), "float32")):
+    def main(A: T.Tensor((rows, width + 64), "float32"), B: T.Tensor((rows, width), "float32")):
         with T.Kernel(rows, threads=32) as b:
-            S = T.alloc_shared((32,), "float32")
+            S = T.alloc_shared((width,), "float32")
             T.copy(A[b, 64], S)
             T.copy(S, B[b + behind, :])
 
     kernel = build(main)
     assert ("tl::bulk_store" in kernel.get_kernel_source()) == in_one_piece
-    a, b = random((5, 96), "float32"), torch.zeros(5, 32)
+    a, b = random((5, width + 64), "float32"), torch.zeros(5, width)
     kernel(a, b)
-    assert torch.equal(b, torch.cat([torch.zeros(behind, 32), a[: 5 - behind, 64:]]))
+    assert torch.equal(b, torch.cat([torch.zeros(behind, width), a[: 5 - behind, 64:]]))
 
 
 def test_a_store_of_one_piece():
