@@ -14,10 +14,10 @@
  *        for k < n: { A[.., 64 * (n * z + k)] -> a; .. }; atomic_add(C, c)
  *      become one with the shares of both, where no tile grows:
  *        for k < 2 * n: { A[.., 64 * (2 * n * z + k)] -> a; .. }; atomic_add(C, c)
- *      Blocks get twice the threads where a thread
- *      would have more than kMostAccumulators registers of accumulators; halves of more than one
- *      warp group get half. Loops of merged blocks get three stages at least where these fit, and
- *      fewer than they had where one block would else be alone on a multiprocessor.
+ *      Blocks get twice the threads where a thread would have more than kMostAccumulators registers
+ *      of accumulators. Halves of more than one warp group get half. Loops of merged blocks get
+ *      three stages at least where these fit, and fewer than they had where one block would else be
+ *      alone on a multiprocessor.
  * Establishes: few multiprocessors are idle (1024^3 by 128 x 128 has 64 blocks), and as far as
  *      other tiles have less of it, neither what a multiprocessor loads from L2 binds, nor what
  *      products read of shared memory, nor what threads unpack. L2 gives 64 bytes a clock, of which

@@ -2,18 +2,24 @@
  * RaiseIm2col: loops that gather windows of an image become T.im2col.
  *
  * In:  a tile program under thread_extent attributes, as it was written: indices are not
- * simplified. Out: the same, where a parallel loop fills a tile with elements of a convolution's
- * matrix (im2col.h): for i, j in parallel(128, 32): pixel, column = by * 128 + i, k * 32 + j y, x =
- * pixel // 56 % 56 + column // 128 // 3 - 1, pixel % 56 + column // 128 % 3 - 1 tile[i, j] =
- * image[pixel // 3136, y, x, column % 128] if 0 <= y < 56 and 0 <= x < 56 else 0 is im2col(image,
- * tile, by, k, 3, 1, 1, 1) Establishes: TMA may load the tile in im2col mode, with one instruction,
- * where the loop's threads compute the place of each 16 bytes, and passes that make tiles larger
- * know what it has. 64 images of 56 x 56 x 128, 3 x 3: a thread of the producer had 200
- * instructions a step. Left alone: loops of which it is not proved that they are the operator, as
- * those with other windows along y than along x; images whose height, width or channels the call
- * decides; what TMA does not load; images that the kernel writes, that are no parameters or that
- * have a safe value; tiles and tensors with a layout of the program's; kernels with tensors of
- * which several may be one. Refuses nothing.
+ *      simplified.
+ * Out: the same, where a parallel loop fills a tile with elements of a convolution's matrix
+ *      (im2col.h). With pixel = by * 128 + i and column = k * 32 + j,
+ *        for i, j in parallel(128, 32):
+ *          y = pixel // 56 % 56 + column // 128 // 3 - 1
+ *          x = pixel % 56 + column // 128 % 3 - 1
+ *          tile[i, j] = image[pixel // 3136, y, x, column % 128] if 0 <= y < 56 and ... else 0
+ *      is
+ *        im2col(image, tile, by, k, 3, 1, 1, 1)
+ * Establishes: TMA may load the tile in im2col mode, by one instruction. The loop's threads compute
+ *      the place of each 16 bytes: of 64 images of 56 x 56 x 128, 3 x 3, a thread of the producer
+ *      had 200 instructions a step. Passes that make tiles larger know what the tile has.
+ * Left alone: loops of which it is not proved that they are the operator, as those with other
+ *      windows along y than along x; images whose height, width or channels the call decides; what
+ *      TMA does not load; images that the kernel writes, that are no parameters or that have a safe
+ *      value; tiles and tensors with a layout of the program's; kernels with tensors of which
+ *      several may be one.
+ * Refuses nothing.
  */
 #include <tvm/ffi/extra/structural_equal.h>
 
