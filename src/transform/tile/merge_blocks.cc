@@ -53,6 +53,7 @@
 #include "../each_kernel.h"
 #include "../notes.h"
 #include "block_axis.h"
+#include "pipeline_bindings.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
@@ -118,16 +119,6 @@ int64_t BlocksOf(const Stmt& kernel) {
   launch(kernel);
   return launch.Blocks();
 }
-
-/*! Names of numbers are the numbers. */
-class NameInliner : public Substituter {
- protected:
-  Stmt Mutate_(const BindNode* op) final {
-    if (!IsPureInteger(op->value)) return Substituter::Mutate_(op);
-    map[op->var.get()] = Mutate(op->value);
-    return MakeSeq({});
-  }
-};
 
 /*! What a block does, in clocks of its multiprocessor at their peaks. */
 class BlockWork : public StmtExprVisitor {
@@ -599,7 +590,7 @@ Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes)
   const BlockWork work = WorkOf(kernel);
   if (work.products == 0 || !work.is_of_few_bits || work.has_plain_products) return kernel;
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
-  const Stmt named = NameInliner().Mutate(kernel);
+  const Stmt named = InlineIntegers(kernel);
   Stmt best = named;
   while (const std::optional<Stmt> better = BetterTiling(best, f)) best = *better;
   if (best.same_as(named)) return kernel;

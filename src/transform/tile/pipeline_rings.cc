@@ -17,17 +17,6 @@
 namespace tl {
 namespace {
 
-/*! Replaces the names of integers by their values. */
-class NamesInliner : public Substituter {
- protected:
-  Stmt Mutate_(const BindNode* op) override {
-    const Expr value = Mutate(op->value);
-    if (!IsPureInteger(value)) return Default<Stmt>(op);
-    map[op->var.get()] = value;
-    return MakeSeq({});
-  }
-};
-
 bool IsArrival(const Expr& call) {
   return IsCallTo(call, kMbarrierArrive) || IsCallTo(call, kMbarrierArriveExpectTx);
 }
@@ -399,7 +388,7 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
   LastArrivals last(loop);
   last(function_body);
   LateArrivals late(loop, count, !last.found.empty());
-  const Stmt body = late.Move(NamesInliner().Mutate(loop->body));
+  const Stmt body = late.Move(InlineIntegers(loop->body));
   SlotReader reader(loop, count);
   reader(body);
   const bool has_ring =
