@@ -1,35 +1,37 @@
 /*!
- * MergeBlocks: blocks of products are merged or halved, so that they have the tiles that a user
- * would tune for.
+ * ResizeBlocks: a block of products does the work of two, or half of its own, so that its tiles
+ * and its share of a sum are those that a user would tune for (retiling of the grid).
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
- * Out: the same, where a block along an axis of the grid does the work of two neighbours or half of
- *      its own, as often as that saves time:
+ * Out: the same, where the grid has half or twice the blocks along one axis, or half along one and
+ *      twice along another one, as often as that saves time. Of two blocks merged along x,
  *        A[64 * y, k] -> a; B[k, 64 * x] -> b; gemm(a, b, c); c -> C[64 * y, 64 * x]
- *      becomes, for two along x, tiles b and c of twice the columns:
+ *      becomes, with tiles b and c of twice the columns,
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
- *      Two along one axis and half along another one are as many blocks. A tile that neighbours
- *      have alike, a here, is loaded once for all. Neighbours that add the products of shares of a
- *      sum (split K),
+ *      A tile that neighbours have alike, a here, is loaded once for both. Blocks that add shares
+ *      of one sum along K to the same elements (split K) merge into one with the shares of both,
+ *      and no tile grows:
  *        for k < n: { A[.., 64 * (n * z + k)] -> a; .. }; atomic_add(C, c)
- *      become one with the shares of both, where no tile grows:
+ *      becomes
  *        for k < 2 * n: { A[.., 64 * (2 * n * z + k)] -> a; .. }; atomic_add(C, c)
- *      Blocks get twice the threads where a thread would have more than kMostAccumulators registers
- *      of accumulators. Halves of more than one warp group get half. Loops of merged blocks get
- *      three stages at least where these fit, and fewer than they had where one block would else be
- *      alone on a multiprocessor.
+ *      A merged block has twice the threads where a thread would else have more than
+ *      kMostAccumulators registers of accumulators. Its loops have three stages at least where
+ *      these fit; they have fewer than they had where one block would else be alone on a
+ *      multiprocessor. Half of a block of more than one warp group has half of the threads.
  * Establishes: few multiprocessors are idle (1024^3 by 128 x 128 has 64 blocks), and as far as
  *      other tiles have less of it, neither what a multiprocessor loads from L2 binds, nor what
  *      products read of shared memory, nor what threads unpack. L2 gives 64 bytes a clock, of which
  *      48 were measured; a step of 64 x 64 tiles multiplies for half of the time that its loads
  *      take (381 TFLOP/s at 4096^3, H200), one of 128 x 128 tiles for all of it.
- * Left alone: kernels that have the least time by ClocksOf; merged blocks that would leave too many
- *      multiprocessors idle; products in loops that are no pipelines; grids whose extents the
- *      launch decides or, to be merged, 2 does not divide; halves of tiles with fewer rows or
- *      columns than a warp group multiplies, and of blocks that read a tensor they write; kernels
- *      whose statements do more than to copy, multiply, reduce and compute elements, whose tiles
- *      along the axis do not follow each other, whose loops depend on the block or on one element
- *      of its tiles, that name threads, layouts, clusters, roles or registers.
+ * Left alone: blocks with which the kernel has the least time by ClocksOf; and
+ *      - products in loops that are no pipelines;
+ *      - grids whose extents the launch decides; an axis that 2 does not divide is not merged, nor
+ *        one of which merging would leave too many multiprocessors idle;
+ *      - halves of tiles with fewer rows or columns than a warp group multiplies, and of blocks
+ *        that read a tensor they write;
+ *      - kernels whose statements do more than to copy, multiply, reduce and compute elements,
+ *        whose tiles along the axis do not follow each other, whose loops depend on the block or on
+ *        one element of its tiles, and which name threads, layouts, clusters, roles or registers.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -114,10 +116,10 @@ class GridReader : public StmtExprVisitor {
   }
 };
 
-int64_t BlocksOf(const Stmt& kernel) {
-  GridReader launch;
-  launch(kernel);
-  return launch.Blocks();
+GridReader GridOf(const Stmt& kernel) {
+  GridReader grid;
+  grid(kernel);
+  return grid;
 }
 
 /*! What a block does, in clocks of its multiprocessor at their peaks. */
@@ -355,7 +357,7 @@ class BlockResizer : public StmtExprMutator {
       const Expr begin = axis_.var * MakeInt(axis_.var->dtype(), Resized(extent));
       return Analyzer().Simplify(Substitute(MovedBy(0, e), i, i + CastTo(i->dtype(), begin)));
     }
-    ThrowBug(Span(), "MergeBlocks", "an index of the block without a loop along its axis");
+    ThrowBug(Span(), "ResizeBlocks", "an index of the block without a loop along its axis");
   }
 
   Var BufferFor(const Var& buffer) const {
@@ -516,18 +518,13 @@ std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
 /*! Kernels of which one axis has other tiles, or two, of which one has longer and one shorter
  * ones. */
 std::vector<Tiling> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
-  const auto axes = [](const Stmt& s) {
-    GridReader reader;
-    reader(s);
-    return reader;
-  };
   const double busy = kBusyMultiprocessors * MostMultiprocessors(TargetOf(f));
-  const GridReader now = axes(kernel);
+  const GridReader now = GridOf(kernel);
   std::vector<Tiling> found;
   const auto merge = [&](const Stmt& s, size_t d) {
-    const GridReader launch = axes(s);
-    if (launch.Blocks() / 2 < busy) return;
-    if (const auto merged = MergedAlong(launch.axes[d], s, f)) found.push_back(*merged);
+    const GridReader grid = GridOf(s);
+    if (grid.Blocks() / 2 < busy) return;
+    if (const auto merged = MergedAlong(grid.axes[d], s, f)) found.push_back(*merged);
   };
   for (size_t d = 0; d < now.axes.size(); ++d) {
     merge(kernel, d);
@@ -550,30 +547,49 @@ Span FirstPlace(const Stmt& kernel) {
   return place;
 }
 
-/*! What became of the grid. */
-std::string TilingText(const GridReader& before, const Stmt& kernel) {
-  const int64_t was = before.Blocks(), is = BlocksOf(kernel);
-  if (was > is) {
-    return std::to_string(was / is) +
-           " neighbouring blocks are one, which loads what they share once";
+/*! What became of the blocks: a text of their tiles, one of their shares of a sum. */
+std::vector<std::string> ResizeTexts(const Stmt& before, const Stmt& after, const PrimFunc& f) {
+  const std::vector<LaunchAxis> was = GridOf(before).axes, is = GridOf(after).axes;
+  const KernelInfo info = ReadKernelInfo(before, f);
+  int64_t merged = 1, halved = 1, shares = 1;
+  for (size_t d = 0; d < was.size(); ++d) {
+    if (was[d].extent == is[d].extent) continue;
+    const bool has_tiles = !TilesAlong(info.block, was[d].var)->dims.empty();
+    (has_tiles ? merged : shares) *= std::max<int64_t>(1, was[d].extent / is[d].extent);
+    halved *= std::max<int64_t>(1, is[d].extent / was[d].extent);
   }
-  if (was < is)
-    return std::to_string(is / was) + " blocks do what one did, on idle multiprocessors";
-  return "blocks have as many elements in tiles of other sides, which load or make less";
+  const std::string as_one = " neighbouring blocks are one, which ";
+  std::vector<std::string> texts;
+  if (merged > halved) {
+    texts.push_back(std::to_string(merged / halved) + as_one + "loads what they share once");
+  } else if (merged < halved) {
+    texts.push_back(std::to_string(halved / merged) +
+                    " blocks do what one did, on idle multiprocessors");
+  } else if (merged > 1) {
+    texts.push_back(
+        "blocks have as many elements in tiles of other sides, which load or make less");
+  }
+  if (shares > 1) {
+    texts.push_back(std::to_string(shares) + as_one +
+                    "adds the products of all their shares of a sum");
+  }
+  return texts;
 }
 
 /*! The kernel with the blocks that take the least time; nullopt where none take less. Shares become
  * larger where tiles stay: the loads of larger tiles are fewer. */
 std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   const Target& target = TargetOf(f);
-  const auto clocks_of = [&](const Stmt& s) { return ClocksOf(WorkOf(s), BlocksOf(s), target); };
+  const auto clocks_of = [&](const Stmt& s) {
+    return ClocksOf(WorkOf(s), GridOf(s).Blocks(), target);
+  };
   const double now = clocks_of(kernel);
-  const int64_t blocks = BlocksOf(kernel);
+  const int64_t blocks = GridOf(kernel).Blocks();
   double least_of_tiles = now, least_of_shares = now;
   std::optional<Stmt> of_tiles, of_shares;
   for (const Tiling& other : OtherTilings(kernel, f)) {
     const double clocks = clocks_of(other.kernel);
-    const bool has_more = BlocksOf(other.kernel) > blocks;
+    const bool has_more = GridOf(other.kernel).Blocks() > blocks;
     const double most = has_more ? kWorthHalving * (now + kStart) - kStart : kWorthMerging * now;
     double& least = other.has_other_tiles ? least_of_tiles : least_of_shares;
     if (clocks >= std::min(least, most)) continue;
@@ -583,10 +599,8 @@ std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   return of_tiles ? of_tiles : of_shares;
 }
 
-Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
-  GridReader launch;
-  launch(kernel);
-  if (launch.is_refused) return kernel;
+Stmt WithOtherBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
+  if (GridOf(kernel).is_refused) return kernel;
   const BlockWork work = WorkOf(kernel);
   if (work.products == 0 || !work.is_of_few_bits || work.has_plain_products) return kernel;
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
@@ -594,21 +608,23 @@ Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes)
   Stmt best = named;
   while (const std::optional<Stmt> better = BetterTiling(best, f)) best = *better;
   if (best.same_as(named)) return kernel;
-  notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + TilingText(launch, best));
+  for (const std::string& text : ResizeTexts(named, best, f)) {
+    notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + text);
+  }
   return best;
 }
 
-PrimFunc MergeBlocks(PrimFunc f) {
+PrimFunc ResizeBlocks(PrimFunc f) {
   const Target& target = TargetOf(f);
   if (!target.Has(Feature::kTma) || !target.Has(Feature::kWgmma)) return f;
   if (DisablesWarpSpecialized()) return f;
   Array<String> notes;
   const PrimFunc out = ForEachKernel(
-      f, [&](const AttrStmtNode* op) { return WithOtherTiles(GetRef<Stmt>(op), f, &notes); });
+      f, [&](const AttrStmtNode* op) { return WithOtherBlocks(GetRef<Stmt>(op), f, &notes); });
   return WithNotes(out, notes);
 }
 
-TL_REGISTER_PASS(MergeBlocks);
+TL_REGISTER_PASS(ResizeBlocks);
 
 }  // namespace
 }  // namespace tl
