@@ -53,9 +53,9 @@
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../inline_names.h"
 #include "../notes.h"
 #include "block_axis.h"
-#include "pipeline_bindings.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
@@ -604,7 +604,7 @@ Stmt WithOtherBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes
   const BlockWork work = WorkOf(kernel);
   if (work.products == 0 || !work.is_of_few_bits || work.has_plain_products) return kernel;
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
-  const Stmt named = InlineIntegers(kernel);
+  const Stmt named = NameInliner().Mutate(kernel);
   Stmt best = named;
   while (const std::optional<Stmt> better = BetterTiling(best, f)) best = *better;
   if (best.same_as(named)) return kernel;

@@ -39,6 +39,7 @@
 #include "../notes.h"
 #include "block_axis.h"
 #include "pipeline_barriers.h"
+#include "pipeline_bindings.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
@@ -81,30 +82,15 @@ class StepWidener : public StmtExprMutator {
     if (!IsPipelined(op)) return Default<Stmt>(op);
     const bool ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);
     const std::optional<Axis> axis = AxisOf(op);
-    if (ordered || !axis) return GetRef<Stmt>(op);
-    const std::vector<Stmt> body = WithoutNames(op->body);
-    const std::vector<LoadedTile> tiles = TilesOf(op, body);
+    const InlinedBody inlined = InlineBindings(FlatSeq(op->body), views_);
+    if (ordered || !axis || inlined.fixed.defined()) return GetRef<Stmt>(op);
+    const std::vector<LoadedTile> tiles = TilesOf(op, inlined.body);
     const int64_t times = TimesOf(tiles);
     if (times == 1 || !HasRoom(op, tiles, times)) return GetRef<Stmt>(op);
-    return Widened(op, *axis, body, tiles, times);
+    return Widened(op, *axis, inlined.body, tiles, times);
   }
 
  private:
-  /*! The statements of a loop, with numbers in the place of names for them. */
-  static std::vector<Stmt> WithoutNames(const Stmt& body) {
-    std::vector<Stmt> out;
-    Substituter values;
-    for (const Stmt& s : FlatSeq(body)) {
-      const auto* bind = s.as<BindNode>();
-      if (bind && IsArithmetic(bind->value)) {
-        values.map[bind->var.get()] = values.Mutate(bind->value);
-      } else {
-        out.push_back(values.Mutate(s));
-      }
-    }
-    return out;
-  }
-
   /*! The tiles of a loop that loads and multiplies; none where it does more. */
   std::vector<LoadedTile> TilesOf(const ForNode* loop, const std::vector<Stmt>& body) const {
     std::vector<LoadedTile> tiles;
