@@ -5,10 +5,11 @@
  * Out: the same, where the iterations of a pipelined loop load tiles, of which one has rows along K
  *      of less than 128 bytes, and multiply them:
  *        for k < n: { A[.., 32 * k] -> a; B[32 * k, ..] -> b; gemm(a, b, c) }
+ *      becomes
  *        for k < n / 2: { A[.., 64 * k] -> a2; B[64 * k, ..] -> b2; gemm(a2, b2, c) }
  *      The tiles are twice or four times as long along K, and the loop has half or a quarter of the
- *      stages, but two if it had as many. Accumulators are added to in the same order. So do tiles
- *      of T.im2col whose columns, two or four times as many, are still channels of one tap.
+ *      stages, but two if it had as many. Accumulators are added to in the same order. Tiles of
+ *      T.im2col widen, too, if two or four times as many columns are still channels of one tap.
  * Establishes: rows of 128 bytes, the widest swizzle, where the number of iterations allows it. A
  *      step has a wait, a signal and two copies, whatever its length, and L2 reads sectors of two
  *      rows: 4096^3 by tiles of 64 x 64 takes 453 us in steps of 32, 360 in steps of 64 (H200).
