@@ -53,9 +53,9 @@
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../inline_names.h"
 #include "../notes.h"
 #include "block_axis.h"
-#include "pipeline_bindings.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
@@ -67,8 +67,8 @@ constexpr int64_t kMostAccumulators = 128, kMostRegistersOfFragments = 192;
 constexpr int64_t kMostMergedThreads = 256;
 /*! A kernel with as many blocks or fewer takes at most so much of the time of the other by
  * ClocksOf, one with more blocks so much of the time with its start: a launch, the first loads and
- * the last stores, 2.5 us. */
-constexpr double kWorthMerging = 0.97, kWorthHalving = 0.9, kStart = 4500;
+ * the last stores. */
+constexpr double kWorthMerging = 0.97, kWorthHalving = 0.9;
 /*! A merged grid has blocks for so many of the multiprocessors. */
 constexpr double kBusyMultiprocessors = 0.9;
 
@@ -125,6 +125,8 @@ GridReader GridOf(const Stmt& kernel) {
 /*! What a block does, in clocks of its multiprocessor at their peaks. */
 class BlockWork : public StmtExprVisitor {
  public:
+  explicit BlockWork(const Multiprocessors& chip) : chip_(chip) {}
+
   /*! Of the tensor cores; of loads of tiles; of the threads, for elements. */
   double products = 0, loads = 0, elements = 0;
   /*! Of what products read of shared memory; of additions to tensors. */
@@ -142,13 +144,11 @@ class BlockWork : public StmtExprVisitor {
  protected:
   void Visit_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel) {
-      // A handful of instructions of one element, four schedulers of a warp each.
-      constexpr double kElementsOfClock = 32;
       double points = times_;
       ForEachIn<ForNode>(GetRef<Stmt>(op), [&](const ForNode* loop) {
         points *= double(AsInt(loop->extent).value_or(1));
       });
-      elements += points / kElementsOfClock;
+      elements += points / chip_.elements;
       return;
     }
     const double outside = times_;
@@ -164,65 +164,56 @@ class BlockWork : public StmtExprVisitor {
     const Stmt s = GetRef<Stmt>(op);
     if (IsGemm(s)) {
       has_plain_products |= in_plain_loop_;
-      // Bits of B that are multiplied in a clock, each with one of A: 2048 products of 16 bits
-      // ("NVIDIA H100 Tensor Core GPU Architecture").
-      constexpr double kBitsOfClock = 32768;
       constexpr int kFewBits = 16;
       const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
       const int bits = DTypeOf(gemm.b.buffer).bits;
       const double m = double(gemm.M()), n = double(gemm.N()), k = times_ * double(gemm.K()) * bits;
       is_of_few_bits &= bits <= kFewBits || gemm.allow_tf32;
-      products += m * n * k / kBitsOfClock;
+      products += m * n * k / chip_.product_bits;
       if (bits > kFewBits && gemm.trans_a == gemm.trans_b) {
         // Threads read the operand that no descriptor reaches (register_operands.cc).
-        constexpr double kThreadBitsOfClock = 512;
-        elements += (gemm.trans_a ? m : n) * k / kThreadBitsOfClock;
+        elements += (gemm.trans_a ? m : n) * k / chip_.operand_bits;
       }
-      // By wgmma of 64 rows and up to 256 columns, 128 bytes a clock.
-      constexpr double kRows = 64, kColumns = 256, kReadBits = 1024;
-      reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) / kReadBits;
+      // By wgmma of 64 rows and up to 256 columns.
+      constexpr double kRows = 64, kColumns = 256, kBitsOfByte = 8;
+      reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) /
+               (kBitsOfByte * chip_.shared_bytes);
     } else if (const CallNode* call = AsTileOp(s, kAtomic);
                call && call->args[1].as<TensorRegionNode>()) {
-      constexpr double kAddedBytesOfClock = 24;
       const Var tile = TileRegion::From(call->args[1]).buffer;
-      additions += times_ * BytesAskedFor(tile) / kAddedBytesOfClock;
+      additions += times_ * BytesAskedFor(tile) / chip_.added_bytes;
     } else if (IsTileLoad(s)) {
-      constexpr double kBytesOfClock = 64;
       const Var tensor = TileRegion::From(AsTileOp(s)->args[0]).buffer;
       loads +=
-          times_ * BytesAskedFor(TileRegion::From(AsTileOp(s)->args[1]).buffer) / kBytesOfClock;
+          times_ * BytesAskedFor(TileRegion::From(AsTileOp(s)->args[1]).buffer) / chip_.l2_bytes;
       if (seen_.insert(tensor.get()).second) tensors += BytesAskedFor(tensor);
     }
   }
 
  private:
+  const Multiprocessors chip_;
   double times_ = 1;
   bool in_plain_loop_ = false;
   std::unordered_set<const Object*> seen_;
 };
 
-/*! Clocks that the grid takes: of the multiprocessor with most blocks, or of the memory. The shares
- * of the peaks were measured on an H200 by 4096^3 GEMMs: products of 128 x 256 tiles reach 772
- * TFLOP/s, loads of 64 x 64 and of 128 x 128 tiles 48 bytes a clock, shared memory has 125 of 128
- * in two products of 256 x 64. Of tiles that load alike, wide ones are faster (128 x 256 178 us,
- * 256 x 128 190): half of the clocks in which products read adds up. */
-double ClocksOf(const BlockWork& work, int64_t blocks, const Target& target) {
-  // Of memory 4.8 TB/s at 1.75 GHz.
-  constexpr double kProducts = 0.8, kLoads = 0.76, kShared = 0.98, kMemoryBytesOfClock = 2700;
+/*! Clocks that the grid takes: of the multiprocessor with most blocks, or of the memory. Of tiles
+ * that load alike, wide ones are faster (128 x 256 178 us, 256 x 128 190): half of the clocks in
+ * which products read adds up. */
+double ClocksOf(const BlockWork& work, int64_t blocks, const Multiprocessors& chip) {
   constexpr double kOfReads = 0.5;
-  const int64_t most = MostMultiprocessors(target);
-  const double waves = double((blocks + most - 1) / most);
-  // Loads write shared memory, 128 bytes a clock.
-  const double shared = work.reads + work.loads / 2;
-  const double of_tiles =
-      std::max({work.products / kProducts, work.loads / kLoads, shared / kShared});
+  const double waves = double((blocks + chip.number - 1) / chip.number);
+  // Loads write shared memory.
+  const double shared = work.reads + work.loads * chip.l2_bytes / chip.shared_bytes;
+  const double of_tiles = std::max(
+      {work.products / chip.product_share, work.loads / chip.l2_share, shared / chip.shared_share});
   const double of_block = of_tiles + work.elements + work.additions + kOfReads * work.reads;
-  const double of_memory = work.is_counted ? work.tensors / kMemoryBytesOfClock : 0;
+  const double of_memory = work.is_counted ? work.tensors / chip.memory_bytes : 0;
   return std::max(waves * of_block, of_memory);
 }
 
-BlockWork WorkOf(const Stmt& kernel) {
-  BlockWork work;
+BlockWork WorkOf(const Stmt& kernel, const Multiprocessors& chip) {
+  BlockWork work(chip);
   work(kernel);
   return work;
 }
@@ -518,7 +509,7 @@ std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
 /*! Kernels of which one axis has other tiles, or two, of which one has longer and one shorter
  * ones. */
 std::vector<Tiling> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
-  const double busy = kBusyMultiprocessors * MostMultiprocessors(TargetOf(f));
+  const double busy = kBusyMultiprocessors * MultiprocessorsOf(TargetOf(f)).number;
   const GridReader now = GridOf(kernel);
   std::vector<Tiling> found;
   const auto merge = [&](const Stmt& s, size_t d) {
@@ -579,9 +570,9 @@ std::vector<std::string> ResizeTexts(const Stmt& before, const Stmt& after, cons
 /*! The kernel with the blocks that take the least time; nullopt where none take less. Shares become
  * larger where tiles stay: the loads of larger tiles are fewer. */
 std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
-  const Target& target = TargetOf(f);
+  const Multiprocessors chip = MultiprocessorsOf(TargetOf(f));
   const auto clocks_of = [&](const Stmt& s) {
-    return ClocksOf(WorkOf(s), GridOf(s).Blocks(), target);
+    return ClocksOf(WorkOf(s, chip), GridOf(s).Blocks(), chip);
   };
   const double now = clocks_of(kernel);
   const int64_t blocks = GridOf(kernel).Blocks();
@@ -590,7 +581,8 @@ std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   for (const Tiling& other : OtherTilings(kernel, f)) {
     const double clocks = clocks_of(other.kernel);
     const bool has_more = GridOf(other.kernel).Blocks() > blocks;
-    const double most = has_more ? kWorthHalving * (now + kStart) - kStart : kWorthMerging * now;
+    const double most = has_more ? kWorthHalving * (now + chip.start_clocks) - chip.start_clocks
+                                 : kWorthMerging * now;
     double& least = other.has_other_tiles ? least_of_tiles : least_of_shares;
     if (clocks >= std::min(least, most)) continue;
     least = clocks;
@@ -601,10 +593,10 @@ std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
 
 Stmt WithOtherBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
   if (GridOf(kernel).is_refused) return kernel;
-  const BlockWork work = WorkOf(kernel);
+  const BlockWork work = WorkOf(kernel, MultiprocessorsOf(TargetOf(f)));
   if (work.products == 0 || !work.is_of_few_bits || work.has_plain_products) return kernel;
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
-  const Stmt named = InlineIntegers(kernel);
+  const Stmt named = NameInliner().Mutate(kernel);
   Stmt best = named;
   while (const std::optional<Stmt> better = BetterTiling(best, f)) best = *better;
   if (best.same_as(named)) return kernel;
@@ -617,11 +609,12 @@ Stmt WithOtherBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes
 PrimFunc ResizeBlocks(PrimFunc f) {
   const Target& target = TargetOf(f);
   if (!target.Has(Feature::kTma) || !target.Has(Feature::kWgmma)) return f;
-  if (DisablesWarpSpecialized()) return f;
+  if (DisablesWarpSpecialized() || PassConfigFlag(kSpareShared, false)) return f;
   Array<String> notes;
   const PrimFunc out = ForEachKernel(
       f, [&](const AttrStmtNode* op) { return WithOtherBlocks(GetRef<Stmt>(op), f, &notes); });
-  return WithNotes(out, notes);
+  if (notes.empty()) return f;
+  return WithAttr(WithNotes(out, notes), kTakesShared, MakeInt(1));
 }
 
 TL_REGISTER_PASS(ResizeBlocks);

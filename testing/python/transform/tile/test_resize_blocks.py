@@ -240,6 +240,15 @@ def test_only_where_warp_groups_multiply(tile_passes):
     assert merged(tile_passes, product(), arch="sm_80") == (64, 64, 128)
 
 
+def test_merged_blocks_are_given_up_where_shared_memory_is_short(tile_passes):
+    """`lower` compiles a function that takes more than there is a second time."""
+    module = tile_passes(product(), "ResizeBlocks", arch="sm_90a")
+    assert "tl.takes_shared" in module["main"].attrs
+    config = {"tl.second_choice.spare_shared": True}
+    module = tile_passes(product(), "ResizeBlocks", arch="sm_90a", config=config)
+    assert launch(module["main"].script()) == (64, 64, 128)
+
+
 def test_stages_let_two_blocks_share_a_multiprocessor(tile_passes):
     text = tile_passes(product(stages=5), "ResizeBlocks", arch="sm_90a")["main"].script()
     assert re.search(r'"num_stages": (?:T\.int32\()?3', text)
