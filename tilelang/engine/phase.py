@@ -63,7 +63,7 @@ def LowerAndLegalize(
         transform.PipelineLoops,
         transform.ShiftRows,
         transform.WidenSteps,
-        transform.MergeBlocks,
+        transform.ResizeBlocks,
         transform.WidenBlocks,
         transform.GuardMasks,
         transform.RegisterOperands,

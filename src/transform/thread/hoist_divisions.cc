@@ -25,11 +25,10 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../name_expressions.h"
 
 namespace tl {
 namespace {
-
-bool IsEqual(const Expr& a, const Expr& b) { return tvm::ffi::StructuralEqual()(a, b); }
 
 /*! Divisions of a loop, in its order, and the variables that the loop defines. */
 struct Divisions : StmtExprVisitor {
@@ -62,26 +61,6 @@ struct NamedDivision {
   Var name;
 };
 
-/*! Puts variables into the places of divisions. */
-class DivisionNamer : public StmtExprMutator {
- public:
-  std::vector<NamedDivision> names;
-
- protected:
-  Expr Mutate_(const FloorDivNode* op) override { return NameOf(op); }
-  Expr Mutate_(const FloorModNode* op) override { return NameOf(op); }
-
- private:
-  template <typename Node>
-  Expr NameOf(const Node* op) {
-    const Expr e = GetRef<Expr>(op);
-    for (const NamedDivision& division : names) {
-      if (IsEqual(division.value, e)) return division.name;
-    }
-    return Default<Expr>(op);
-  }
-};
-
 class DivisionHoister : public AnalyzingMutator {
  public:
   using AnalyzingMutator::AnalyzingMutator;
@@ -89,10 +68,12 @@ class DivisionHoister : public AnalyzingMutator {
  protected:
   Stmt Mutate_(const ForNode* op) override {
     if (op->kind != ForKind::kSerial) return AnalyzingMutator::Mutate_(op);
-    DivisionNamer namer = NamesOf(op);
-    if (namer.names.empty()) return AnalyzingMutator::Mutate_(op);
+    const std::vector<NamedDivision> divisions = NamesOf(op);
+    if (divisions.empty()) return AnalyzingMutator::Mutate_(op);
+    ExpressionNamer namer;
     std::vector<Stmt> stmts;
-    for (const NamedDivision& division : namer.names) {
+    for (const NamedDivision& division : divisions) {
+      namer.names.emplace_back(division.value, division.name);
       stmts.push_back(MakeBind(division.name, division.safe, op->span));
     }
     stmts.push_back(namer.Mutate(GetRef<Stmt>(op)));
@@ -103,21 +84,21 @@ class DivisionHoister : public AnalyzingMutator {
  private:
   /*! Names of the divisions that have one value in all iterations; of those that contain each other
    * the outermost one has a name. */
-  DivisionNamer NamesOf(const ForNode* op) {
+  std::vector<NamedDivision> NamesOf(const ForNode* op) {
     Divisions divisions;
     divisions(GetRef<Stmt>(op));
     const auto changes = [&](const VarNode* v) { return divisions.defined.count(v) != 0; };
-    DivisionNamer namer;
+    std::vector<NamedDivision> names;
     for (const Expr& e : divisions.found) {
       const bool known =
-          AnyOf(namer.names, [&](const NamedDivision& other) { return Contains(other.value, e); });
+          AnyOf(names, [&](const NamedDivision& other) { return Contains(other.value, e); });
       if (known || HasNode<VarNode>(e, changes)) continue;
       const Expr safe = Safe(e);
       if (!safe.defined()) continue;
       const char* name = e.as<FloorDivNode>() ? "quotient" : "remainder";
-      namer.names.push_back({e, safe, MakeVar(name, e->dtype())});
+      names.push_back({e, safe, MakeVar(name, e->dtype())});
     }
-    return namer;
+    return names;
   }
   /*! The division with this one and all in it by 1 where their divisors are 0; undefined where one
    * may be negative. What the analyzer knows in front of the loop counts, where conditions in the
@@ -140,7 +121,9 @@ class DivisionHoister : public AnalyzingMutator {
     return replacer.fits ? safe : Expr();
   }
   static bool Contains(const Expr& e, const Expr& part) {
-    const auto is = [&](const auto* op) { return IsEqual(GetRef<Expr>(op), part); };
+    const auto is = [&](const auto* op) {
+      return tvm::ffi::StructuralEqual()(GetRef<Expr>(op), part);
+    };
     return HasNode<FloorDivNode>(e, is) || HasNode<FloorModNode>(e, is);
   }
 };

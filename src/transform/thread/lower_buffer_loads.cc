@@ -34,6 +34,7 @@
 #include "../../op/lds_copy.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/conjuncts.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
@@ -179,13 +180,10 @@ class BufferLoadLowerer : public AnalyzingMutator {
 
   /*! Conditions that all have to hold, those that are uniform apart. */
   void SplitCondition(const Expr& e, Expr* varying, Expr* uniform) const {
-    if (const auto* both = e.as<AndNode>()) {
-      SplitCondition(both->a, varying, uniform);
-      SplitCondition(both->b, varying, uniform);
-      return;
+    for (const Expr& part : ConjunctsOf(e)) {
+      Expr* const of = AllUniform(part) ? uniform : varying;
+      *of = IsConst(*of, 1) ? part : *of && part;
     }
-    Expr* const of = AllUniform(e) ? uniform : varying;
-    *of = IsConst(*of, 1) ? e : *of && e;
   }
 
   Expr Sum(const std::vector<Expr>& terms, const Expr& like) const {

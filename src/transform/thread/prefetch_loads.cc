@@ -35,6 +35,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
+#include "../name_expressions.h"
 #include "launch_waits.h"
 
 namespace tl {
@@ -140,26 +141,6 @@ class PartFinder : public StmtExprVisitor {
   bool whole_ = false;
 };
 
-/*! Puts variables into the places of parts. */
-class PartNamer : public StmtExprMutator {
- public:
-  std::vector<std::pair<Expr, Var>> names;
-
- protected:
-  Expr Mutate_(const FloorDivNode* op) final { return Named(op); }
-  Expr Mutate_(const FloorModNode* op) final { return Named(op); }
-  Expr Mutate_(const VarNode* op) final { return Named(op); }
-
- private:
-  template <typename Node>
-  Expr Named(const Node* op) {
-    for (const auto& [part, name] : names) {
-      if (tvm::ffi::StructuralEqual()(part, GetRef<Expr>(op))) return name;
-    }
-    return Default<Expr>(op);
-  }
-};
-
 /*! A load that is made a step ahead, and on what of the loops around it depends which it is. */
 struct Load {
   Expr value;
@@ -184,7 +165,7 @@ struct Load {
   Stmt For(const Var& step, const Expr& next, const Span& span) const {
     Substituter ahead;
     ahead.map[step.get()] = next;
-    PartNamer namer;
+    ExpressionNamer namer;
     Load other = *this;
     for (Part& part : other.parts) {
       const Var v = MakeVar("p", part.value->dtype());

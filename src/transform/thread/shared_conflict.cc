@@ -16,6 +16,7 @@
 #include "../../op/thread_range.h"
 #include "../../target/mma.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/conjuncts.h"
 #include "../../tvm/disjoint.h"
 #include "../../tvm/functor.h"
 #include "access_pair.h"
@@ -304,7 +305,7 @@ class Owners {
     for (const SyncNode* n = pair_.a.node; n->parent; n = n->parent) {
       const SyncNode* around = n->parent;
       if (around->kind == SyncNode::Kind::kIf && !n->in_otherwise && IsThere(pair_.b, around)) {
-        ChooseCondition(around->condition);
+        for (const Expr& condition : ConjunctsOf(around->condition)) ChooseCondition(condition);
       }
     }
   }
@@ -315,10 +316,6 @@ class Owners {
     return n->parent == branch && !n->in_otherwise;
   }
   void ChooseCondition(const Expr& condition) {
-    if (const auto* both = condition.as<AndNode>()) {
-      ChooseCondition(both->a);
-      ChooseCondition(both->b);
-    }
     const auto* equal = condition.as<EQNode>();
     if (!equal) return;
     const bool swapped = IsOfThread(equal->b);

@@ -56,8 +56,6 @@ constexpr const char* kPersistent = "tl.persistent";
 /*! Names of the parameters that a kernel loads or stores in every launch (AlwaysTouched). */
 constexpr const char* kTouched = "tl.touched";
 
-std::string TextOf(const Expr& e) { return ToString(e); }
-
 /*! What a kernel's body uses and declares. */
 class KernelUses : public StmtExprVisitor {
  public:
@@ -313,7 +311,7 @@ class Splitter {
     const KernelUses uses(body);
     const std::string number = kernels_.empty() ? "" : "_" + std::to_string(kernels_.size());
     const bool is_text = uses.source != nullptr;
-    const std::string name = is_text ? TextOf(uses.source->args[0]) : name_ + "_kernel" + number;
+    const std::string name = is_text ? ToString(uses.source->args[0]) : name_ + "_kernel" + number;
     if (!kernel_names_.insert(name).second) {
       ThrowAt(span, "ValueError",
               "found two kernels named " + name + ", wanted a name for each; rename one");
@@ -357,7 +355,7 @@ class Splitter {
     const std::unordered_set<const Object*> written = Written(described);
     kernel = WithAttr(kernel, kTmaWritten, WrittenByMaps(written, collector, params));
     if (is_text) {
-      kernel = WithAttr(kernel, kSource, String(TextOf(uses.source->args[1])));
+      kernel = WithAttr(kernel, kSource, String(ToString(uses.source->args[1])));
     } else {
       kernel = WithAttr(kernel, kWritten, NamesOfParams(written));
       kernel = WithAttr(kernel, kTouched, NamesOfParams(OfFunction(AlwaysTouched(described))));

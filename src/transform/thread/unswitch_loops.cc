@@ -28,6 +28,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/views.h"
 #include "../../tvm/analyzer.h"
+#include "../../tvm/conjuncts.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
 #include "../../tvm/registry.h"
@@ -57,14 +58,13 @@ bool UsesAny(const Expr& e, const std::unordered_set<const Object*>& vars) {
 struct Split {
   Expr outside, inside;
 };
-void SplitConjuncts(const Expr& condition, const Var& loop_var, Split* out) {
-  if (const auto* both = condition.as<AndNode>()) {
-    SplitConjuncts(both->a, loop_var, out);
-    SplitConjuncts(both->b, loop_var, out);
-    return;
+Split SplitConjuncts(const Expr& condition, const Var& loop_var) {
+  Split out;
+  for (const Expr& e : ConjunctsOf(condition)) {
+    Expr* side = IsArithmetic(e) && !Uses(e, loop_var) ? &out.outside : &out.inside;
+    *side = side->defined() ? *side && e : e;
   }
-  Expr* side = IsArithmetic(condition) && !Uses(condition, loop_var) ? &out->outside : &out->inside;
-  *side = side->defined() ? *side && condition : condition;
+  return out;
 }
 
 /*! Elements of a row for which a branch pays. */
@@ -198,8 +198,7 @@ class Unswitcher : public StmtExprMutator {
   }
 
   static Stmt HoistConjuncts(For loop, const IfThenElseNode* branch) {
-    Split split;
-    SplitConjuncts(branch->condition, loop->loop_var, &split);
+    const Split split = SplitConjuncts(branch->condition, loop->loop_var);
     if (!split.outside.defined()) return loop;
     const Stmt body = branch->then_case;
     const Span span = branch->span;

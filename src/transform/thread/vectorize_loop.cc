@@ -47,6 +47,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
+#include "../inline_names.h"
 #include "lane_value.h"
 
 namespace tl {
@@ -54,39 +55,19 @@ namespace {
 
 constexpr int kMaxLanes = 32;  // of tl::vec
 
-/*! Puts the values of integer Binds and Lets in the places of their names, so that indices can be
- * judged, and so with elements of half a byte in registers, so that a cast of them can go by
- * words. */
-class NameInliner : public Substituter {
+/*! Inlines integers, so that indices can be judged, and elements of half a byte in registers, so
+ * that a cast of them can go by words. */
+class LaneNameInliner : public NameInliner {
  public:
-  NameInliner(const Stmt& body, const Views& views) : views_(views) {
+  LaneNameInliner(const Stmt& body, const Views& views) : views_(views) {
     ForEachIn<BufferStoreNode>(body, [&](const BufferStoreNode* op) {
       if (IsLocal(op->buffer)) stored_.push_back(op->buffer);
     });
   }
 
  protected:
-  Stmt Mutate_(const BindNode* op) override {
-    const Expr value = Mutate(op->value);
-    if (IsPureInteger(value) || IsHalfByteThatStays(value)) {
-      map[op->var.get()] = value;
-      return MakeSeq({});
-    }
-    return With(op, &BindNode::value, value);
-  }
-  Expr Mutate_(const LetNode* op) override {
-    const Expr value = Mutate(op->value);
-    if (!IsPureInteger(value)) return Default<Expr>(op);
-    map[op->var.get()] = value;
-    return Mutate(op->body);
-  }
-  Stmt Mutate_(const SeqStmtNode* op) override {
-    std::vector<Stmt> stmts;
-    for (const Stmt& s : op->seq) {
-      Stmt t = Mutate(s);
-      if (!IsNothing(t)) stmts.push_back(t);
-    }
-    return MakeSeq(stmts);
+  bool IsInlined(const Expr& value) const final {
+    return NameInliner::IsInlined(value) || IsHalfByteThatStays(value);
   }
 
  private:
@@ -630,7 +611,7 @@ class LoopVectorizer : public AnalyzingMutator {
     analyzer_.BindConst(chunk, extent / lanes);
     const bool whole = extent == lanes;
     const Expr first = whole ? loop->min : loop->min + chunk * lanes;
-    NameInliner inliner(loop->body, views_);
+    LaneNameInliner inliner(loop->body, views_);
     inliner.map[v.get()] = first + lane;
     const Stmt scalar = inliner.Mutate(loop->body);
     VectorBody vector(&analyzer_, views_, target_, lane, lanes);

@@ -3,23 +3,24 @@
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
  * Out: the same, where a block does the work of R neighbours along one axis of the grid, if each
- *      moves fewer than kLeastBytes of tensors. Tiles have a dimension of R in front, parallel
- *      loops and copies a loop over R around them, and reductions reduce the dimension behind.
- *      Where a block had the only row of its fragment in all of its warps, each warp then has rows
- *      of its own.
+ *      moves fewer bytes of tensors than `launch_bytes` of its chip. Tiles have a dimension of R
+ *      in front, parallel loops and copies a loop over R around them, and reductions reduce the
+ *      dimension behind. Where a block had the only row of its fragment in all of its warps, each
+ *      warp then has rows of its own.
  * Establishes: the launch of blocks does not bind. One takes 0.6 ns on an H200, in which memory
  *      moves 2.6 KB. Reductions of a row that had all warps need no barrier.
  *      Where the launch decides how many blocks there are, a thread has a vector of a row.
- * Left alone: grids of less than kLeastBlocks blocks; fragments of which a thread would then have
- *      more than kMostElements, and shared memory beyond kMostShared; kernels with other memory
- *      than tensors, fragments and shared tiles, with names of threads, with other operators than
- *      copies, fills and reductions of whole fragments, with branches at block level, whose tiles
- *      or loops have layouts or stages, and which call what has an effect; grids that R does not
- *      divide, if accesses behind the end of a tensor are not guarded, or a place in a tile depends
- *      on the block.
+ * Left alone: grids of fewer than `launch_blocks` blocks; fragments of which a thread would then
+ *      have more than kMostElements, and shared memory beyond kMostShared; kernels with other
+ *      memory than tensors, fragments and shared tiles, with names of threads, with other operators
+ *      than copies, fills and reductions of whole fragments, with branches at block level, whose
+ *      tiles or loops have layouts or stages, and which call what has an effect; grids that R does
+ *      not divide, if accesses behind the end of a tensor are not guarded, or a place in a tile
+ *      depends on the block; numbers of blocks that an int32 would not hold.
  * Refuses nothing.
  */
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "../../analysis/analyzing_mutator.h"
@@ -27,6 +28,7 @@
 #include "../../layout/layout.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/region_nest.h"
+#include "../../target/multiprocessors.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
@@ -38,9 +40,9 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kLeastBytes = 8192;
-constexpr int64_t kLeastBlocks = 16384;
 constexpr int64_t kMostCoarsening = 16;
+/*! Iterations of a loop for which the call decides how many it has. */
+constexpr int64_t kMany = 8192;
 /*! Of all fragments, in the registers of one thread. */
 constexpr int64_t kMostElements = 64;
 /*! Of one fragment, where the launch decides how many blocks there are: 16 bytes of 16 bits. */
@@ -122,8 +124,8 @@ class Reader : public StmtExprVisitor {
     if (s.as<EvaluateNode>()) return Operator(s, times);
     fits &= s.as<BufferStoreNode>() || (loop && loop->kind == ForKind::kParallel);
     int64_t iterations = 1;
-    ForEachIn<ForNode>(
-        s, [&](const ForNode* op) { iterations *= AsInt(op->extent).value_or(kLeastBytes); });
+    ForEachIn<ForNode>(s,
+                       [&](const ForNode* op) { iterations *= AsInt(op->extent).value_or(kMany); });
     points = std::max(points, iterations);
     Elements(s, times);
   }
@@ -211,7 +213,8 @@ class Coarsener : public StmtExprMutator {
   Stmt Mutate_(const AttrStmtNode* op) final {
     const IterVar axis = op->node.cast<IterVar>();
     if (!axis->var.same_as(axis_.variable)) return Default<Stmt>(op);
-    const Expr extent = FloorDivOf(op->value + (times_ - 1), times_);
+    // Rounded up, without a sum that could be more than an int32 holds.
+    const Expr extent = FloorDivOf(op->value + (-1), times_) + 1;
     AttrStmt attr = WithAxis(op, axis->var, extent);
     attr.CopyOnWrite()->body = Mutate(op->body);
     return attr;
@@ -301,7 +304,7 @@ class Coarsener : public StmtExprMutator {
 };
 
 /*! How many blocks become one; 1 for kernels that stay as they are. */
-int64_t TimesOf(const Reader& kernel) {
+int64_t TimesOf(const Reader& kernel, const Multiprocessors& chip) {
   std::optional<int64_t> blocks = 1;
   int64_t elements = 0, largest = kernel.points, shared = 0, times = 1;
   for (const BlockAxis& axis : kernel.axes) {
@@ -314,28 +317,31 @@ int64_t TimesOf(const Reader& kernel) {
     elements += Product(ConstShape(v));
     largest = std::max(largest, Product(ConstShape(v)));
   }
-  if (!kernel.fits || !kernel.bytes || blocks.value_or(kLeastBlocks) < kLeastBlocks) return 1;
+  if (!kernel.fits || !kernel.bytes || blocks.value_or(chip.launch_blocks) < chip.launch_blocks)
+    return 1;
   elements = blocks ? std::max(elements, largest) : largest;
   const int64_t most = kernel.threads * (blocks ? kMostElements : kElementsOfVector);
-  while (kernel.bytes * times < kLeastBytes && times < kMostCoarsening &&
+  while (kernel.bytes * times < chip.launch_bytes && times < kMostCoarsening &&
          2 * times * elements <= most && 2 * times * shared <= kMostShared) {
     times *= 2;
   }
   return times;
 }
 
-/*! Whether a block may do the work of neighbours behind the end of the grid. What they read is no
- * element, and LegalizeSafeMemoryAccess makes it zeros in tensors, not in tiles. */
+/*! Whether a block may do the work of neighbours behind the end of the grid, whose numbers are
+ * int32. What they read is no element, and LegalizeSafeMemoryAccess makes it zeros in tensors, not
+ * in tiles. */
 bool MayRunPastEnd(const Reader& kernel, const BlockAxis& axis, int64_t times) {
   const std::optional<int64_t> extent = AsInt(axis.extent);
+  if (extent && *extent > std::numeric_limits<int32_t>::max() - times) return false;
   const bool ends_with_block = extent && *extent % times == 0;
   return ends_with_block || (!DisablesSafeMemoryAccess() && !kernel.places_by_block);
 }
 
-Stmt Coarsened(const Stmt& kernel) {
+Stmt Coarsened(const Stmt& kernel, const Multiprocessors& chip) {
   Reader reader;
   reader(kernel);
-  const int64_t times = TimesOf(reader);
+  const int64_t times = TimesOf(reader, chip);
   for (const BlockAxis& axis : reader.axes) {
     if (times > 1 && AsInt(axis.extent).value_or(times) >= times &&
         MayRunPastEnd(reader, axis, times)) {
@@ -346,7 +352,9 @@ Stmt Coarsened(const Stmt& kernel) {
 }
 
 PrimFunc CoarsenBlocks(PrimFunc f) {
-  return ForEachKernel(f, [](const AttrStmtNode* op) { return Coarsened(GetRef<Stmt>(op)); });
+  const Multiprocessors chip = MultiprocessorsOf(TargetOf(f));
+  return ForEachKernel(f,
+                       [&](const AttrStmtNode* op) { return Coarsened(GetRef<Stmt>(op), chip); });
 }
 
 TL_REGISTER_PASS(CoarsenBlocks);

@@ -5,8 +5,9 @@
  * In:  a tile program under thread_extent attributes whose copies have their candidates; pipelined
  *      loops annotated as the user wrote them.
  * Out: the same with larger `num_stages`.
- * Establishes: a multiprocessor has room for as many blocks as before, three instead of four, or
- * all that it gets of the grid, and loads of kBytesAhead are under way in it as far as memory goes.
+ * Establishes: a multiprocessor has `pipelined_bytes` of loads under way (multiprocessors.h), as
+ * far as its shared memory goes. It has room for as many blocks as before, or for three of four, or
+ * for all that the grid has for it.
  * Loops of several products that also compute get two stages at most: with one, a step waits for
  * its loads, and products of two iterations do not overlap. What later passes need may still be too
  * much (shared_estimate.h).
@@ -19,6 +20,7 @@
 
 #include "../../op/call_attrs.h"
 #include "../../target/mma.h"
+#include "../../target/multiprocessors.h"
 #include "../../target/registers.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
@@ -32,10 +34,6 @@
 namespace tl {
 namespace {
 
-/*! Bytes that loads of a multiprocessor have under way, beside the steps that its blocks use and
- * those that they are about to give up. Measured on an H200 (docs/measurements.md): products and
- * sums of rows and columns are fastest with 64 to 96 KB, whether one, two or four blocks load. */
-constexpr int64_t kBytesAhead = 65536;
 constexpr int64_t kMostStages = 8;
 /*! Slots of so many bytes begin at a whole swizzle of TMA if the first one does. */
 constexpr int64_t kSlotBytes = 1024;
@@ -76,7 +74,9 @@ bool Computes(const ForNode* loop) {
 /*! Gives loops the stages that they want, at most `most`, where `blocks` share a multiprocessor. */
 class Deepener : public StmtExprMutator {
  public:
-  Deepener(int64_t most, int64_t blocks) : most_(most), ahead_(kBytesAhead / blocks) {}
+  /*! A block has `ahead` bytes of loads under way, beside the steps that it uses and the one that
+   * it is about to give up. */
+  Deepener(int64_t most, int64_t ahead) : most_(most), ahead_(ahead) {}
   bool changed = false;
 
  protected:
@@ -124,7 +124,7 @@ std::optional<Stmt> WithStages(const Stmt& kernel, const PrimFunc& f, int64_t le
                                int64_t blocks) {
   const KernelInfo info = ReadKernelInfo(kernel, f);
   for (int64_t most = kMostStages; most >= least; --most) {
-    Deepener deepener(most, blocks);
+    Deepener deepener(most, MultiprocessorsOf(*info.target).pipelined_bytes / blocks);
     const Stmt deeper = deepener.Mutate(kernel);
     if (!deepener.changed) return std::nullopt;
     const SharedEstimate shared(GetRef<Stmt>(ReadKernelInfo(deeper, f).block));

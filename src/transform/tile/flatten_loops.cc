@@ -27,6 +27,7 @@
 #include "../../tvm/find.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "pipeline_bindings.h"
 #include "tensor_rows.h"
 
 namespace tl {
@@ -75,33 +76,21 @@ class LoopReader : public StmtExprVisitor {
     Visit(op->body);
   }
   void Visit_(const SBlockNode* op) final {
-    const Stmt statement = WithoutNames(op->body);
-    const auto* loop = statement.as<ForNode>();
-    fits_ &= op->alloc_buffers.empty() && op->annotations.empty() && loop &&
-             loop->kind == ForKind::kParallel && loop->annotations.empty() &&
+    const Views views(op->body);
+    const InlinedBody inlined = InlineBindings(FlatSeq(op->body), views);
+    const auto* loop = inlined.body.size() == 1 ? inlined.body[0].as<ForNode>() : nullptr;
+    fits_ &= !inlined.fixed.defined() && op->alloc_buffers.empty() && op->annotations.empty() &&
+             loop && loop->kind == ForKind::kParallel && loop->annotations.empty() &&
              NoneOf(threads_, [&](const Var& v) { return Uses(op->body, v); });
     if (!fits_) return;
-    found.nest = NestOfLoop(loop);
-    const Stmt body = WithoutNames(found.nest.body);
-    const auto* store = body.as<BufferStoreNode>();
+    found.nest = InlinedNestOfLoop(loop, views);
+    const auto* store = found.nest.body.as<BufferStoreNode>();
     fits_ = store && AllOf(found.nest.extents, IsKnownExtent) && !HasEffect(store->value) &&
             IsGlobal(store->buffer);
     if (fits_) found.store = GetRef<BufferStore>(store);
   }
 
  private:
-  /*! The statement behind names of integers, with what they stand for; undefined for several. */
-  static Stmt WithoutNames(const Stmt& s) {
-    Substituter names;
-    for (const Stmt& t : FlatSeq(s)) {
-      const auto* bind = t.as<BindNode>();
-      if (!bind) return t.same_as(FlatSeq(s).back()) ? names.Mutate(t) : Stmt();
-      if (!IsPureInteger(bind->value)) return Stmt();
-      names.map[bind->var.get()] = names.Mutate(bind->value);
-    }
-    return Stmt();
-  }
-
   std::vector<Var> threads_;
   bool fits_ = true;
 };

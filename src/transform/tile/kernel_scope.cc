@@ -6,6 +6,7 @@
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
+#include "../../tvm/conjuncts.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
 
@@ -106,13 +107,9 @@ class BindingReader : public StmtExprVisitor {
  private:
   /*! What a fact says of `bound` alone counts: the kernel may come to its other parts nowhere. */
   void Note(const Expr& fact, const std::vector<Var>& bound) {
-    if (const auto* both = fact.as<AndNode>()) {
-      Note(both->a, bound);
-      return Note(both->b, bound);
-    }
-    const auto is_used = [&](const Var& v) { return Uses(fact, v); };
-    if (IsArithmetic(fact) && AnyOf(bound, is_used)) {
-      found_.push_back(fact);
+    for (const Expr& part : ConjunctsOf(fact)) {
+      const auto is_used = [&](const Var& v) { return Uses(part, v); };
+      if (IsArithmetic(part) && AnyOf(bound, is_used)) found_.push_back(part);
     }
   }
 

@@ -281,6 +281,8 @@ class TileLoop : public Substituter {
 /*! What a block's multiprocessor does for a tile. */
 class TileWork : public StmtExprVisitor {
  public:
+  explicit TileWork(const Target& target) : product_bits_(MultiprocessorsOf(target).product_bits) {}
+
   /*! Clocks of the tensor cores, at their peak; unknown where the number of iterations is. */
   double clocks = 0;
   bool is_known = true;
@@ -303,17 +305,16 @@ class TileWork : public StmtExprVisitor {
   void Visit_(const EvaluateNode* op) final {
     const Stmt s = GetRef<Stmt>(op);
     if (IsGemm(s)) {
-      // FLOP of a clock with operands of 16 bits ("NVIDIA H100 Tensor Core GPU Architecture").
-      constexpr double kFlop = 4096, kBits = 16;
       const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
       const double bits = DTypeOf(gemm.b.buffer).bits;
-      clocks += times_ * 2.0 * gemm.M() * gemm.N() * gemm.K() / kFlop * bits / kBits;
+      clocks += times_ * gemm.M() * gemm.N() * gemm.K() * bits / product_bits_;
     } else if (in_pipeline_ && AsTileOp(s) && !IsTileLoad(s)) {
       is_products = false;
     }
   }
 
  private:
+  const double product_bits_;
   double times_ = 1;
   bool in_pipeline_ = false;
 };
@@ -328,10 +329,10 @@ class TileWork : public StmtExprVisitor {
  */
 bool IsWorthIt(const Stmt& kernel, int64_t tiles, const Target& target) {
   constexpr double kShort = 40000;
-  TileWork work;
+  TileWork work(target);
   work(kernel);
   const bool is_short = work.is_known && work.clocks < kShort;
-  return is_short || (work.is_products && tiles >= 2 * MostMultiprocessors(target));
+  return is_short || (work.is_products && tiles >= 2 * MultiprocessorsOf(target).number);
 }
 
 /*! The launch and the statements allow it, and tiles are more than a wave. */
@@ -341,7 +342,7 @@ bool MayBePersistent(const LaunchReader& launch, const Stmt& kernel, const Targe
   const auto tiles = AsInt(launch.grid.Tiles());
   // Numbers of tiles, and of the tile behind the last one, are int32.
   constexpr int64_t kMostTiles = int64_t(1) << 30;
-  if (!tiles || *tiles <= MostMultiprocessors(target) || *tiles > kMostTiles) return false;
+  if (!tiles || *tiles <= MultiprocessorsOf(target).number || *tiles > kMostTiles) return false;
   Independence reader(launch.grid);
   reader(kernel);
   return reader.has_products && !reader.is_refused && IsWorthIt(kernel, *tiles, target);
@@ -370,7 +371,7 @@ PrimFunc MakePersistent(PrimFunc f) {
   const Target& target = TargetOf(f);
   // Set by tilelang/jit/second_choice.py.
   if (PassConfigFlag("tl.second_choice.one_tile", false)) return f;
-  if (MostMultiprocessors(target) == 0 || GetAttr(f, "tilelang_team") != nullptr) return f;
+  if (MultiprocessorsOf(target).number == 0 || GetAttr(f, "tilelang_team") != nullptr) return f;
   if (PassConfigFlag(kSpareShared, false)) return f;
   bool takes_shared = false;
   const PrimFunc out = ForEachKernel(f, [&](const AttrStmtNode* op) {

@@ -8,16 +8,6 @@
 namespace tl {
 namespace {
 
-class IntegerInliner : public Substituter {
- protected:
-  Stmt Mutate_(const BindNode* op) final {
-    const Expr value = Mutate(op->value);
-    if (!IsPureInteger(value)) return Default<Stmt>(op);
-    map[op->var.get()] = value;
-    return MakeSeq({});
-  }
-};
-
 /*! Statement `at` binds `value` to a name. If each user of the name computed the value itself, a
  * write in between could change it. Gives a buffer that `value` reads and that is written before
  * such a user; undefined if there is none. */
@@ -70,8 +60,6 @@ class TableGuard : public StmtExprMutator {
 };
 
 }  // namespace
-
-Stmt InlineIntegers(const Stmt& s) { return IntegerInliner().Mutate(s); }
 
 Stmt GuardTables(const Stmt& copy, const Expr& predicate) {
   return TableGuard(predicate).Mutate(copy);

@@ -9,9 +9,6 @@
 
 namespace tl {
 
-/*! The statement with the values of integers in the places of their names. */
-Stmt InlineIntegers(const Stmt& s);
-
 /*! The body without its bindings, or a binding that has to be computed once, where it stands. */
 struct InlinedBody {
   std::vector<Stmt> body;

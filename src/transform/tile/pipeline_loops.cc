@@ -31,6 +31,7 @@
 #include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../target/mma.h"
+#include "../../target/multiprocessors.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/build.h"
 #include "../../tvm/error.h"
@@ -54,7 +55,7 @@ constexpr int64_t kFewIterations = 3;
 /*! So many blocks of a multiprocessor hide each other's loads if these are as many bytes together
  * as memory brings in its latency: sums and log-sum-exps of rows are as fast without stages then,
  * or faster (H200, docs/measurements.md). */
-constexpr int64_t kHidingBlocks = 4, kBytesInFlight = 49152;
+constexpr int64_t kHidingBlocks = 4;
 
 /*! An atomic operation without an order, which combines numbers and gives none back. */
 bool OnlyCombines(const CallNode* call) {
@@ -142,7 +143,7 @@ bool LoadsAhead(const Stmt& kernel, const PrimFunc& tried) {
   const int64_t blocks = BlocksOfGrid(kernel, *info.target);
   const int64_t at_once = blocks * shared.LoadedBytes(kernel) / kPipelineStages;
   return blocks <= std::min(room, BlocksByRegisters(info, 0)) &&
-         (blocks < kHidingBlocks || at_once < kBytesInFlight) &&
+         (blocks < kHidingBlocks || at_once < MultiprocessorsOf(*info.target).hiding_bytes) &&
          (PlanProducerConsumer(info).IsApplied() || LoadsByCpAsync(kernel));
 }
 

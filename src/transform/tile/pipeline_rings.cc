@@ -10,6 +10,7 @@
 #include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/functor.h"
+#include "../inline_names.h"
 #include "pipeline.h"
 #include "pipeline_bindings.h"
 #include "pipeline_roles.h"
@@ -388,7 +389,7 @@ std::optional<Rings> FoldRings(const Stmt& function_body, const ForNode* loop, c
   LastArrivals last(loop);
   last(function_body);
   LateArrivals late(loop, count, !last.found.empty());
-  const Stmt body = late.Move(InlineIntegers(loop->body));
+  const Stmt body = late.Move(NameInliner().Mutate(loop->body));
   SlotReader reader(loop, count);
   reader(body);
   const bool has_ring =

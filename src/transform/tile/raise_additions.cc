@@ -7,7 +7,7 @@
  *        for i, j in parallel(128, 128): atomic_add(C[by * 128 + i, bx * 128 + j], C_local[i, j])
  *      is
  *        atomic(C[by * 128 : .., bx * 128 : ..], C_local, "add", "relaxed")
- * Establishes: passes that ask what a block does with a tile (MergeBlocks) see one form of it.
+ * Establishes: passes that ask what a block does with a tile (ResizeBlocks) see one form of it.
  * Left alone: additions under a condition, with an order, of something else than the fragment's
  *      element; places that follow each other otherwise; loops with a layout or width.
  * Refuses nothing.

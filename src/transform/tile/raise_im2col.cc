@@ -30,12 +30,15 @@
 #include "../../op/parallel.h"
 #include "../../op/tma_select.h"
 #include "../../op/views.h"
+#include "../../tvm/conjuncts.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../name_expressions.h"
 #include "../notes.h"
+#include "pipeline_bindings.h"
 #include "register_estimate.h"
 
 namespace tl {
@@ -54,37 +57,11 @@ struct Gather {
   Expr Columns() const { return BufferOf(tile)->shape[1]; }
 };
 
-void AddConjuncts(const Expr& e, std::vector<Expr>* to) {
-  if (const auto* both = e.as<AndNode>()) {
-    AddConjuncts(both->a, to);
-    AddConjuncts(both->b, to);
-  } else {
-    to->push_back(e);
-  }
-}
-
-/*! What a nest stores, with values in the place of names; undefined where it does more. */
-Stmt OnlyStore(const Stmt& body) {
-  Substituter values;
-  Stmt store;
-  for (const Stmt& s : FlatSeq(body)) {
-    if (store.defined()) return Stmt();
-    if (const auto* bind = s.as<BindNode>()) {
-      if (!IsArithmetic(bind->value)) return Stmt();
-      values.map[bind->var.get()] = values.Mutate(bind->value);
-    } else {
-      store = values.Mutate(s);
-    }
-  }
-  return store;
-}
-
-std::optional<Gather> AsGather(const ForNode* op) {
+std::optional<Gather> AsGather(const ForNode* op, const Views& views) {
   if (op->kind != ForKind::kParallel || !op->annotations.empty()) return std::nullopt;
-  const ParallelNest nest = NestOfLoop(op);
+  const ParallelNest nest = InlinedNestOfLoop(op, views);
   if (nest.vars.size() != 2) return std::nullopt;
-  const Stmt body = OnlyStore(nest.body);
-  const auto* store = body.defined() ? body.as<BufferStoreNode>() : nullptr;
+  const auto* store = nest.body.as<BufferStoreNode>();
   const auto value = store ? AsPredicatedLoad(store->value) : std::nullopt;
   if (!value || !IsShared(store->buffer) || !AreIteration(store->indices, nest)) {
     return std::nullopt;
@@ -108,28 +85,9 @@ std::optional<Gather> AsGather(const ForNode* op) {
   for (const Expr& e : found.indices) {
     if (!IsPureInteger(e)) return std::nullopt;
   }
-  if (value->condition.defined()) AddConjuncts(value->condition, &found.inside);
+  if (value->condition.defined()) found.inside = ConjunctsOf(value->condition);
   return AllOf(found.inside, IsArithmetic) ? std::optional<Gather>(found) : std::nullopt;
 }
-
-/*! Puts variables in the places of two expressions. */
-class Replacer : public StmtExprMutator {
- public:
-  std::vector<std::pair<Expr, Var>> places;
-
- protected:
-  Expr Mutate_(const AddNode* op) final { return Replaced(op); }
-  Expr Mutate_(const VarNode* op) final { return Replaced(op); }
-
- private:
-  template <typename Node>
-  Expr Replaced(const Node* op) {
-    for (const auto& [place, v] : places) {
-      if (ffi::StructuralEqual()(place, GetRef<Expr>(op))) return v;
-    }
-    return Default<Expr>(op);
-  }
-};
 
 /*! An expression that is at least 0 where a comparison holds; undefined for other conditions. */
 Expr Excess(const Expr& condition) {
@@ -146,10 +104,10 @@ class MatrixGather {
   /*! `row` and `column` are the matrix's, as far as the gather says. */
   MatrixGather(const Gather& gather, const Expr& row, const Expr& column)
       : gather_(gather), row_(MakeVar("row")), column_(MakeVar("column")) {
-    Replacer replacer;
-    replacer.places = {{row, row_}, {column, column_}};
-    indices_ = replacer.MutateArray(gather.indices);
-    for (const Expr& e : gather.inside) inside_.push_back(replacer.Mutate(e));
+    ExpressionNamer namer;
+    namer.names = {{row, row_}, {column, column_}};
+    indices_ = namer.MutateArray(gather.indices);
+    for (const Expr& e : gather.inside) inside_.push_back(namer.Mutate(e));
   }
 
   /*! The window's size, stride, dilation and padding: what the first pixels and taps say of it;
@@ -257,7 +215,7 @@ class Im2colRaiser : public AnalyzingMutator {
 
  protected:
   Stmt Mutate_(const ForNode* op) final {
-    const std::optional<Gather> gather = AsGather(op);
+    const std::optional<Gather> gather = AsGather(op, views_);
     if (!gather || !IsPlainImage(*gather)) return AnalyzingMutator::Mutate_(op);
     analyzer_.BindConst(gather->i, ToInt(gather->Rows()));
     analyzer_.BindConst(gather->j, ToInt(gather->Columns()));
@@ -339,7 +297,8 @@ PrimFunc RaiseIm2col(PrimFunc f) {
   Array<String> notes;
   const PrimFunc out = ForEachKernel(f, [&](const AttrStmtNode* op) {
     const Stmt kernel = GetRef<Stmt>(op);
-    const auto gathers = [](const ForNode* loop) { return AsGather(loop).has_value(); };
+    const Views views(kernel);
+    const auto gathers = [&](const ForNode* loop) { return AsGather(loop, views).has_value(); };
     if (!HasNode<ForNode>(kernel, gathers)) return kernel;
     const KernelInfo info = ReadKernelInfo(kernel, f);
     if (!MayHaveProducer(info) || !info.aliased.empty()) return kernel;

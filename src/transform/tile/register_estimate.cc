@@ -39,7 +39,7 @@ int64_t BlocksByRegisters(const KernelInfo& kernel, int64_t accumulators) {
 
 int64_t BlocksOfGrid(const Stmt& kernel, const Target& target) {
   constexpr int64_t kMany = int64_t(1) << 30;
-  const int64_t multiprocessors = std::max<int64_t>(1, MostMultiprocessors(target));
+  const int64_t multiprocessors = std::max<int64_t>(1, MultiprocessorsOf(target).number);
   int64_t blocks = 1;
   ForEachIn<AttrStmtNode>(kernel, [&](const AttrStmtNode* op) {
     if (op->attr_key != kThreadExtent) return;

@@ -3,22 +3,24 @@
  * cover them.
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
- * Out: the same, where a pipelined loop loads a tile of shared memory whose rows' distance in the
- *      tensor is no multiple of 16 bytes, of elements of 1 or 2 bytes:
+ * Out: the same, where a pipelined loop loads a tile of elements of 1 or 2 bytes to shared memory,
+ *      and rows of the tensor are no multiple of 16 bytes apart. With N = 8191 halves,
  *        A[64 * k, 64 * b] -> x; for i, j in T.Parallel(64, 64): y[i, j] += x[i, j]
- *      Its rows become a vector longer, and have their elements as far from their beginning as they
- *      are from the vector's in the tensor. With f(i) = (64 * k + i) * N + 64 * b of 8191 halves:
+ *      becomes, with f(i) = (64 * k + i) * N + 64 * b,
  *        for i, c in T.Parallel(64, 72): x[i, c] = A_flat[f(i) // 8 * 8 + c]
  *        for i, j in T.Parallel(64, 64): y[i, j] += x[i, f(i) % 8 + j] if 64 * b + j < N else 0
+ *      A row of the tile is a vector longer. An element is as far from the row's beginning as it is
+ *      from the beginning of a vector in the tensor.
  * Establishes: loads run ahead, by cp.async of 16 bytes. Those of 2 bytes have no asynchronous
  *      form, and as many of them as a thread has registers for do not fill the time of one.
- * Left alone: loops without stages, whose loads under conditions wait for each other, and elements
- *      of 4 bytes, which cp.async takes by themselves (docs/measurements.md);
- *      kernels with products or roles of the program's; tensors that the kernel writes or
- *      that may have other names, with a layout or a value for what is outside of them, of sizes of
- *      the call, or whose bytes are no multiple of 16; rows of less than four vectors; places that
- *      may be negative; tiles with a layout or a view, that are filled in other ways, too, or used
- *      by others than loops over elements and copies behind the load, in the loop of it.
+ * Left alone: rows of less than four vectors; places that may be negative; and
+ *      - loops without stages, whose loads under conditions wait for each other, and elements of 4
+ *        bytes, which cp.async takes by themselves (docs/measurements.md);
+ *      - kernels with products or with roles of the program's;
+ *      - tensors that the kernel writes or that may have other names, with a layout or a value for
+ *        what is outside of them, of sizes of the call, or whose bytes are no multiple of 16;
+ *      - tiles with a layout or a view, tiles that something else fills, too, and tiles that others
+ *        read than loops over elements and copies behind the load, in the load's loop.
  * Refuses nothing.
  */
 #include "shift_rows.h"

@@ -5,10 +5,11 @@
  * Out: the same, where the iterations of a pipelined loop load tiles, of which one has rows along K
  *      of less than 128 bytes, and multiply them:
  *        for k < n: { A[.., 32 * k] -> a; B[32 * k, ..] -> b; gemm(a, b, c) }
+ *      becomes
  *        for k < n / 2: { A[.., 64 * k] -> a2; B[64 * k, ..] -> b2; gemm(a2, b2, c) }
  *      The tiles are twice or four times as long along K, and the loop has half or a quarter of the
- *      stages, but two if it had as many. Accumulators are added to in the same order. So do tiles
- *      of T.im2col whose columns, two or four times as many, are still channels of one tap.
+ *      stages, but two if it had as many. Accumulators are added to in the same order. Tiles of
+ *      T.im2col widen, too, if two or four times as many columns are still channels of one tap.
  * Establishes: rows of 128 bytes, the widest swizzle, where the number of iterations allows it. A
  *      step has a wait, a signal and two copies, whatever its length, and L2 reads sectors of two
  *      rows: 4096^3 by tiles of 64 x 64 takes 453 us in steps of 32, 360 in steps of 64 (H200).
@@ -39,6 +40,7 @@
 #include "../notes.h"
 #include "block_axis.h"
 #include "pipeline_barriers.h"
+#include "pipeline_bindings.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
@@ -81,30 +83,15 @@ class StepWidener : public StmtExprMutator {
     if (!IsPipelined(op)) return Default<Stmt>(op);
     const bool ordered = op->annotations.count(kUserOrder) || op->annotations.count(kUserStage);
     const std::optional<Axis> axis = AxisOf(op);
-    if (ordered || !axis) return GetRef<Stmt>(op);
-    const std::vector<Stmt> body = WithoutNames(op->body);
-    const std::vector<LoadedTile> tiles = TilesOf(op, body);
+    const InlinedBody inlined = InlineBindings(FlatSeq(op->body), views_);
+    if (ordered || !axis || inlined.fixed.defined()) return GetRef<Stmt>(op);
+    const std::vector<LoadedTile> tiles = TilesOf(op, inlined.body);
     const int64_t times = TimesOf(tiles);
     if (times == 1 || !HasRoom(op, tiles, times)) return GetRef<Stmt>(op);
-    return Widened(op, *axis, body, tiles, times);
+    return Widened(op, *axis, inlined.body, tiles, times);
   }
 
  private:
-  /*! The statements of a loop, with numbers in the place of names for them. */
-  static std::vector<Stmt> WithoutNames(const Stmt& body) {
-    std::vector<Stmt> out;
-    Substituter values;
-    for (const Stmt& s : FlatSeq(body)) {
-      const auto* bind = s.as<BindNode>();
-      if (bind && IsArithmetic(bind->value)) {
-        values.map[bind->var.get()] = values.Mutate(bind->value);
-      } else {
-        out.push_back(values.Mutate(s));
-      }
-    }
-    return out;
-  }
-
   /*! The tiles of a loop that loads and multiplies; none where it does more. */
   std::vector<LoadedTile> TilesOf(const ForNode* loop, const std::vector<Stmt>& body) const {
     std::vector<LoadedTile> tiles;

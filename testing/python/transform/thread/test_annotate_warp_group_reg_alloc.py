@@ -147,7 +147,7 @@ def test_as_many_blocks_as_there_is_room_for(groups, shared, local, wanted):
 @pytest.mark.parametrize(("few", "blocks"), [(False, 2), (True, 1)])
 def test_accumulators_leave_another_block_its_registers(few, blocks):
     """Of 104 registers of a thread, 64 are accumulators: with one block alone, three stages do not
-    hide the loads. Of 15 blocks along an axis `MergeBlocks` makes no pairs."""
+    hide the loads. Of 15 blocks along an axis `ResizeBlocks` makes no pairs."""
     size, rows, step = 15 * 128, 128, 64
 
     @TL.prim_func

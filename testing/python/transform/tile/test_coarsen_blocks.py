@@ -78,6 +78,12 @@ def test_other_kernels_keep_their_blocks(kind, sizes):
     assert f"grid ({sizes[0] if sizes else ROWS}," in kernel.explain()
 
 
+def test_numbers_of_neighbours_are_no_more_than_an_int32_holds():
+    """Of 16 neighbours of the last block, one would have the number 2**31."""
+    artifact = tilelang.lower(softmax("rows", 2**31 - 1), target="cuda -arch=sm_90a")
+    assert artifact.launch_plan.kernels[0].grid == (2**31 - 1, 1, 1)
+
+
 @pytest.mark.parametrize(("rows", "grid"), [(ROWS, ROWS // 16), (ROWS + 7, ROWS + 7)])
 def test_without_masks_no_block_runs_past_the_end(rows, grid):
     """The last block's neighbours would read what is behind the tensor."""

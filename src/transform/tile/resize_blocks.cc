@@ -1,35 +1,37 @@
 /*!
- * MergeBlocks: blocks of products are merged or halved, so that they have the tiles that a user
- * would tune for.
+ * ResizeBlocks: a block of products does the work of two, or half of its own, so that its tiles
+ * and its share of a sum are those that a user would tune for (retiling of the grid).
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
- * Out: the same, where a block along an axis of the grid does the work of two neighbours or half of
- *      its own, as often as that saves time:
+ * Out: the same, where the grid has half or twice the blocks along one axis, or half along one and
+ *      twice along another one, as often as that saves time. Of two blocks merged along x,
  *        A[64 * y, k] -> a; B[k, 64 * x] -> b; gemm(a, b, c); c -> C[64 * y, 64 * x]
- *      becomes, for two along x, tiles b and c of twice the columns:
+ *      becomes, with tiles b and c of twice the columns,
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
- *      Two along one axis and half along another one are as many blocks. A tile that neighbours
- *      have alike, a here, is loaded once for all. Neighbours that add the products of shares of a
- *      sum (split K),
+ *      A tile that neighbours have alike, a here, is loaded once for both. Blocks that add shares
+ *      of one sum along K to the same elements (split K) merge into one with the shares of both,
+ *      and no tile grows:
  *        for k < n: { A[.., 64 * (n * z + k)] -> a; .. }; atomic_add(C, c)
- *      become one with the shares of both, where no tile grows:
+ *      becomes
  *        for k < 2 * n: { A[.., 64 * (2 * n * z + k)] -> a; .. }; atomic_add(C, c)
- *      Blocks get twice the threads where a thread would have more than kMostAccumulators registers
- *      of accumulators. Halves of more than one warp group get half. Loops of merged blocks get
- *      three stages at least where these fit, and fewer than they had where one block would else be
- *      alone on a multiprocessor.
+ *      A merged block has twice the threads where a thread would else have more than
+ *      kMostAccumulators registers of accumulators. Its loops have three stages at least where
+ *      these fit; they have fewer than they had where one block would else be alone on a
+ *      multiprocessor. Half of a block of more than one warp group has half of the threads.
  * Establishes: few multiprocessors are idle (1024^3 by 128 x 128 has 64 blocks), and as far as
  *      other tiles have less of it, neither what a multiprocessor loads from L2 binds, nor what
  *      products read of shared memory, nor what threads unpack. L2 gives 64 bytes a clock, of which
  *      48 were measured; a step of 64 x 64 tiles multiplies for half of the time that its loads
  *      take (381 TFLOP/s at 4096^3, H200), one of 128 x 128 tiles for all of it.
- * Left alone: kernels that have the least time by ClocksOf; merged blocks that would leave too many
- *      multiprocessors idle; products in loops that are no pipelines; grids whose extents the
- *      launch decides or, to be merged, 2 does not divide; halves of tiles with fewer rows or
- *      columns than a warp group multiplies, and of blocks that read a tensor they write; kernels
- *      whose statements do more than to copy, multiply, reduce and compute elements, whose tiles
- *      along the axis do not follow each other, whose loops depend on the block or on one element
- *      of its tiles, that name threads, layouts, clusters, roles or registers.
+ * Left alone: blocks with which the kernel has the least time by ClocksOf; and
+ *      - products in loops that are no pipelines;
+ *      - grids whose extents the launch decides; an axis that 2 does not divide is not merged, nor
+ *        one of which merging would leave too many multiprocessors idle;
+ *      - halves of tiles with fewer rows or columns than a warp group multiplies, and of blocks
+ *        that read a tensor they write;
+ *      - kernels whose statements do more than to copy, multiply, reduce and compute elements,
+ *        whose tiles along the axis do not follow each other, whose loops depend on the block or on
+ *        one element of its tiles, and which name threads, layouts, clusters, roles or registers.
  * Refuses nothing.
  */
 #include <algorithm>
@@ -51,9 +53,9 @@
 #include "../../tvm/pass_configs.h"
 #include "../../tvm/registry.h"
 #include "../each_kernel.h"
+#include "../inline_names.h"
 #include "../notes.h"
 #include "block_axis.h"
-#include "pipeline_bindings.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
@@ -65,8 +67,8 @@ constexpr int64_t kMostAccumulators = 128, kMostRegistersOfFragments = 192;
 constexpr int64_t kMostMergedThreads = 256;
 /*! A kernel with as many blocks or fewer takes at most so much of the time of the other by
  * ClocksOf, one with more blocks so much of the time with its start: a launch, the first loads and
- * the last stores, 2.5 us. */
-constexpr double kWorthMerging = 0.97, kWorthHalving = 0.9, kStart = 4500;
+ * the last stores. */
+constexpr double kWorthMerging = 0.97, kWorthHalving = 0.9;
 /*! A merged grid has blocks for so many of the multiprocessors. */
 constexpr double kBusyMultiprocessors = 0.9;
 
@@ -114,15 +116,17 @@ class GridReader : public StmtExprVisitor {
   }
 };
 
-int64_t BlocksOf(const Stmt& kernel) {
-  GridReader launch;
-  launch(kernel);
-  return launch.Blocks();
+GridReader GridOf(const Stmt& kernel) {
+  GridReader grid;
+  grid(kernel);
+  return grid;
 }
 
 /*! What a block does, in clocks of its multiprocessor at their peaks. */
 class BlockWork : public StmtExprVisitor {
  public:
+  explicit BlockWork(const Multiprocessors& chip) : chip_(chip) {}
+
   /*! Of the tensor cores; of loads of tiles; of the threads, for elements. */
   double products = 0, loads = 0, elements = 0;
   /*! Of what products read of shared memory; of additions to tensors. */
@@ -140,13 +144,11 @@ class BlockWork : public StmtExprVisitor {
  protected:
   void Visit_(const ForNode* op) final {
     if (op->kind == ForKind::kParallel) {
-      // A handful of instructions of one element, four schedulers of a warp each.
-      constexpr double kElementsOfClock = 32;
       double points = times_;
       ForEachIn<ForNode>(GetRef<Stmt>(op), [&](const ForNode* loop) {
         points *= double(AsInt(loop->extent).value_or(1));
       });
-      elements += points / kElementsOfClock;
+      elements += points / chip_.elements;
       return;
     }
     const double outside = times_;
@@ -162,65 +164,56 @@ class BlockWork : public StmtExprVisitor {
     const Stmt s = GetRef<Stmt>(op);
     if (IsGemm(s)) {
       has_plain_products |= in_plain_loop_;
-      // Bits of B that are multiplied in a clock, each with one of A: 2048 products of 16 bits
-      // ("NVIDIA H100 Tensor Core GPU Architecture").
-      constexpr double kBitsOfClock = 32768;
       constexpr int kFewBits = 16;
       const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
       const int bits = DTypeOf(gemm.b.buffer).bits;
       const double m = double(gemm.M()), n = double(gemm.N()), k = times_ * double(gemm.K()) * bits;
       is_of_few_bits &= bits <= kFewBits || gemm.allow_tf32;
-      products += m * n * k / kBitsOfClock;
+      products += m * n * k / chip_.product_bits;
       if (bits > kFewBits && gemm.trans_a == gemm.trans_b) {
         // Threads read the operand that no descriptor reaches (register_operands.cc).
-        constexpr double kThreadBitsOfClock = 512;
-        elements += (gemm.trans_a ? m : n) * k / kThreadBitsOfClock;
+        elements += (gemm.trans_a ? m : n) * k / chip_.operand_bits;
       }
-      // By wgmma of 64 rows and up to 256 columns, 128 bytes a clock.
-      constexpr double kRows = 64, kColumns = 256, kReadBits = 1024;
-      reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) / kReadBits;
+      // By wgmma of 64 rows and up to 256 columns.
+      constexpr double kRows = 64, kColumns = 256, kBitsOfByte = 8;
+      reads += k * (m * std::ceil(n / kColumns) + n * std::ceil(m / kRows)) /
+               (kBitsOfByte * chip_.shared_bytes);
     } else if (const CallNode* call = AsTileOp(s, kAtomic);
                call && call->args[1].as<TensorRegionNode>()) {
-      constexpr double kAddedBytesOfClock = 24;
       const Var tile = TileRegion::From(call->args[1]).buffer;
-      additions += times_ * BytesAskedFor(tile) / kAddedBytesOfClock;
+      additions += times_ * BytesAskedFor(tile) / chip_.added_bytes;
     } else if (IsTileLoad(s)) {
-      constexpr double kBytesOfClock = 64;
       const Var tensor = TileRegion::From(AsTileOp(s)->args[0]).buffer;
       loads +=
-          times_ * BytesAskedFor(TileRegion::From(AsTileOp(s)->args[1]).buffer) / kBytesOfClock;
+          times_ * BytesAskedFor(TileRegion::From(AsTileOp(s)->args[1]).buffer) / chip_.l2_bytes;
       if (seen_.insert(tensor.get()).second) tensors += BytesAskedFor(tensor);
     }
   }
 
  private:
+  const Multiprocessors chip_;
   double times_ = 1;
   bool in_plain_loop_ = false;
   std::unordered_set<const Object*> seen_;
 };
 
-/*! Clocks that the grid takes: of the multiprocessor with most blocks, or of the memory. The shares
- * of the peaks were measured on an H200 by 4096^3 GEMMs: products of 128 x 256 tiles reach 772
- * TFLOP/s, loads of 64 x 64 and of 128 x 128 tiles 48 bytes a clock, shared memory has 125 of 128
- * in two products of 256 x 64. Of tiles that load alike, wide ones are faster (128 x 256 178 us,
- * 256 x 128 190): half of the clocks in which products read adds up. */
-double ClocksOf(const BlockWork& work, int64_t blocks, const Target& target) {
-  // Of memory 4.8 TB/s at 1.75 GHz.
-  constexpr double kProducts = 0.8, kLoads = 0.76, kShared = 0.98, kMemoryBytesOfClock = 2700;
+/*! Clocks that the grid takes: of the multiprocessor with most blocks, or of the memory. Of tiles
+ * that load alike, wide ones are faster (128 x 256 178 us, 256 x 128 190): half of the clocks in
+ * which products read adds up. */
+double ClocksOf(const BlockWork& work, int64_t blocks, const Multiprocessors& chip) {
   constexpr double kOfReads = 0.5;
-  const int64_t most = MostMultiprocessors(target);
-  const double waves = double((blocks + most - 1) / most);
-  // Loads write shared memory, 128 bytes a clock.
-  const double shared = work.reads + work.loads / 2;
-  const double of_tiles =
-      std::max({work.products / kProducts, work.loads / kLoads, shared / kShared});
+  const double waves = double((blocks + chip.number - 1) / chip.number);
+  // Loads write shared memory.
+  const double shared = work.reads + work.loads * chip.l2_bytes / chip.shared_bytes;
+  const double of_tiles = std::max(
+      {work.products / chip.product_share, work.loads / chip.l2_share, shared / chip.shared_share});
   const double of_block = of_tiles + work.elements + work.additions + kOfReads * work.reads;
-  const double of_memory = work.is_counted ? work.tensors / kMemoryBytesOfClock : 0;
+  const double of_memory = work.is_counted ? work.tensors / chip.memory_bytes : 0;
   return std::max(waves * of_block, of_memory);
 }
 
-BlockWork WorkOf(const Stmt& kernel) {
-  BlockWork work;
+BlockWork WorkOf(const Stmt& kernel, const Multiprocessors& chip) {
+  BlockWork work(chip);
   work(kernel);
   return work;
 }
@@ -355,7 +348,7 @@ class BlockResizer : public StmtExprMutator {
       const Expr begin = axis_.var * MakeInt(axis_.var->dtype(), Resized(extent));
       return Analyzer().Simplify(Substitute(MovedBy(0, e), i, i + CastTo(i->dtype(), begin)));
     }
-    ThrowBug(Span(), "MergeBlocks", "an index of the block without a loop along its axis");
+    ThrowBug(Span(), "ResizeBlocks", "an index of the block without a loop along its axis");
   }
 
   Var BufferFor(const Var& buffer) const {
@@ -516,18 +509,13 @@ std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
 /*! Kernels of which one axis has other tiles, or two, of which one has longer and one shorter
  * ones. */
 std::vector<Tiling> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
-  const auto axes = [](const Stmt& s) {
-    GridReader reader;
-    reader(s);
-    return reader;
-  };
-  const double busy = kBusyMultiprocessors * MostMultiprocessors(TargetOf(f));
-  const GridReader now = axes(kernel);
+  const double busy = kBusyMultiprocessors * MultiprocessorsOf(TargetOf(f)).number;
+  const GridReader now = GridOf(kernel);
   std::vector<Tiling> found;
   const auto merge = [&](const Stmt& s, size_t d) {
-    const GridReader launch = axes(s);
-    if (launch.Blocks() / 2 < busy) return;
-    if (const auto merged = MergedAlong(launch.axes[d], s, f)) found.push_back(*merged);
+    const GridReader grid = GridOf(s);
+    if (grid.Blocks() / 2 < busy) return;
+    if (const auto merged = MergedAlong(grid.axes[d], s, f)) found.push_back(*merged);
   };
   for (size_t d = 0; d < now.axes.size(); ++d) {
     merge(kernel, d);
@@ -550,31 +538,51 @@ Span FirstPlace(const Stmt& kernel) {
   return place;
 }
 
-/*! What became of the grid. */
-std::string TilingText(const GridReader& before, const Stmt& kernel) {
-  const int64_t was = before.Blocks(), is = BlocksOf(kernel);
-  if (was > is) {
-    return std::to_string(was / is) +
-           " neighbouring blocks are one, which loads what they share once";
+/*! What became of the blocks: a text of their tiles, one of their shares of a sum. */
+std::vector<std::string> ResizeTexts(const Stmt& before, const Stmt& after, const PrimFunc& f) {
+  const std::vector<LaunchAxis> was = GridOf(before).axes, is = GridOf(after).axes;
+  const KernelInfo info = ReadKernelInfo(before, f);
+  int64_t merged = 1, halved = 1, shares = 1;
+  for (size_t d = 0; d < was.size(); ++d) {
+    if (was[d].extent == is[d].extent) continue;
+    const bool has_tiles = !TilesAlong(info.block, was[d].var)->dims.empty();
+    (has_tiles ? merged : shares) *= std::max<int64_t>(1, was[d].extent / is[d].extent);
+    halved *= std::max<int64_t>(1, is[d].extent / was[d].extent);
   }
-  if (was < is)
-    return std::to_string(is / was) + " blocks do what one did, on idle multiprocessors";
-  return "blocks have as many elements in tiles of other sides, which load or make less";
+  const std::string as_one = " neighbouring blocks are one, which ";
+  std::vector<std::string> texts;
+  if (merged > halved) {
+    texts.push_back(std::to_string(merged / halved) + as_one + "loads what they share once");
+  } else if (merged < halved) {
+    texts.push_back(std::to_string(halved / merged) +
+                    " blocks do what one did, on idle multiprocessors");
+  } else if (merged > 1) {
+    texts.push_back(
+        "blocks have as many elements in tiles of other sides, which load or make less");
+  }
+  if (shares > 1) {
+    texts.push_back(std::to_string(shares) + as_one +
+                    "adds the products of all their shares of a sum");
+  }
+  return texts;
 }
 
 /*! The kernel with the blocks that take the least time; nullopt where none take less. Shares become
  * larger where tiles stay: the loads of larger tiles are fewer. */
 std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
-  const Target& target = TargetOf(f);
-  const auto clocks_of = [&](const Stmt& s) { return ClocksOf(WorkOf(s), BlocksOf(s), target); };
+  const Multiprocessors chip = MultiprocessorsOf(TargetOf(f));
+  const auto clocks_of = [&](const Stmt& s) {
+    return ClocksOf(WorkOf(s, chip), GridOf(s).Blocks(), chip);
+  };
   const double now = clocks_of(kernel);
-  const int64_t blocks = BlocksOf(kernel);
+  const int64_t blocks = GridOf(kernel).Blocks();
   double least_of_tiles = now, least_of_shares = now;
   std::optional<Stmt> of_tiles, of_shares;
   for (const Tiling& other : OtherTilings(kernel, f)) {
     const double clocks = clocks_of(other.kernel);
-    const bool has_more = BlocksOf(other.kernel) > blocks;
-    const double most = has_more ? kWorthHalving * (now + kStart) - kStart : kWorthMerging * now;
+    const bool has_more = GridOf(other.kernel).Blocks() > blocks;
+    const double most = has_more ? kWorthHalving * (now + chip.start_clocks) - chip.start_clocks
+                                 : kWorthMerging * now;
     double& least = other.has_other_tiles ? least_of_tiles : least_of_shares;
     if (clocks >= std::min(least, most)) continue;
     least = clocks;
@@ -583,32 +591,33 @@ std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   return of_tiles ? of_tiles : of_shares;
 }
 
-Stmt WithOtherTiles(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
-  GridReader launch;
-  launch(kernel);
-  if (launch.is_refused) return kernel;
-  const BlockWork work = WorkOf(kernel);
+Stmt WithOtherBlocks(const Stmt& kernel, const PrimFunc& f, Array<String>* notes) {
+  if (GridOf(kernel).is_refused) return kernel;
+  const BlockWork work = WorkOf(kernel, MultiprocessorsOf(TargetOf(f)));
   if (work.products == 0 || !work.is_of_few_bits || work.has_plain_products) return kernel;
   if (!MayHaveProducer(ReadKernelInfo(kernel, f))) return kernel;
-  const Stmt named = InlineIntegers(kernel);
+  const Stmt named = NameInliner().Mutate(kernel);
   Stmt best = named;
   while (const std::optional<Stmt> better = BetterTiling(best, f)) best = *better;
   if (best.same_as(named)) return kernel;
-  notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + TilingText(launch, best));
+  for (const std::string& text : ResizeTexts(named, best, f)) {
+    notes->push_back(Where(FirstPlace(kernel)) + ": T.Kernel: " + text);
+  }
   return best;
 }
 
-PrimFunc MergeBlocks(PrimFunc f) {
+PrimFunc ResizeBlocks(PrimFunc f) {
   const Target& target = TargetOf(f);
   if (!target.Has(Feature::kTma) || !target.Has(Feature::kWgmma)) return f;
-  if (DisablesWarpSpecialized()) return f;
+  if (DisablesWarpSpecialized() || PassConfigFlag(kSpareShared, false)) return f;
   Array<String> notes;
   const PrimFunc out = ForEachKernel(
-      f, [&](const AttrStmtNode* op) { return WithOtherTiles(GetRef<Stmt>(op), f, &notes); });
-  return WithNotes(out, notes);
+      f, [&](const AttrStmtNode* op) { return WithOtherBlocks(GetRef<Stmt>(op), f, &notes); });
+  if (notes.empty()) return f;
+  return WithAttr(WithNotes(out, notes), kTakesShared, MakeInt(1));
 }
 
-TL_REGISTER_PASS(MergeBlocks);
+TL_REGISTER_PASS(ResizeBlocks);
 
 }  // namespace
 }  // namespace tl

@@ -116,7 +116,7 @@ def launch(text):
 
 
 def merged(tile_passes, function, arch="sm_90a"):
-    return launch(tile_passes(function, "MergeBlocks", arch=arch)["main"].script())
+    return launch(tile_passes(function, "ResizeBlocks", arch=arch)["main"].script())
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_view_of_halves_of_bytes_is_halved(tile_passes):
                 T.gemm(a, w, c, transpose_B=True)
             T.copy(c, C[0, x * 128])
 
-    text = tile_passes(main, "HoistViews", "ReadNibbles", "MergeBlocks", arch="sm_90a")
+    text = tile_passes(main, "HoistViews", "ReadNibbles", "ResizeBlocks", arch="sm_90a")
     text = text["main"].script()
     assert launch(text) == (64, 1, 128)
     assert 'packed_nibbles = packed.view("uint4")' in text
@@ -240,8 +240,17 @@ def test_only_where_warp_groups_multiply(tile_passes):
     assert merged(tile_passes, product(), arch="sm_80") == (64, 64, 128)
 
 
+def test_merged_blocks_are_given_up_where_shared_memory_is_short(tile_passes):
+    """`lower` compiles a function that takes more than there is a second time."""
+    module = tile_passes(product(), "ResizeBlocks", arch="sm_90a")
+    assert "tl.takes_shared" in module["main"].attrs
+    config = {"tl.second_choice.spare_shared": True}
+    module = tile_passes(product(), "ResizeBlocks", arch="sm_90a", config=config)
+    assert launch(module["main"].script()) == (64, 64, 128)
+
+
 def test_stages_let_two_blocks_share_a_multiprocessor(tile_passes):
-    text = tile_passes(product(stages=5), "MergeBlocks", arch="sm_90a")["main"].script()
+    text = tile_passes(product(stages=5), "ResizeBlocks", arch="sm_90a")["main"].script()
     assert re.search(r'"num_stages": (?:T\.int32\()?3', text)
 
 
@@ -316,7 +325,7 @@ def shares(form="", size=(512, 4096, 4096), split=4, tile=(128, 128, 64), thread
 
 def shares_of(tile_passes, form):
     """Blocks that share a tile behind the pass."""
-    text = tile_passes(shares(form), "MergeBlocks", arch="sm_90a")["main"].script()
+    text = tile_passes(shares(form), "ResizeBlocks", arch="sm_90a")["main"].script()
     return int(re.search(r'launch_thread\("blockIdx\.z", (\d+)\)', text).group(1))
 
 
@@ -334,7 +343,9 @@ def test_other_shares_stay(tile_passes, form):
 def test_merged_shares_add_the_same():
     function = shares("elements", (32, 32, 8192), 256, (32, 32, 16))
     kernel = tilelang.compile(function, target=HOPPER, execution_backend="emulate")
-    assert "2 neighbouring blocks are one" in kernel.explain()
+    note = "T.Kernel: 2 neighbouring blocks are one, which adds the products of all their shares"
+    assert note in kernel.explain()
+    assert "loads what they share" not in kernel.explain()
     a, b = torch.randint(-4, 5, (32, 8192)).half(), torch.randint(-4, 5, (8192, 32)).half()
     c = torch.ones(32, 32)
     kernel(a, b, c)
