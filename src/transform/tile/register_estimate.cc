@@ -38,8 +38,8 @@ int64_t BlocksByRegisters(const KernelInfo& kernel, int64_t accumulators) {
       kMostBlocksWithRoles);
 }
 
-bool HasRegistersOfFragments(const KernelInfo& kernel) {
-  constexpr int64_t kMostAccumulators = 128, kMostRegisters = 192, kRegisterBytes = 4;
+bool HasRegistersOfFragments(const KernelInfo& kernel, int64_t most_accumulators) {
+  constexpr int64_t kMostRegisters = 192, kRegisterBytes = 4;
   int64_t sums = 0, all = 0;
   for (const Var& v : kernel.block->alloc_buffers) {
     if (!IsFragment(v)) continue;
@@ -51,7 +51,7 @@ bool HasRegistersOfFragments(const KernelInfo& kernel) {
     if (is_sum) sums += BytesOfBuffer(v);
   }
   const int64_t each = kRegisterBytes * kernel.threads;
-  return sums <= kMostAccumulators * each && all <= kMostRegisters * each;
+  return sums <= most_accumulators * each && all <= kMostRegisters * each;
 }
 
 int64_t BlocksOfGrid(const Stmt& kernel, const Target& target) {

@@ -15,7 +15,7 @@
  *      becomes
  *        for k < 2 * n: { A[.., 64 * (2 * n * z + k)] -> a; .. }; atomic_add(C, c)
  *      A merged block has twice the threads where a thread would else have more than
- *      128 registers of accumulators. Its loops have three stages at least where
+ *      kMostAccumulators registers of accumulators. Its loops have three stages at least where
  *      these fit; they have fewer than they had where one block would else be alone on a
  *      multiprocessor. Half of a block of more than one warp group has half of the threads.
  * Establishes: few multiprocessors are idle (1024^3 by 128 x 128 has 64 blocks), and as far as
@@ -38,14 +38,12 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/im2col.h"
 #include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../target/multiprocessors.h"
-#include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
@@ -62,7 +60,7 @@
 namespace tl {
 namespace {
 
-constexpr int64_t kMostMergedThreads = 256;
+constexpr int64_t kMostAccumulators = 128, kMostMergedThreads = 256;
 /*! A kernel with as many blocks or fewer takes at most so much of the time of the other by
  * ClocksOf, one with more blocks so much of the time with its start: a launch, the first loads and
  * the last stores, 2.5 us. */
@@ -312,7 +310,7 @@ std::optional<Tiling> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, co
   if (!along) return std::nullopt;
   for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
     const Stmt merged = Resized(BlockResizer::Step::kTwice, axis, *along, info, kernel, threads);
-    if (!HasRegistersOfFragments(ReadKernelInfo(merged, f))) continue;
+    if (!HasRegistersOfFragments(ReadKernelInfo(merged, f), kMostAccumulators)) continue;
     const std::optional<Stmt> with_room = WithRoom(merged, f);
     if (!with_room) return std::nullopt;
     return Tiling{*with_room, !along->dims.empty()};

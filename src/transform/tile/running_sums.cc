@@ -191,16 +191,27 @@ class IterationReader : public StmtExprMutator {
 
   /*! Stores of all elements of fragments or tiles. */
   void ReadNest(const ParallelNest& nest) {
-    const std::vector<Stmt> stores = FlatSeq(nest.body);
-    for (const Stmt& s : stores) {
-      const auto* store = s.as<BufferStoreNode>();
-      fits &= store && IsTile(store->buffer) && NamesAll(store, nest) && ReadsOwn(store, nest.body);
+    Substituter names;
+    std::vector<const BufferStoreNode*> stores;
+    for (const Stmt& s : FlatSeq(nest.body)) {
+      if (const auto* bind = s.as<BindNode>()) {
+        names.map[bind->var.get()] = names.Mutate(bind->value);
+      } else if (const auto* store = s.as<BufferStoreNode>()) {
+        stores.push_back(store);
+      } else {
+        fits = false;
+      }
+    }
+    // A name may be of an element that an earlier store of the nest changes.
+    fits &= names.map.empty() || stores.size() == 1;
+    for (const BufferStoreNode* store : stores) {
+      fits &= IsTile(store->buffer) && NamesAll(store, nest) && ReadsOwn(store, nest.body);
       if (!fits) return;
       Substituter at;
       for (size_t d = 0; d < store->indices.size(); ++d) {
         at.map[store->indices[d].as_or_throw<Var>().get()] = indices_[d];
       }
-      SetStored(store->buffer, Mutate(at.Mutate(store->value)));
+      SetStored(store->buffer, Mutate(at.Mutate(names.Mutate(store->value))));
     }
   }
 
@@ -441,17 +452,21 @@ class CarriedChecker {
 
 }  // namespace
 
-bool CarriesRunningSums(const ForNode* loop, const AxisTiles& along, const Stmt& kernel) {
+bool CarriesSoftmax(const ForNode* loop, const AxisTiles& along, const Stmt& kernel) {
   if (HasNode<DeclBufferNode>(kernel)) return false;
   const IterationReader reader(loop, along);
   if (!reader.fits) return false;
   const CarriedChecker checker(reader);
-  return AllOf(reader.written, [&](const auto& entry) {
-    const Var& buffer = entry.second;
-    const bool lives_on = reader.carried.count(entry.first) ||
+  bool has_maximum = false;
+  for (const auto& [key, buffer] : reader.written) {
+    const bool lives_on = reader.carried.count(key) ||
                           CountMentions(kernel, buffer) != CountMentions(loop->body, buffer);
-    return !lives_on || checker.IsRunning(buffer);
-  });
+    if (!lives_on) continue;
+    if (!checker.IsRunning(buffer)) return false;
+    const Total* total = reader.TotalOf(reader.ValueOf(buffer));
+    has_maximum |= total && total->is_max;
+  }
+  return has_maximum;
 }
 
 }  // namespace tl

@@ -16,8 +16,9 @@ namespace tl {
  *   s' = s * exp(a(m) - a(m')) + sum over j of exp(g(x[j]) - a(m')) * v[j].
  * Two steps of that multiply s by exp(a(m) - a(m')) * exp(a(m') - a(m'')) = exp(a(m) - a(m'')), and
  * the terms of the first one by exp(a(m') - a(m'')), which makes them relative to m''. So x, t, g
- * and v must not depend on what is carried. All else is made anew in each iteration.
+ * and v must not depend on what is carried. One maximum has to be there; all else is made anew in
+ * each iteration.
  */
-bool CarriesRunningSums(const ForNode* loop, const AxisTiles& along, const Stmt& kernel);
+bool CarriesSoftmax(const ForNode* loop, const AxisTiles& along, const Stmt& kernel);
 
 }  // namespace tl
