@@ -8,9 +8,9 @@
 
 namespace tl {
 
-AxisResizer::AxisResizer(Step step, const Var& v, const AxisTiles& along,
+AxisResizer::AxisResizer(Ratio ratio, const Var& v, const AxisTiles& along,
                          const std::vector<Var>& tiles)
-    : step_(step), v_(v), along_(along) {
+    : ratio_(ratio), v_(v), along_(along) {
   for (const Var& tile : tiles) {
     const auto it = along.dims.find(tile.get());
     if (it == along.dims.end()) continue;
@@ -83,7 +83,7 @@ Expr AxisResizer::Mutate_(const CallNode* op) {
   call->args = MutateArray(args);
   // The first block's rows begin where they did, at another number of tiles.
   const Expr block = op->args[Im2col::kRowBlock];
-  const Expr number = step_ == Step::kTwice ? FloorDivOf(block, 2) : block * 2;
+  const Expr number = FloorDivOf(block * ratio_.parts, ratio_.times);
   call->args.Set(Im2col::kRowBlock, MovedBy(1, number));
   return Call(call);
 }

@@ -9,14 +9,18 @@
 
 namespace tl {
 
-/*! Gives one value of an axis the work of two, or half of its own: the tiles of `along`, the loops
- * over them, and what is at `v * extent + i`. The extent of the axis itself is the caller's. */
+/*! Tiles become `times / parts` as long. */
+struct Ratio {
+  int64_t times, parts;
+};
+inline constexpr Ratio kTwice{2, 1}, kHalf{1, 2};
+
+/*! Gives one value of an axis longer or shorter tiles, those of `along`: also the loops over them,
+ * and what is at `v * extent + i`. The extent of the axis itself is the caller's. */
 class AxisResizer : public StmtExprMutator {
  public:
-  enum class Step { kTwice, kHalf };
-
   /*! `tiles`: those that the block allocates. */
-  AxisResizer(Step step, const Var& v, const AxisTiles& along, const std::vector<Var>& tiles);
+  AxisResizer(Ratio ratio, const Var& v, const AxisTiles& along, const std::vector<Var>& tiles);
 
  protected:
   using StmtExprMutator::Mutate_;
@@ -38,9 +42,9 @@ class AxisResizer : public StmtExprMutator {
   TL_MOVED(MaxNode)
 #undef TL_MOVED
 
-  Step step() const { return step_; }
+  Ratio ratio() const { return ratio_; }
   /*! Of a tile, a loop or a region along the axis. */
-  int64_t Resized(int64_t extent) const { return step_ == Step::kTwice ? 2 * extent : extent / 2; }
+  int64_t Resized(int64_t extent) const { return extent * ratio_.times / ratio_.parts; }
 
  private:
   Var WithDim(const Var& buffer, size_t dim) const;
@@ -49,7 +53,7 @@ class AxisResizer : public StmtExprMutator {
   Expr Moved(const Node* op);
   Var BufferFor(const Var& buffer) const;
 
-  const Step step_;
+  const Ratio ratio_;
   const Var v_;
   const AxisTiles& along_;
   std::unordered_map<const Object*, Var> resized_;

@@ -4,7 +4,8 @@
  *
  * In:  a tile program under thread_extent attributes, before instructions are selected.
  * Out: the same, where the grid has half or twice the blocks along one axis, or half along one and
- *      twice along another one, as often as that saves time. Of two blocks merged along x,
+ *      twice along another one, as often as that saves time; or tiles of 192 columns along one
+ *      axis, where they have 128 or 256 and at least 128 rows. Of two blocks merged along x,
  *        A[64 * y, k] -> a; B[k, 64 * x] -> b; gemm(a, b, c); c -> C[64 * y, 64 * x]
  *      becomes, with tiles b and c of twice the columns,
  *        A[64 * y, k] -> a; B[k, 128 * x] -> b2; gemm(a, b2, c2); c2 -> C[64 * y, 128 * x]
@@ -29,6 +30,7 @@
  *        one of which merging would leave too many multiprocessors idle;
  *      - halves of tiles with fewer rows or columns than a warp group multiplies, and of blocks
  *        that read a tensor they write;
+ *      - tiles of 192 columns of such blocks, where these do not divide the columns of the grid;
  *      - kernels whose statements do more than to copy, multiply, reduce and compute elements,
  *        whose tiles along the axis do not follow each other, whose loops depend on the block or on
  *        one element of its tiles, and which name threads, layouts, clusters, roles or registers.
@@ -36,6 +38,7 @@
  */
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <unordered_set>
 
 #include "../../op/copy_instruction.h"
@@ -60,6 +63,7 @@
 namespace tl {
 namespace {
 
+constexpr Ratio kThreeHalves{3, 2}, kThreeQuarters{3, 4};
 constexpr int64_t kMostAccumulators = 128, kMostMergedThreads = 256;
 /*! A kernel with as many blocks or fewer takes at most so much of the time of the other by
  * ClocksOf, one with more blocks so much of the time with its start: a launch, the first loads and
@@ -214,19 +218,20 @@ BlockWork WorkOf(const Stmt& kernel, const Multiprocessors& chip) {
   return work;
 }
 
-/*! Gives a block the work of two neighbours along an axis, or half of its own. */
+/*! Gives a block longer or shorter tiles along an axis, and the axis as many fewer or more blocks.
+ */
 class BlockResizer : public AxisResizer {
  public:
-  BlockResizer(Step step, const LaunchAxis& axis, const AxisTiles& along,
+  BlockResizer(Ratio ratio, const LaunchAxis& axis, const AxisTiles& along,
                const std::vector<Var>& tiles, int64_t threads)
-      : AxisResizer(step, axis.var, along, tiles), axis_(axis), threads_(threads) {}
+      : AxisResizer(ratio, axis.var, along, tiles), axis_(axis), threads_(threads) {}
 
  protected:
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
     const IterVar axis = op->node.cast<IterVar>();
     int64_t extent = ToInt(op->value);
-    if (axis->var.same_as(axis_.var)) extent = step() == Step::kTwice ? extent / 2 : extent * 2;
+    if (axis->var.same_as(axis_.var)) extent = extent * ratio().parts / ratio().times;
     if (std::string(axis->thread_tag) == "threadIdx.x") extent = threads_;
     auto attr = make_object<AttrStmtNode>(*op);
     attr->value = MakeInt(op->value->dtype(), extent);
@@ -280,10 +285,10 @@ std::optional<Stmt> WithRoom(const Stmt& kernel, const PrimFunc& f) {
 }
 
 /*! The kernel with other tiles along an axis, by so many threads. */
-Stmt Resized(BlockResizer::Step step, const LaunchAxis& axis, const AxisTiles& along,
-             const KernelInfo& info, const Stmt& kernel, int64_t threads) {
+Stmt Resized(Ratio ratio, const LaunchAxis& axis, const AxisTiles& along, const KernelInfo& info,
+             const Stmt& kernel, int64_t threads) {
   const auto& buffers = info.block->alloc_buffers;
-  return BlockResizer(step, axis, along, {buffers.begin(), buffers.end()}, threads).Mutate(kernel);
+  return BlockResizer(ratio, axis, along, {buffers.begin(), buffers.end()}, threads).Mutate(kernel);
 }
 
 /*! A kernel with other blocks. */
@@ -291,22 +296,31 @@ struct Tiling {
   Stmt kernel;
   /*! Its blocks have other tiles, not larger shares of sums. */
   bool has_other_tiles;
+  /*! Of 192 columns. */
+  bool has_thirds = false;
 };
+
+/*! The kernel with tiles of `ratio` along an axis, by threads that have registers and in stages
+ * that have room; nullopt where there are none. */
+std::optional<Tiling> WithLongerTiles(Ratio ratio, const LaunchAxis& axis, const AxisTiles& along,
+                                      const Stmt& kernel, const PrimFunc& f) {
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
+    const Stmt longer = Resized(ratio, axis, along, info, kernel, threads);
+    if (!HasRegistersOfFragments(ReadKernelInfo(longer, f), kMostAccumulators)) continue;
+    const std::optional<Stmt> with_room = WithRoom(longer, f);
+    if (!with_room) return std::nullopt;
+    return Tiling{*with_room, !along.dims.empty()};
+  }
+  return std::nullopt;
+}
 
 /*! Half of the blocks along an axis; nullopt where that is not possible. */
 std::optional<Tiling> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
-  if (axis.extent % 2) return std::nullopt;
-  const KernelInfo info = ReadKernelInfo(kernel, f);
-  const auto along = TilesAlong(info.block, axis.var);
+  if (axis.extent % kTwice.times) return std::nullopt;
+  const auto along = TilesAlong(ReadKernelInfo(kernel, f).block, axis.var);
   if (!along) return std::nullopt;
-  for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
-    const Stmt merged = Resized(BlockResizer::Step::kTwice, axis, *along, info, kernel, threads);
-    if (!HasRegistersOfFragments(ReadKernelInfo(merged, f), kMostAccumulators)) continue;
-    const std::optional<Stmt> with_room = WithRoom(merged, f);
-    if (!with_room) return std::nullopt;
-    return Tiling{*with_room, !along->dims.empty()};
-  }
-  return std::nullopt;
+  return WithLongerTiles(kTwice, axis, *along, kernel, f);
 }
 
 /*! Tiles and loops along an axis have halves, of products with rows for a warp group's instruction.
@@ -354,16 +368,59 @@ bool ReadsWhatIsWritten(const Stmt& kernel) {
          AnyOf(written, [&](const Var& v) { return IsGlobal(v) && Contains(read, v); });
 }
 
+/*! Of y and z; x has more. */
+constexpr int64_t kMostExtent = 65535;
+
 /*! The kernel with twice the blocks along an axis; nullopt where that is not possible. */
 std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, const PrimFunc& f) {
-  // Of y and z; x has more.
-  constexpr int64_t kMostExtent = 65535;
   if (2 * axis.extent > kMostExtent || ReadsWhatIsWritten(kernel)) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
   if (!along || along->dims.empty() || !HasHalves(info, *along)) return std::nullopt;
   const int64_t threads = info.threads > kWarpGroupThreads ? info.threads / 2 : info.threads;
-  return Resized(BlockResizer::Step::kHalf, axis, *along, info, kernel, threads);
+  return Resized(kHalf, axis, *along, info, kernel, threads);
+}
+
+/*! All products have columns along the axis, which become kThirdColumns, of kLeastRows or more: of
+ * such tiles it was measured. */
+bool HasThirds(Ratio ratio, const KernelInfo& info, const AxisTiles& along) {
+  // Three swizzles of 128 bytes of 16-bit elements. Between them, and of fewer or more columns than
+  // tiles of 128 and 256 have, there is nothing to gain.
+  constexpr int64_t kThirdColumns = 192, kLeastRows = 128;
+  bool has_thirds = !along.dims.empty();
+  ForEachIn<EvaluateNode>(info.block->body, [&](const EvaluateNode* op) {
+    const Stmt s = GetRef<Stmt>(op);
+    if (!IsGemm(s)) return;
+    const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
+    const auto it = along.dims.find(gemm.c.buffer.get());
+    has_thirds &= it != along.dims.end() && it->second == 1 && gemm.M() >= kLeastRows &&
+                  gemm.N() * ratio.times == kThirdColumns * ratio.parts;
+  });
+  // Of windows the first tile's number would have to be a multiple of 3, too.
+  has_thirds &= !HasNode<CallNode>(info.block->body,
+                                   [](const CallNode* op) { return IsCallTo(op, kIm2col); });
+  for (const Var& v : info.block->alloc_buffers) {
+    const auto it = along.dims.find(v.get());
+    if (it == along.dims.end()) continue;
+    has_thirds &= ToInt(BufferOf(v)->shape[it->second]) % ratio.parts == 0;
+  }
+  ForEachIn<ForNode>(info.block->body, [&](const ForNode* op) {
+    if (along.loops.count(op->loop_var.get())) has_thirds &= ToInt(op->extent) % ratio.parts == 0;
+  });
+  return has_thirds;
+}
+
+/*! The kernel with tiles of 192 columns along an axis; nullopt where that is not possible. */
+std::optional<Tiling> ThirdsAlong(Ratio ratio, const LaunchAxis& axis, const Stmt& kernel,
+                                  const PrimFunc& f) {
+  const int64_t extent = axis.extent * ratio.parts / ratio.times;
+  if (axis.extent % ratio.times || extent > kMostExtent) return std::nullopt;
+  const KernelInfo info = ReadKernelInfo(kernel, f);
+  const auto along = TilesAlong(info.block, axis.var);
+  if (!along || !HasThirds(ratio, info, *along) || ReadsWhatIsWritten(kernel)) return std::nullopt;
+  std::optional<Tiling> tiling = WithLongerTiles(ratio, axis, *along, kernel, f);
+  if (tiling) tiling->has_thirds = true;
+  return tiling;
 }
 
 /*! Kernels of which one axis has other tiles, or two, of which one has longer and one shorter
@@ -379,6 +436,9 @@ std::vector<Tiling> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
   };
   for (size_t d = 0; d < now.axes.size(); ++d) {
     merge(kernel, d);
+    for (const Ratio ratio : {kThreeHalves, kThreeQuarters}) {
+      if (const auto thirds = ThirdsAlong(ratio, now.axes[d], kernel, f)) found.push_back(*thirds);
+    }
     const auto halved = HalvedAlong(now.axes[d], kernel, f);
     if (!halved) continue;
     found.push_back({*halved, true});
@@ -403,14 +463,22 @@ std::vector<std::string> ResizeTexts(const Stmt& before, const Stmt& after, cons
   const std::vector<LaunchAxis> was = GridOf(before).axes, is = GridOf(after).axes;
   const KernelInfo info = ReadKernelInfo(before, f);
   int64_t merged = 1, halved = 1, shares = 1;
+  std::vector<std::string> texts;
   for (size_t d = 0; d < was.size(); ++d) {
     if (was[d].extent == is[d].extent) continue;
+    if (was[d].extent % is[d].extent && is[d].extent % was[d].extent) {
+      const int64_t common = std::gcd(was[d].extent, is[d].extent);
+      texts.push_back("tiles along " + was[d].var->name + " are " +
+                      std::to_string(was[d].extent / common) + "/" +
+                      std::to_string(is[d].extent / common) +
+                      " as long, which leaves fewer multiprocessors idle in the last wave");
+      continue;
+    }
     const bool has_tiles = !TilesAlong(info.block, was[d].var)->dims.empty();
     (has_tiles ? merged : shares) *= std::max<int64_t>(1, was[d].extent / is[d].extent);
     halved *= std::max<int64_t>(1, is[d].extent / was[d].extent);
   }
   const std::string as_one = " neighbouring blocks are one, which ";
-  std::vector<std::string> texts;
   if (merged > halved) {
     texts.push_back(std::to_string(merged / halved) + as_one + "loads what they share once");
   } else if (merged < halved) {
@@ -441,8 +509,9 @@ std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   for (const Tiling& other : OtherTilings(kernel, f)) {
     const double clocks = clocks_of(other.kernel);
     const bool has_more = GridOf(other.kernel).Blocks() > blocks;
-    const double most = has_more ? kWorthHalving * (now + chip.start_clocks) - chip.start_clocks
-                                 : kWorthMerging * now;
+    const double most = has_more || other.has_thirds
+                            ? kWorthHalving * (now + chip.start_clocks) - chip.start_clocks
+                            : kWorthMerging * now;
     double& least = other.has_other_tiles ? least_of_tiles : least_of_shares;
     if (clocks >= std::min(least, most)) continue;
     least = clocks;

@@ -56,7 +56,7 @@ constexpr int64_t kLeastGroups = 2;
 class StepResizer : public AxisResizer {
  public:
   StepResizer(const ForNode* loop, const AxisTiles& along, const std::vector<Var>& tiles)
-      : AxisResizer(Step::kTwice, loop->loop_var, along, tiles), loop_(loop) {}
+      : AxisResizer(kTwice, loop->loop_var, along, tiles), loop_(loop) {}
 
  protected:
   Stmt Mutate_(const ForNode* op) final {

@@ -146,6 +146,11 @@ def merged(tile_passes, function, arch="sm_90a"):
         ({"M": 128, "tile": (128, 128, 64)}, (64, 2, 128)),
         ({"M": 16, "tile": (16, 128, 64)}, (64, 1, 128)),  # 64 columns for a warp group
         ({"M": 1024, "N": 1024, "K": 1024, "tile": (128, 256, 64), "threads": 256}, (8, 16, 128)),
+        # 192 columns, where tiles of others leave multiprocessors idle in the last wave.
+        ({"M": 1536, "N": 1536, "tile": (128, 128, 64)}, (8, 12, 256)),
+        ({"M": 3072, "N": 3072, "tile": (128, 256, 64), "threads": 256}, (16, 24, 256)),
+        ({"M": 4608, "N": 4608, "tile": (128, 256, 64), "threads": 256}, (18, 36, 256)),
+        ({"M": 1408, "N": 1664, "tile": (128, 128, 64)}, (13, 11, 128)),  # 3 does not divide 13
     ],
 )
 def test_blocks(tile_passes, options, found):
@@ -281,6 +286,18 @@ def test_it_computes_the_same(form):
 @pytest.mark.parametrize("form", ["", "bias", "rows", "sums"])
 def test_halves_compute_the_same(form):
     computes_the_same("2 blocks do what one did", 256, 64, 256, (128, 64, 64), form)
+
+
+@pytest.mark.parametrize("form", ["", "bias"])
+def test_tiles_of_192_columns_compute_the_same(form):
+    computes_the_same("tiles along bx are 3/2 as long", 5760, 384, 256, (128, 128, 64), form)
+
+
+@pytest.mark.parametrize("form", ["in place", "rows"])
+def test_what_has_no_tiles_of_192_columns(tile_passes, form):
+    """A tile of 128 would be in two blocks: one half would write what the other has yet to read;
+    half of a sum is no sum."""
+    assert merged(tile_passes, product(5760, 384, 256, (128, 128, 64), form=form))[:2] == (3, 45)
 
 
 def shares(form="", size=(512, 4096, 4096), split=4, tile=(128, 128, 64), threads=128):
