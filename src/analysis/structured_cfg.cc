@@ -83,13 +83,14 @@ class EffectsReader : public StmtExprVisitor {
     if (IsCallTo(call, kAcquire)) return;
     if (IsCallTo(call, kRelease)) return Release(call);
     const BufferUse use = views_.UseOf(s);
+    const std::vector<Var> named = CollectBufferUse(s).writes;
     for (const Var& v : use.reads) Add(v, false);
     for (const Var& v : use.writes) {
       bool is_known = false;
       for (const Expr& arg : call->args) {
         if (!arg.as<TensorRegionNode>()) continue;
         const TileRegion r = TileRegion::From(arg);
-        if (!views_.IsSameMemory(r.buffer, v)) continue;
+        if (!Contains(named, r.buffer) || !views_.IsSameMemory(r.buffer, v)) continue;
         is_known = true;
         effects.accesses.push_back({v, r, true});
       }

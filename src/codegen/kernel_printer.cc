@@ -67,9 +67,11 @@ std::string KernelPrinter::Signature(const PrimFunc& kernel, const KernelFacts& 
   const bool overlaps = noalias != nullptr && !noalias.cast<bool>();
   // What a __restrict__ pointer points to changes by stores of this thread only, so NVVM moves its
   // loads over barriers, behind which they read what other threads have written.
+  // Where another pointer is __restrict__, NVVM also takes one that the kernel only reads for
+  // memory that nothing writes, so none is where several tensors may be one.
   const auto is_restrict = [&](const Var& p) {
     const bool changes = facts.written.count(p.get()) || IsIn(kernel, kTmaWritten, p);
-    return !overlaps && !facts.aliased.count(p->name) && !(changes && facts.read.count(p.get()));
+    return !overlaps && facts.aliased.empty() && !(changes && facts.read.count(p.get()));
   };
   std::string params;
   for (const Var& p : kernel->params) {

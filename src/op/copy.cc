@@ -13,6 +13,8 @@
 #include <tvm/ffi/extra/structural_equal.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <tuple>
 
 #include "../layout/annotation.h"
@@ -35,47 +37,54 @@ namespace {
 
 class CopyOperator : public TileOperator {
  public:
-  CopyOperator(const CallNode* call, ParallelNest nest, Span s)
+  CopyOperator(const CallNode* call, Span s)
       : TileOperator(std::move(s)),
         call_(GetRef<Call>(call)),
         src_(TileRegion::From(call->args[0])),
-        dst_(TileRegion::From(call->args[1])),
-        fragments_{src_, dst_, nest},
-        nest_(MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})) {}
+        dst_(TileRegion::From(call->args[1])) {}
 
-  BufferUse Use() const final { return nest_->Use(); }
-  bool IsOfThread() const final { return nest_->IsOfThread(); }
+  BufferUse Use() const final {
+    BufferUse use{{src_.buffer}, {dst_.buffer}};
+    for (const Expr& place : call_->args) {
+      // An element of a buffer may say where the rows are.
+      for (const Var& v : CollectBufferUse(MakeEvaluate(place, span)).reads) {
+        if (!Contains(use.reads, v)) use.reads.push_back(v);
+      }
+    }
+    return use;
+  }
+  bool IsOfThread() const final { return Nest().IsOfThread(); }
   bool Infer(LayoutScope* scope, InferLevel level) final {
     if (level == InferLevel::kPrefer && ProposeLayout(scope)) return true;
-    return nest_->Infer(scope, level);
+    return Nest().Infer(scope, level);
   }
   void InferSwizzle(LayoutScope* scope) const final {
     const Var& tile = IsShared(dst_.buffer) ? dst_.buffer : src_.buffer;
     if (scope->Find(tile).defined() || scope->IsPointedTo(tile) || scope->IsView(tile)) return;
     const Layout layout = ProposeMatrixLayout(src_, dst_, *scope);
     if (layout.defined()) return scope->SetLayout(tile, layout, span);
-    nest_->InferSwizzle(scope);
+    Nest().InferSwizzle(scope);
   }
   void Verify(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
-    if (!fragments_.IsPlaced(find)) nest_->Verify(scope);
+    if (!Fragments().IsPlaced(find)) Nest().Verify(scope);
   }
   std::vector<FragmentAccess> Unreached(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
-    if (fragments_.IsPlaced(find)) return {};
-    return nest_->Unreached(scope);
+    if (Fragments().IsPlaced(find)) return {};
+    return Nest().Unreached(scope);
   }
   int64_t LayoutCost(const LayoutScope& scope) const final {
     const auto find = [&](const Var& v) { return scope.FindFragment(v); };
-    return fragments_.IsPlaced(find) ? fragments_.LayoutCost(scope) : nest_->LayoutCost(scope);
+    return Fragments().IsPlaced(find) ? Fragments().LayoutCost(scope) : Nest().LayoutCost(scope);
   }
 
   Stmt Lower(LoweringScope* scope) const final {
     if (TileOpIntAttr(call_.get(), kConverts, 0)) NoteConversion(scope);
     const CopyChoice choice = ChoiceOf(call_.get());
-    if (choice.Is(kByShuffles)) return fragments_.LowerByShuffles(scope, span);
-    if (choice.Is(kByExchange)) return fragments_.LowerThroughShared(scope, span);
-    if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, nest_->Lower(scope), *scope);
+    if (choice.Is(kByShuffles)) return Fragments().LowerByShuffles(scope, span);
+    if (choice.Is(kByExchange)) return Fragments().LowerThroughShared(scope, span);
+    if (choice.Is(kByCpAsync)) return LowerToCpAsync(choice, Nest().Lower(scope), *scope);
     if (choice.Is(kByLdsLoads)) {
       LdsPlan plan;
       const std::string why =
@@ -98,7 +107,7 @@ class CopyOperator : public TileOperator {
                             ": by the threads, not by TMA: found " + choice.WhyNot(kByTma) +
                             ", wanted stores by T.copy alone");
     }
-    return nest_->Lower(scope);
+    return Nest().Lower(scope);
   }
 
   Call SelectInstruction(const LayoutScope& scope) const final {
@@ -112,9 +121,9 @@ class CopyOperator : public TileOperator {
           if (std::find(kByMatrices.begin(), kByMatrices.end(), instruction) != kByMatrices.end()) {
             return PlanMatrixCopy(instruction, src_, dst_, scope, &to_do);
           }
-          if (instruction == kByShuffles) return fragments_.WhyNotShuffles(scope);
+          if (instruction == kByShuffles) return Fragments().WhyNotShuffles(scope);
           const bool is_exchange = instruction == kByThreads && candidates.Has(kByExchange);
-          return is_exchange ? fragments_.WhyNotThreads(scope) : "";
+          return is_exchange ? Fragments().WhyNotThreads(scope) : "";
         });
     Call call = call_;
     for (const auto& [key, value] : to_do) call = WithTileOpAttr(call.get(), key.c_str(), value);
@@ -122,6 +131,23 @@ class CopyOperator : public TileOperator {
   }
 
  private:
+  /*! The copy as a nest. Most who make the operator ask for its buffers alone, so the nest is made
+   * when someone asks for it. */
+  struct Made {
+    FragmentCopy fragments;
+    std::unique_ptr<TileOperator> nest;
+  };
+  const Made& AsNest() const {
+    if (!made_) {
+      ParallelNest nest = NestOfCopy(call_.get(), span);
+      made_.emplace(
+          Made{{src_, dst_, nest}, MakeNestOperator(std::move(nest), {src_.buffer, dst_.buffer})});
+    }
+    return *made_;
+  }
+  TileOperator& Nest() const { return *AsNest().nest; }
+  const FragmentCopy& Fragments() const { return AsNest().fragments; }
+
   bool Loads() const { return IsGlobal(src_.buffer); }
   const TileRegion& Shared() const { return Loads() ? dst_ : src_; }
 
@@ -297,15 +323,10 @@ class CopyOperator : public TileOperator {
 
   Call call_;
   TileRegion src_, dst_;
-  FragmentCopy fragments_;
-  std::unique_ptr<TileOperator> nest_;
+  mutable std::optional<Made> made_;
 };
 
-std::unique_ptr<TileOperator> MakeCopy(const CallNode* call, const Span& span) {
-  return std::make_unique<CopyOperator>(call, NestOfCopy(call, span), span);
-}
-
-OperatorRegistration copy_registration(kCopy, "tl.copy", MakeCopy);
+OperatorRegistration copy_registration(kCopy, "tl.copy", MakeOperator<CopyOperator>);
 
 }  // namespace
 }  // namespace tl

@@ -6,6 +6,7 @@
 #include "../layout/annotation.h"
 #include "../layout/swizzle.h"
 #include "../tvm/analyzer.h"
+#include "../tvm/attrs.h"
 #include "../tvm/find.h"
 
 namespace tl {
@@ -14,8 +15,15 @@ namespace {
 class DeclCollector : public StmtExprVisitor {
  public:
   std::vector<std::pair<Var, Var>> found;
+  /*! Names of tensors that may be one memory. Those of a group are a tensor and its peers. */
+  std::unordered_set<std::string> aliased;
 
  protected:
+  void Visit_(const AttrStmtNode* op) final {
+    const bool of_group = op->node.try_cast<String>().has_value();
+    if (op->attr_key == kAliased && !of_group) aliased.insert(ToString(op->value));
+    Default(op);
+  }
   void Visit_(const DeclBufferNode* op) final {
     if (Var buffer = ViewedBy(op); buffer.defined()) found.emplace_back(op->buffer, buffer);
   }
@@ -138,6 +146,12 @@ Views::Views(const Stmt& s) {
     root_.emplace(view.get(), RootOf(buffer));
     all.push_back(view);
   }
+  if (c.aliased.empty()) return;
+  ForEachIn<VarNode>(s, [&](const VarNode* op) {
+    const Var v = GetRef<Var>(op);
+    const bool is_tensor = AsBuffer(v) && IsGlobal(v) && !IsView(v);
+    if (is_tensor && c.aliased.count(v->name) && !Contains(aliased_, v)) aliased_.push_back(v);
+  });
 }
 
 Var Views::RootOf(const Var& buffer) const {
@@ -150,7 +164,17 @@ BufferUse Views::UseOf(const Stmt& s) const {
   BufferUse use;
   AddRoots(*this, named.reads, &use.reads);
   AddRoots(*this, named.writes, &use.writes);
+  const std::vector<Var> written = use.writes;
+  for (const Var& v : written) AddRoots(*this, OthersOf(v), &use.writes);
   return use;
+}
+
+std::vector<Var> Views::OthersOf(const Var& buffer) const {
+  if (!Contains(aliased_, buffer)) return {};
+  std::vector<Var> others;
+  std::copy_if(aliased_.begin(), aliased_.end(), std::back_inserter(others),
+               [&](const Var& v) { return !v.same_as(buffer); });
+  return others;
 }
 
 std::optional<Layout> CarryLayout(const Layout& layout, const Var& from, const Var& to) {

@@ -23,14 +23,20 @@ class Views {
   bool IsView(const Var& buffer) const { return root_.count(buffer.get()) != 0; }
   /*! Two names of the same memory, or one. */
   bool IsSameMemory(const Var& a, const Var& b) const { return RootOf(a).same_as(RootOf(b)); }
-  /*! What a statement reads and writes, views under the names of their buffers. */
+  /*! What a statement reads and writes, views under the names of their buffers. A tensor that may
+   * be one with others is written with each of them. */
   BufferUse UseOf(const Stmt& s) const;
+  /*! The other tensors that may be the memory of a buffer that is no view, as
+   * T.annotate_restrict_buffers says. */
+  std::vector<Var> OthersOf(const Var& buffer) const;
 
   /*! All views, in program order. */
   std::vector<Var> all;
 
  private:
   std::unordered_map<const Object*, Var> root_;
+  /*! Tensors that may be one memory. */
+  std::vector<Var> aliased_;
 };
 
 /*! The buffer behind `buffer_data(buffer)`; undefined for other data. */

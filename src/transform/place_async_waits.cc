@@ -122,7 +122,12 @@ class Reader : public CfgReader {
     issue->queue = target_.RowOf(AsyncQueue::kTmaStore);
     issue->name = "store";
     issue->sources = {{tile, std::nullopt, false}};
-    if (order != kOrderNone) issue->destinations = {tensor};
+    if (order != kOrderNone) {
+      issue->destinations = {tensor};
+      for (const Var& other : views_.OthersOf(tensor.memory)) {
+        issue->destinations.push_back({other, std::nullopt, true});
+      }
+    }
     if (order == kOrderAdditions) issue->chain = kOrderAdditions;
     issue->issue = op->body;
     return issue;

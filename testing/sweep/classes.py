@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import drawn_blocks
 import drawn_cubes
 import drawn_grids
+import drawn_names
 import drawn_products
 import drawn_roles
 import drawn_rows
@@ -25,6 +26,7 @@ MODULES = (
     drawn_grids,
     drawn_blocks,
     drawn_values,
+    drawn_names,
 )
 """They register their classes."""
 

@@ -60,6 +60,8 @@ class Program:
     grid: int | str | tuple[int, ...] = 1
     threads: int = 128
     sizes: tuple[tuple[str, int], ...] = ()
+    same: tuple[str, ...] = ()
+    """Tensors of which a call gives the first one for all."""
 
     def text(self) -> str:
         """The program as Python."""
@@ -79,7 +81,9 @@ class Program:
     def arguments(self) -> list[torch.Tensor]:
         """The tensors of a call."""
         generator = torch.Generator().manual_seed(zlib.crc32(self.name.encode()))
-        return [self._tensor(tensor, generator) for tensor in self.tensors]
+        drawn = {tensor.name: self._tensor(tensor, generator) for tensor in self.tensors}
+        given = [name for name in self.same if name in drawn]
+        return list((drawn | dict.fromkeys(given, drawn[given[0]]) if given else drawn).values())
 
     def _tensor(self, tensor: Tensor, generator: torch.Generator) -> torch.Tensor:
         shape = [dict(self.sizes).get(str(extent), extent) for extent in tensor.shape]

@@ -296,12 +296,16 @@ class NumpyTiles:
     def cast(value: Any, dtype: str) -> Any:
         return np.asarray(value).astype(dtype_of(dtype))[()]
 
+    @staticmethod
+    def annotate_restrict_buffers(*tensors: Array) -> None:
+        """Nothing: arrays are what they are."""
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         kind, _, operation = name.partition("_")
         if kind == "reduce":
             return lambda *a, **k: _reduce(operation, *a, **k)
         if kind == "atomic":
-            return lambda place, value: _atomic(operation, place, value)
+            return lambda place, value, use_tma=False: _atomic(operation, place, value)
         if name in ("cumsum", "cummax"):
             return lambda *a, **k: _scan(name[3:], *a, **k)
         raise AttributeError(name)
@@ -340,8 +344,10 @@ def run(
     sizes: dict[str, int],
     tensors: Sequence[torch.Tensor],
 ) -> list[Any]:
-    """The tensors after the program's text has run; copies of those given."""
-    arrays = [_array(tensor) for tensor in tensors]
+    """The tensors after the program's text has run; copies of those given. One that is given twice
+    is one."""
+    copies: dict[int, Array] = {}
+    arrays = [copies.setdefault(id(tensor), _array(tensor)) for tensor in tensors]
     tree = _AsNumpy().visit(ast.parse(text))
     tree.body = [part for part in tree.body if not isinstance(part, ast.Import)]
     code = compile(ast.fix_missing_locations(tree), "<numpy>", "exec")

@@ -108,7 +108,8 @@ class Trial:
         return batch.lower_one(self.case.define(), index, target)
 
     def arguments(self) -> list[torch.Tensor]:
-        return [argument.clone() for argument in self.case.arguments]
+        copies = {id(argument): argument.clone() for argument in self.case.arguments}
+        return [copies[id(argument)] for argument in self.case.arguments]
 
     def launch(self, of: Batch, position: int, arguments: list[torch.Tensor]) -> None:
         with schedule(**self.case.schedule):

@@ -65,6 +65,7 @@ def LowerAndLegalize(
         transform.WidenSteps,
         transform.ResizeBlocks,
         transform.WidenBlocks,
+        transform.WidenSoftmax,
         transform.GuardMasks,
         transform.RegisterOperands,
         transform.StageResults,

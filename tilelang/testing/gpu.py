@@ -29,9 +29,9 @@ class DeviceLost(RuntimeError):
 class GuardedCall:
     """A call of a launcher on copies of CPU tensors in the GPU's memory.
 
-    All tensors lie in one allocation, each between bytes that nobody may write and that are neither
-    zeros nor ordinary numbers to who reads them: NaN or very large, and other ones around each
-    tensor. Arguments that are no tensors are passed as they are.
+    All tensors lie in one allocation, one that is given twice once, each between bytes that nobody
+    may write and that are neither zeros nor ordinary numbers to who reads them: NaN or very large,
+    and other ones around each tensor. Arguments that are no tensors are passed as they are.
 
     Args:
         arguments: contiguous or strided tensors that do not overlap, on the CPU.
@@ -47,8 +47,12 @@ class GuardedCall:
         self._places: dict[int, tuple[int, int]] = {}
         """First byte and number of bytes of each tensor."""
         end = 0
+        known: dict[int, int] = {}
         for index, argument in enumerate(self._arguments):
-            if isinstance(argument, torch.Tensor):
+            first = known.setdefault(id(argument), index)
+            if first in self._places:
+                self._places[index] = self._places[first]
+            elif isinstance(argument, torch.Tensor):
                 start = end + GUARD_BYTES + -end % _ALIGNMENT
                 self._places[index] = start, _bytes_of(argument).numel()
                 end = start + self._places[index][1] + GUARD_BYTES

@@ -105,6 +105,7 @@ VerifyThreadProgram = _pass("VerifyThreadProgram")
 VerifyTileProgram = _pass("VerifyTileProgram")
 WidenAccumulators = _pass("WidenAccumulators")
 WidenBlocks = _pass("WidenBlocks")
+WidenSoftmax = _pass("WidenSoftmax")
 WidenSteps = _pass("WidenSteps")
 MergeSharedMemoryAllocations = PlanSharedMemory
 """An older name."""

@@ -29,8 +29,20 @@ bool IsWholeIn(const TileRegion& region, size_t dim) {
 /*! Follows the axis from tensors through statements, to and fro, until no tile is new. */
 class AxisFollower : public StmtExprVisitor {
  public:
-  explicit AxisFollower(const Var& v) : v_(v) {}
+  /*! `may_sum`: products and reductions over elements along the axis are followed, too. */
+  explicit AxisFollower(const Var& v, bool may_sum = false) : v_(v), may_sum_(may_sum) {}
 
+  /*! nullopt where no tile is along the axis, or a statement does not fit. */
+  std::optional<AxisTiles> Follow(const Stmt& s) {
+    do {
+      is_new = false;
+      AtBlockLevel(s);
+    } while (fits && is_new);
+    if (!fits || found.dims.empty()) return std::nullopt;
+    return found;
+  }
+
+ private:
   AxisTiles found;
   bool fits = true, is_new = false;
 
@@ -75,10 +87,11 @@ class AxisFollower : public StmtExprVisitor {
   void Visit_(const AttrStmtNode*) final { fits = false; }
   void Visit_(const WhileNode*) final { fits = false; }
   void Visit_(const BufferStoreNode* op) final {
+    // The value may tell that a loop is along the axis, as a mask does.
+    Visit(op->value);
     OfAccess(op->buffer, op->indices);
     // Iterations along the axis that store to one element are a race, or all store the same.
     if (IsTile(op->buffer) && !found.dims.count(op->buffer.get())) fits &= !Depends(op->value);
-    Visit(op->value);
   }
   void Visit_(const TensorLoadNode* op) final {
     OfAccess(op->source.as_or_throw<Var>(), op->indices);
@@ -169,14 +182,15 @@ class AxisFollower : public StmtExprVisitor {
     Link(op.a, row, op.c, 0);
     Link(op.b, column, op.c, 1);
     // Sums over K are of one block.
-    fits &= !IsAlong(op.a, 1 - row) && !IsAlong(op.b, 1 - column);
+    if (!may_sum_) fits &= !IsAlong(op.a, 1 - row) && !IsAlong(op.b, 1 - column);
+    Link(op.a, 1 - row, op.b, 1 - column);
   }
 
   void OfReduction(const CallNode* call) {
     const TileRegion src = TileRegion::From(call->args[0]), dst = TileRegion::From(call->args[1]);
     const size_t reduced = ToInt(call->args[3]);
     fits &= src.IsWhole() && dst.IsWhole() && dst.ranges.size() + 1 == src.ranges.size() &&
-            !IsAlong(src, reduced);
+            (may_sum_ || !IsAlong(src, reduced));
     for (size_t d = 0; fits && d < src.ranges.size(); ++d) {
       if (d != reduced) Link(src, d, dst, d < reduced ? d : d - 1);
     }
@@ -304,6 +318,7 @@ class AxisFollower : public StmtExprVisitor {
   }
 
   const Var v_;
+  const bool may_sum_;
   /*! The loops of the nest that is visited. */
   std::vector<std::pair<Var, int64_t>> extents_;
   /*! Names of values that differ so. */
@@ -325,13 +340,12 @@ std::optional<size_t> MovingDim(const TileRegion& region, const Var& v) {
   return found;
 }
 
+std::optional<AxisTiles> TilesAlongLoop(const ForNode* loop) {
+  return AxisFollower(loop->loop_var, true).Follow(loop->body);
+}
+
 std::optional<AxisTiles> TilesAlong(const SBlockNode* block, const Var& v) {
-  AxisFollower follower(v);
-  do {
-    follower.is_new = false;
-    follower.AtBlockLevel(block->body);
-  } while (follower.fits && follower.is_new);
-  if (follower.fits && !follower.found.dims.empty()) return follower.found;
+  if (auto found = AxisFollower(v).Follow(block->body)) return found;
   const ForNode* loop = SharedLoop(block, v);
   if (!loop) return std::nullopt;
   AxisTiles shares;

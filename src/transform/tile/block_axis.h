@@ -25,6 +25,11 @@ struct AxisTiles {
  * longer tiles alone. */
 std::optional<AxisTiles> TilesAlong(const SBlockNode* block, const Var& v);
 
+/*! The same of the iterations of a loop over tiles, of which each sums, or takes maxima, over
+ * elements of its tiles. Whether one iteration with longer tiles carries what two do is not asked.
+ */
+std::optional<AxisTiles> TilesAlongLoop(const ForNode* loop);
+
 // --- sum_shares.cc
 /*! The loop of which blocks along the axis `v` have an equal number of iterations each, one block
  * behind the other, whose sums they add to the same elements of tensors. nullptr where they do

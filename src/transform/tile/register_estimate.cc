@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../op/gemm.h"
 #include "../../op/gemm_instruction.h"
 #include "../../target/mma.h"
 #include "../../target/multiprocessors.h"
@@ -35,6 +36,22 @@ int64_t BlocksByRegisters(const KernelInfo& kernel, int64_t accumulators) {
   return BlocksWithRegisters(
       {kWarpGroupThreads, kernel.threads, kLeastRegisters, wanted, accumulators},
       kMostBlocksWithRoles);
+}
+
+bool HasRegistersOfFragments(const KernelInfo& kernel, int64_t most_accumulators) {
+  constexpr int64_t kMostRegisters = 192, kRegisterBytes = 4;
+  int64_t sums = 0, all = 0;
+  for (const Var& v : kernel.block->alloc_buffers) {
+    if (!IsFragment(v)) continue;
+    const bool is_sum = HasNode<EvaluateNode>(kernel.block->body, [&](const EvaluateNode* op) {
+      const Stmt s = GetRef<Stmt>(op);
+      return IsGemm(s) && ParseGemm(AsTileOp(s), op->span).c.buffer.same_as(v);
+    });
+    all += BytesOfBuffer(v);
+    if (is_sum) sums += BytesOfBuffer(v);
+  }
+  const int64_t each = kRegisterBytes * kernel.threads;
+  return sums <= most_accumulators * each && all <= kMostRegisters * each;
 }
 
 int64_t BlocksOfGrid(const Stmt& kernel, const Target& target) {

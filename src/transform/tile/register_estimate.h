@@ -20,6 +20,10 @@ int64_t WidestAccumulators(const KernelInfo& kernel);
  * that a wgmma has `accumulators` (0: as many as a thread has). */
 int64_t BlocksByRegisters(const KernelInfo& kernel, int64_t accumulators);
 
+/*! A thread has registers for its part of all fragments of a kernel that was given larger ones, of
+ * which `most_accumulators` are the accumulators of products. */
+bool HasRegistersOfFragments(const KernelInfo& kernel, int64_t most_accumulators);
+
 /*! Blocks of the grid for each multiprocessor, rounded up; many where the launch decides. */
 int64_t BlocksOfGrid(const Stmt& kernel, const Target& target);
 

@@ -38,14 +38,12 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "../../analysis/effects.h"
 #include "../../op/copy_instruction.h"
 #include "../../op/gemm.h"
 #include "../../op/im2col.h"
 #include "../../op/tma_reduce.h"
 #include "../../op/views.h"
 #include "../../target/multiprocessors.h"
-#include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
 #include "../../tvm/find.h"
@@ -55,16 +53,14 @@
 #include "../each_kernel.h"
 #include "../inline_names.h"
 #include "../notes.h"
-#include "block_axis.h"
+#include "axis_resizer.h"
 #include "register_estimate.h"
 #include "shared_estimate.h"
 
 namespace tl {
 namespace {
 
-/*! Registers of a thread: of accumulators of products, of all fragments. */
-constexpr int64_t kMostAccumulators = 128, kMostRegistersOfFragments = 192;
-constexpr int64_t kMostMergedThreads = 256;
+constexpr int64_t kMostAccumulators = 128, kMostMergedThreads = 256;
 /*! A kernel with as many blocks or fewer takes at most so much of the time of the other by
  * ClocksOf, one with more blocks so much of the time with its start: a launch, the first loads and
  * the last stores. */
@@ -219,26 +215,18 @@ BlockWork WorkOf(const Stmt& kernel, const Multiprocessors& chip) {
 }
 
 /*! Gives a block the work of two neighbours along an axis, or half of its own. */
-class BlockResizer : public StmtExprMutator {
+class BlockResizer : public AxisResizer {
  public:
-  enum class Step { kTwice, kHalf };
-
   BlockResizer(Step step, const LaunchAxis& axis, const AxisTiles& along,
                const std::vector<Var>& tiles, int64_t threads)
-      : step_(step), axis_(axis), along_(along), threads_(threads) {
-    for (const Var& tile : tiles) {
-      const auto it = along.dims.find(tile.get());
-      if (it == along.dims.end()) continue;
-      resized_[tile.get()] = WithDim(tile, it->second);
-    }
-  }
+      : AxisResizer(step, axis.var, along, tiles), axis_(axis), threads_(threads) {}
 
  protected:
   Stmt Mutate_(const AttrStmtNode* op) final {
     if (op->attr_key != kThreadExtent) return Default<Stmt>(op);
     const IterVar axis = op->node.cast<IterVar>();
     int64_t extent = ToInt(op->value);
-    if (axis->var.same_as(axis_.var)) extent = step_ == Step::kTwice ? extent / 2 : extent * 2;
+    if (axis->var.same_as(axis_.var)) extent = step() == Step::kTwice ? extent / 2 : extent * 2;
     if (std::string(axis->thread_tag) == "threadIdx.x") extent = threads_;
     auto attr = make_object<AttrStmtNode>(*op);
     attr->value = MakeInt(op->value->dtype(), extent);
@@ -248,121 +236,10 @@ class BlockResizer : public StmtExprMutator {
     attr->body = Mutate(op->body);
     return AttrStmt(attr);
   }
-  Stmt Mutate_(const SBlockNode* op) final {
-    auto block = make_object<SBlockNode>(*op);
-    block->alloc_buffers = op->alloc_buffers.Map([&](const Var& v) { return BufferFor(v); });
-    block->body = Mutate(op->body);
-    return SBlock(block);
-  }
-  Stmt Mutate_(const DeclBufferNode* op) final {
-    const Var& view = op->buffer;
-    const auto it = along_.dims.find(view.get());
-    if (it == along_.dims.end()) return Default<Stmt>(op);
-    const Var resized = WithDim(view, it->second);
-    resized_[view.get()] = resized;
-    return DeclareView(resized, BufferFor(ViewedBy(op)), op->span);
-  }
-  Stmt Mutate_(const ForNode* op) final {
-    const bool is_along = along_.loops.count(op->loop_var.get()) != 0;
-    if (is_along) extents_.emplace_back(op->loop_var, ToInt(op->extent));
-    For loop = Default<Stmt>(op).as_or_throw<For>();
-    if (!is_along) return loop;
-    extents_.pop_back();
-    loop.CopyOnWrite()->extent = MakeInt(op->extent->dtype(), Resized(ToInt(op->extent)));
-    return loop;
-  }
-  Stmt Mutate_(const BufferStoreNode* op) final {
-    return MakeStore(BufferFor(op->buffer), Mutate(op->value), MutateArray(op->indices), op->span);
-  }
-  Expr Mutate_(const TensorLoadNode* op) final {
-    const Var buffer = op->source.as_or_throw<Var>();
-    const auto it = resized_.find(buffer.get());
-    if (it == resized_.end()) return Default<Expr>(op);
-    return LoadOf(it->second, MutateArray(op->indices));
-  }
-  Expr Mutate_(const TensorRegionNode* op) final {
-    TileRegion region = TileRegion::From(GetRef<Expr>(op));
-    const auto it = along_.dims.find(region.buffer.get());
-    for (size_t d = 0; d < region.ranges.size(); ++d) {
-      const Range range = region.ranges[d];
-      const bool moves = Uses(range->min, axis_.var);
-      // Shares of a sum move on in tensors, and no tile grows.
-      const bool grows = it != along_.dims.end() ? it->second == d : moves && !along_.dims.empty();
-      const int64_t extent = grows ? Resized(ToInt(range->extent)) : 0;
-      Expr min = range->min;
-      if (moves) min = grows ? MovedBy(extent, min) : Mutate(min);
-      region.ranges.Set(
-          d, MakeRange(min, grows ? MakeInt(range->extent->dtype(), extent) : range->extent));
-    }
-    region.buffer = BufferFor(region.buffer);
-    return region.ToExpr();
-  }
-#define TL_MOVED(Node) \
-  Expr Mutate_(const Node* op) final { return Moved(op); }
-  TL_MOVED(VarNode)
-  TL_MOVED(AddNode)
-  TL_MOVED(SubNode)
-  TL_MOVED(MulNode)
-  TL_MOVED(FloorDivNode)
-  TL_MOVED(FloorModNode)
-  TL_MOVED(MinNode)
-  TL_MOVED(MaxNode)
-#undef TL_MOVED
-  Expr Mutate_(const CallNode* op) final {
-    if (!IsCallTo(op, kIm2col) || !Uses(op->args[Im2col::kRowBlock], axis_.var)) {
-      return Default<Expr>(op);
-    }
-    Array<Expr> args = op->args;
-    args.Set(Im2col::kRowBlock, MakeInt(0));
-    auto call = make_object<CallNode>(*op);
-    call->args = MutateArray(args);
-    // The first block's rows begin where they did, at another number of tiles.
-    const Expr block = op->args[Im2col::kRowBlock];
-    const Expr number = step_ == Step::kTwice ? FloorDivOf(block, 2) : block * 2;
-    call->args.Set(Im2col::kRowBlock, MovedBy(1, number));
-    return Call(call);
-  }
 
  private:
-  int64_t Resized(int64_t extent) const { return step_ == Step::kTwice ? 2 * extent : extent / 2; }
-
-  Var WithDim(const Var& buffer, size_t dim) const {
-    Array<Expr> shape = BufferOf(buffer)->shape;
-    shape.Set(dim, MakeInt(Resized(ToInt(shape[dim]))));
-    return MakeBuffer(buffer->name, DTypeOf(buffer), shape, ScopeOf(buffer));
-  }
-
-  /*! Where the first block begins, and so much on for each block behind it. */
-  Expr MovedBy(int64_t step, const Expr& begin) const {
-    const Expr first = Substitute(begin, axis_.var, MakeInt(axis_.var->dtype(), 0));
-    return Analyzer().Simplify(first + axis_.var * MakeInt(axis_.var->dtype(), step));
-  }
-
-  /*! What `v * extent + i` alone decides (block_axis.cc), for a longer or a shorter loop over i. */
-  template <typename Node>
-  Expr Moved(const Node* op) {
-    const Expr e = GetRef<Expr>(op);
-    if (!IsPureInteger(e) || !Uses(e, axis_.var)) return Default<Expr>(op);
-    for (const auto& [i, extent] : extents_) {
-      if (!Uses(e, i)) continue;
-      const Expr begin = axis_.var * MakeInt(axis_.var->dtype(), Resized(extent));
-      return Analyzer().Simplify(Substitute(MovedBy(0, e), i, i + CastTo(i->dtype(), begin)));
-    }
-    ThrowBug(Span(), "ResizeBlocks", "an index of the block without a loop along its axis");
-  }
-
-  Var BufferFor(const Var& buffer) const {
-    const auto it = resized_.find(buffer.get());
-    return it == resized_.end() ? buffer : it->second;
-  }
-
-  const Step step_;
   const LaunchAxis axis_;
-  const AxisTiles& along_;
   const int64_t threads_;
-  std::unordered_map<const Object*, Var> resized_;
-  /*! Loops along the axis around what is visited. */
-  std::vector<std::pair<Var, int64_t>> extents_;
 };
 
 /*! Gives pipelined loops their stages or kLeastStages, but no more than some. */
@@ -384,23 +261,6 @@ class StageChanger : public StmtExprMutator {
  private:
   const int64_t most_;
 };
-
-/*! Whether a thread has registers for its part of the fragments. */
-bool HasRegisters(const KernelInfo& kernel) {
-  constexpr int64_t kRegisterBytes = 4;
-  int64_t sums = 0, all = 0;
-  for (const Var& v : kernel.block->alloc_buffers) {
-    if (!IsFragment(v)) continue;
-    const bool is_sum = HasNode<EvaluateNode>(kernel.block->body, [&](const EvaluateNode* op) {
-      const Stmt s = GetRef<Stmt>(op);
-      return IsGemm(s) && ParseGemm(AsTileOp(s), op->span).c.buffer.same_as(v);
-    });
-    all += BytesOfBuffer(v);
-    if (is_sum) sums += BytesOfBuffer(v);
-  }
-  const int64_t each = kRegisterBytes * kernel.threads;
-  return sums <= kMostAccumulators * each && all <= kMostRegistersOfFragments * each;
-}
 
 /*! The kernel with as many stages as let two blocks share a multiprocessor, or one where two have
  * no registers; else with as many as let one have it. nullopt where none has room. */
@@ -441,7 +301,7 @@ std::optional<Tiling> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, co
   if (!along) return std::nullopt;
   for (int64_t threads = info.threads; threads <= kMostMergedThreads; threads *= 2) {
     const Stmt merged = Resized(BlockResizer::Step::kTwice, axis, *along, info, kernel, threads);
-    if (!HasRegisters(ReadKernelInfo(merged, f))) continue;
+    if (!HasRegistersOfFragments(ReadKernelInfo(merged, f), kMostAccumulators)) continue;
     const std::optional<Stmt> with_room = WithRoom(merged, f);
     if (!with_room) return std::nullopt;
     return Tiling{*with_room, !along->dims.empty()};

@@ -1,6 +1,7 @@
 /*! How a kernel uses the tensors that its copies store to: what decides whether the async proxy
  * may. */
 #pragma once
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -23,7 +24,15 @@ class TensorTraffic {
 
  private:
   friend class TrafficCollector;
-  const Object* Root(const Var& v) const { return peers_.TensorOf(views_.RootOf(v)).get(); }
+  /*! One for all tensors that may be one memory. */
+  const Object* Root(const Var& v) const {
+    const Var tensor = peers_.TensorOf(views_.RootOf(v));
+    const Object* root = tensor.get();
+    for (const Var& other : views_.OthersOf(tensor)) {
+      root = std::min<const Object*>(root, other.get());
+    }
+    return root;
+  }
 
   Views views_;
   Peers peers_;

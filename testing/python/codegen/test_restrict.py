@@ -29,3 +29,20 @@ def test_a_tensor_that_other_threads_change_is_not_restrict(arch):
     assert head is not None
     parameters = head[1].split(", ")
     assert parameters == ["const float* __restrict__ A", "float* B", "float* __restrict__ C"]
+
+
+def test_no_pointer_is_restrict_beside_tensors_that_may_be_one():
+    """NVVM would take A for memory that nothing writes, and load it in front of the store to B."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")
+    ):
+        with T.Kernel(1, threads=64):
+            T.annotate_restrict_buffers(A, B)
+            tx = T.get_thread_binding()
+            B[tx] = 1.0
+            C[tx] = A[63 - tx]
+
+    source = tilelang.compile(main, target="cuda -arch=sm_90a").get_kernel_source()
+    assert "__restrict__" not in source

@@ -506,3 +506,37 @@ def test_pairs_that_are_apart_exchange_their_elements():
         with schedule("random", seed=seed):
             kernel(a, c)
         assert c.equal(a.sort().values)
+
+
+@pytest.mark.parametrize("form", ["a load ahead", "a store by TMA", "a sum by TMA"])
+@pytest.mark.parametrize("several", [True, False])
+def test_what_runs_beside_tensors_that_may_be_one(several, form):
+    """A step loads by one name what the step before stored by the other."""
+
+    @T.prim_func
+    def main(X: T.Tensor((5, 32, 64), "float32"), Y: T.Tensor((5, 32, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            if several:
+                T.annotate_restrict_buffers(X, Y)
+            x = T.alloc_shared((32, 64), "float32")
+            y = T.alloc_shared((32, 64), "float32")
+            for t in T.Pipelined(4, num_stages=2 if form == "a load ahead" else 0):
+                T.copy(X[t, 0:32, 0:64], x)
+                for i, j in T.Parallel(32, 64):
+                    if form == "a load ahead":
+                        Y[t + 1, 31 - i, j] = x[i, j] + 1.0
+                    else:
+                        y[i, j] = x[31 - i, j] + 1.0
+                if form == "a store by TMA":
+                    T.copy(y, Y[t + 1, 0:32, 0:64])
+                if form == "a sum by TMA":
+                    T.atomic_add(Y[t + 1, 0:32, 0:64], y, use_tma=True)
+
+    kernel = tilelang.compile(main, target="cuda -arch=sm_90a", execution_backend="emulate")
+    source = kernel.get_kernel_source()
+    beside = {
+        "a load ahead": "mbarrier" in source,
+        "a store by TMA": "tl::tma_store" in source,
+        "a sum by TMA": source.count("tl::tma_store_wait<0, true>()") == source.count("_wait<"),
+    }
+    assert beside[form] is not several

@@ -133,3 +133,20 @@ def test_roles_run_at_the_same_time(warned, writer, wanted):
                 T.clear(V)
 
     assert warned(main) == wanted
+
+
+@pytest.mark.parametrize(("is_written", "wanted"), [(True, []), (False, ["rows"])])
+def test_the_place_of_a_copy_is_read(warned, is_written, wanted):
+    """An element of a buffer says which rows a copy takes."""
+
+    @T.prim_func
+    def main(A: T.Tensor((256, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            rows = T.alloc_shared((1,), "int32")
+            S = T.alloc_shared((64, 64), "float32")
+            if is_written:
+                rows[0] = 64
+            T.copy(A[rows[0], 0], S)
+            T.copy(S, C)
+
+    assert warned(main) == wanted
