@@ -42,8 +42,13 @@ class Slots:
         self.part, self.parts = versions(BLOCKS, GROUPS, SUMS), versions(BLOCKS, SUMS)
         # The weights of that token's streams, and those of all tokens'.
         self.gate, self.gates = versions(STREAMS), versions(BLOCKS, STREAMS)
-        self.loaded, self.summed, self.gathered, self.weighed, self.free = (
-            T.alloc_barrier([count] * SLOTS) for count in (1, 4 * GROUPS, 1, 1, 4 * WEIGHERS)
+        # Warps that multiply, that weigh and that send free a slot.
+        users = 4 * (GROUPS + WEIGHERS) + 2
+        self.loaded, self.summed, self.free = (
+            T.alloc_barrier([count] * SLOTS) for count in (1, 4 * GROUPS, users)
+        )
+        self.gathered, self.weighed = (
+            T.alloc_cluster_barrier([1 + BLOCKS] * SLOTS) for _ in range(2)
         )
 
 
@@ -86,6 +91,7 @@ def multiply(slots, w, product, squares, square, g, n):
     for t in T.Parallel(BLOCKS):
         slots.part[s, t, g, WEIGHTS] = square[t]
     arrive(slots.summed, s)
+    arrive(slots.free, s)
 
 
 @T.macro
@@ -121,12 +127,13 @@ def send(slots, rank, half, n):
     """The sums of half of the tokens to their blocks, each block beginning with another one."""
     s, lane, tokens = n % SLOTS, T.get_lane_idx(), BLOCKS // 2
     T.mbarrier_wait_parity(slots.summed[s], n // SLOTS % 2)
-    if lane < SUMS:
-        for i in T.unroll(tokens):
+    for i in T.unroll(tokens):
+        t = half * tokens + i
+        if lane <= WEIGHTS:
             for g in T.unroll(1, GROUPS):
-                slots.part[s, half * tokens + i, 0, lane] += slots.part[
-                    s, half * tokens + i, g, lane
-                ]
+                slots.part[s, t, 0, lane] += slots.part[s, t, g, lane]
+        elif lane < SUMS:
+            slots.part[s, t, 0, lane] = 0
     T.fence_proxy_async()
     T.sync_warp()
     for i in T.serial(tokens):
@@ -137,6 +144,10 @@ def send(slots, rank, half, n):
             dst_block=to,
             remote_barrier=slots.gathered[s],
         )
+    # Bytes alone would not tell that this block has read what the others sent before.
+    if lane < tokens:
+        T.mbarrier_arrive(slots.gathered[s], half * tokens + lane)
+    arrive(slots.free, s)
 
 
 @T.macro
@@ -150,7 +161,7 @@ def gather(slots, tensors, bias, token, rank, n):
     total = T.alloc_var("float32")
     total = T.float32(0)
     for b in T.unroll(BLOCKS):
-        total += slots.parts[s, b, T.min(lane, SUMS - 1)]
+        total += slots.parts[s, b, T.min(lane, WEIGHTS)]
     scale = T.rsqrt(T.shfl_sync(total, WEIGHTS) / (STREAMS * X.shape[2]) + EPS)
     if lane < STREAMS:
         slots.gate[s, lane] = T.sigmoid(total * scale + bias)
@@ -163,6 +174,8 @@ def gather(slots, tensors, bias, token, rank, n):
             dst_block=(rank + i) % BLOCKS,
             remote_barrier=slots.weighed[s],
         )
+    if lane < BLOCKS:
+        T.mbarrier_arrive(slots.weighed[s], lane)
     if token < X.shape[0]:
         Products[token, lane] = T.if_then_else(lane < WEIGHTS, total, 0)
         if lane == 0:
