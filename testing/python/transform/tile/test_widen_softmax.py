@@ -79,7 +79,7 @@ def weights_of(form, S, m, before, r, total):
             S[i, j] = T.exp2(S[i, j] * SCALE - exponent(form, m[i]))
 
 
-def attention(form="", keys=32, steps=8, stages=2, dim=64, rows=64, threads=128, **loop):
+def attention(form="", keys=32, steps=8, stages=2, dim=64, rows=64, threads=128, blocks=1, **loop):
     """softmax(Q K^T) V for a tile of rows, and logarithms of sums."""
 
     @T.prim_func
@@ -91,7 +91,7 @@ def attention(form="", keys=32, steps=8, stages=2, dim=64, rows=64, threads=128,
         Sums: T.Tensor((rows,), "float32"),
         All: T.Tensor((rows, keys * steps), "float32"),
     ):
-        with T.Kernel(1, threads=threads):
+        with T.Kernel(blocks, threads=threads):
             q = T.alloc_shared((rows, dim), "bfloat16")
             a = T.alloc_shared((keys, dim), "bfloat16")
             b = T.alloc_shared((keys, dim), "bfloat16")
@@ -175,6 +175,9 @@ def test_two_steps_are_one(tile_passes, form):
         (attention(stages=3), 2, 2),
         (attention(stages=1), 2, 1),
         (attention(rows=192, threads=384), 8, 2),
+        (attention(keys=64, blocks=1024), 4, 2),  # two blocks of three
+        (attention(keys=64, dim=32, blocks=1024), 8, 2),
+        (attention(keys=64, dim=128, blocks=1024), 8, 2),  # one block of two, of one warp group
         (attention(rows=128), 8, 2),  # a thread would have 224 registers in fragments
     ],
 )
