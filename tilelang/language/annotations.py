@@ -166,8 +166,8 @@ def _is_same_shape(found: Sequence[Any], wanted: Sequence[Any]) -> bool:
 
 
 def annotate_restrict_buffers(*buffers: Any) -> None:
-    """Say that tensors may share memory with others: their pointers are passed without
-    ``__restrict__``.
+    """Say that tensors may share memory with others: the kernel's pointers are passed without
+    ``__restrict__``, and its accesses of these tensors keep their order.
 
     Parameters
     ----------

@@ -278,7 +278,8 @@ def test_min_blocks_and_aliasing_parameters(emit):
             B[tx] = A[tx]
 
     assert "__launch_bounds__(8, 2)" in emit(func)
-    assert "(const float* __restrict__ A, float* B)" in emit(func)
+    # B may be one with tensors that are reached by other pointers.
+    assert "(const float* A, float* B)" in emit(func)
     assert "(const float* A, float* B)" in emit(func.with_attr("tirx.noalias", False))
 
 
