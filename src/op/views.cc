@@ -169,6 +169,11 @@ BufferUse Views::UseOf(const Stmt& s) const {
   return use;
 }
 
+bool Views::MayShareMemory(const Var& a, const Var& b) const {
+  const Var of_a = RootOf(a), of_b = RootOf(b);
+  return of_a.same_as(of_b) || Contains(OthersOf(of_a), of_b);
+}
+
 std::vector<Var> Views::OthersOf(const Var& buffer) const {
   if (!Contains(aliased_, buffer)) return {};
   std::vector<Var> others;

@@ -23,6 +23,8 @@ class Views {
   bool IsView(const Var& buffer) const { return root_.count(buffer.get()) != 0; }
   /*! Two names of the same memory, or one. */
   bool IsSameMemory(const Var& a, const Var& b) const { return RootOf(a).same_as(RootOf(b)); }
+  /*! Two names of the same memory, or of tensors that may be one. */
+  bool MayShareMemory(const Var& a, const Var& b) const;
   /*! What a statement reads and writes, views under the names of their buffers. A tensor that may
    * be one with others is written with each of them. */
   BufferUse UseOf(const Stmt& s) const;

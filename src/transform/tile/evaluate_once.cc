@@ -266,10 +266,15 @@ class OnceEvaluator : public StmtExprMutator {
     return body;
   }
 
+  bool IsWritten(const Var& buffer) const {
+    const auto is = [&](const Var& v) { return written_.count(v.get()) != 0; };
+    return is(buffer) || AnyOf(views_.OthersOf(views_.RootOf(buffer)), is);
+  }
+
   /*! A member of a container is evaluated where it got there, if anything uses the value, and
    * memory may change until then. */
   Stmt Element(const BindNode* op, const TensorLoadNode* element) {
-    const bool changes = written_.count(element->source.get()) > 0;
+    const bool changes = IsWritten(element->source.as_or_throw<Var>());
     const bool is_named = uses_[op->var.get()] > 0;
     if (!is_named && !(changes && uses_[element] > 0)) return MakeSeq({});
     return Within(op->span, [&] {
@@ -295,7 +300,7 @@ class OnceEvaluator : public StmtExprMutator {
       const Expr value = Mutate(e);
       const bool reads = HasNode<TensorLoadNode>(value, [&](const TensorLoadNode* load) {
         return AnyOf(tiles, [&](const Var& tile) {
-          return views_.IsSameMemory(tile, load->source.as_or_throw<Var>());
+          return views_.MayShareMemory(tile, load->source.as_or_throw<Var>());
         });
       });
       if (!reads || !e->ty.as<PrimTypeNode>()) return value;
