@@ -100,11 +100,10 @@ Expr AxisResizer::MovedBy(int64_t step, const Expr& begin) const {
   return Analyzer().Simplify(first + v_ * MakeInt(v_->dtype(), step));
 }
 
+bool AxisResizer::IsAlong(const Expr& e) const { return IsPureInteger(e) && Uses(e, v_); }
+
 /*! What `v * extent + i` alone decides (block_axis.cc), for a longer or a shorter loop over i. */
-template <typename Node>
-Expr AxisResizer::Moved(const Node* op) {
-  const Expr e = GetRef<Expr>(op);
-  if (!IsPureInteger(e) || !Uses(e, v_)) return Default<Expr>(op);
+Expr AxisResizer::Moved(const Expr& e) const {
   for (const auto& [i, extent] : extents_) {
     if (!Uses(e, i)) continue;
     const Expr begin = v_ * MakeInt(v_->dtype(), Resized(extent));
@@ -117,17 +116,5 @@ Var AxisResizer::BufferFor(const Var& buffer) const {
   const auto it = resized_.find(buffer.get());
   return it == resized_.end() ? buffer : it->second;
 }
-
-#define TL_MOVED(Node) \
-  Expr AxisResizer::Mutate_(const Node* op) { return Moved(op); }
-TL_MOVED(VarNode)
-TL_MOVED(AddNode)
-TL_MOVED(SubNode)
-TL_MOVED(MulNode)
-TL_MOVED(FloorDivNode)
-TL_MOVED(FloorModNode)
-TL_MOVED(MinNode)
-TL_MOVED(MaxNode)
-#undef TL_MOVED
 
 }  // namespace tl

@@ -31,7 +31,11 @@ class AxisResizer : public StmtExprMutator {
   Expr Mutate_(const TensorLoadNode* op) override;
   Expr Mutate_(const TensorRegionNode* op) override;
   Expr Mutate_(const CallNode* op) override;
-#define TL_MOVED(Node) Expr Mutate_(const Node* op) override;
+#define TL_MOVED(Node)                                \
+  Expr Mutate_(const Node* op) override {             \
+    const Expr e = GetRef<Expr>(op);                  \
+    return IsAlong(e) ? Moved(e) : Default<Expr>(op); \
+  }
   TL_MOVED(VarNode)
   TL_MOVED(AddNode)
   TL_MOVED(SubNode)
@@ -49,8 +53,8 @@ class AxisResizer : public StmtExprMutator {
  private:
   Var WithDim(const Var& buffer, size_t dim) const;
   Expr MovedBy(int64_t step, const Expr& begin) const;
-  template <typename Node>
-  Expr Moved(const Node* op);
+  bool IsAlong(const Expr& e) const;
+  Expr Moved(const Expr& e) const;
   Var BufferFor(const Var& buffer) const;
 
   const Ratio ratio_;

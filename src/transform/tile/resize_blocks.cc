@@ -297,7 +297,7 @@ struct Tiling {
   /*! Its blocks have other tiles, not larger shares of sums. */
   bool has_other_tiles;
   /*! Of 192 columns. */
-  bool has_thirds = false;
+  bool has_192_columns = false;
 };
 
 /*! The kernel with tiles of `ratio` along an axis, by threads that have registers and in stages
@@ -323,22 +323,28 @@ std::optional<Tiling> MergedAlong(const LaunchAxis& axis, const Stmt& kernel, co
   return WithLongerTiles(kTwice, axis, *along, kernel, f);
 }
 
-/*! Tiles and loops along an axis have halves, of products with rows for a warp group's instruction.
- */
-bool HasHalves(const KernelInfo& info, const AxisTiles& along) {
-  constexpr int64_t kLeastRows = 64;
-  bool has_halves = true;
+/*! Tiles and loops along an axis have so many equal parts. Windows have none: they are blocks of
+ * rows, whose number a part would have to be a multiple of. */
+bool HasParts(int64_t parts, const KernelInfo& info, const AxisTiles& along) {
+  bool has_parts = !along.dims.empty() && !HasNode<CallNode>(info.block->body, [](const auto* op) {
+    return IsCallTo(op, kIm2col);
+  });
   for (const Var& v : info.block->alloc_buffers) {
     const auto it = along.dims.find(v.get());
-    if (it != along.dims.end()) has_halves &= ToInt(BufferOf(v)->shape[it->second]) % 2 == 0;
+    if (it != along.dims.end()) has_parts &= ToInt(BufferOf(v)->shape[it->second]) % parts == 0;
   }
   ForEachIn<ForNode>(info.block->body, [&](const ForNode* op) {
-    if (along.loops.count(op->loop_var.get())) has_halves &= ToInt(op->extent) % 2 == 0;
+    if (along.loops.count(op->loop_var.get())) has_parts &= ToInt(op->extent) % parts == 0;
   });
+  return has_parts;
+}
+
+/*! Halves of products along an axis have rows for a warp group's instruction. */
+bool HasHalves(const KernelInfo& info, const AxisTiles& along) {
+  constexpr int64_t kLeastRows = 64;
+  bool has_halves = HasParts(kHalf.parts, info, along);
   ForEachIn<EvaluateNode>(info.block->body, [&](const EvaluateNode* op) {
     const Stmt s = GetRef<Stmt>(op);
-    // Windows are blocks of rows, which double alone.
-    has_halves &= !AsTileOp(s, kIm2col);
     if (!IsGemm(s)) return;
     const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
     const auto it = along.dims.find(gemm.c.buffer.get());
@@ -368,7 +374,8 @@ bool ReadsWhatIsWritten(const Stmt& kernel) {
          AnyOf(written, [&](const Var& v) { return IsGlobal(v) && Contains(read, v); });
 }
 
-/*! Of y and z; x has more. */
+/*! Blocks of a grid along y or z; there may be more along x (CUDA Programming Guide, "Compute
+ * Capabilities"). */
 constexpr int64_t kMostExtent = 65535;
 
 /*! The kernel with twice the blocks along an axis; nullopt where that is not possible. */
@@ -376,50 +383,40 @@ std::optional<Stmt> HalvedAlong(const LaunchAxis& axis, const Stmt& kernel, cons
   if (2 * axis.extent > kMostExtent || ReadsWhatIsWritten(kernel)) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
-  if (!along || along->dims.empty() || !HasHalves(info, *along)) return std::nullopt;
+  if (!along || !HasHalves(info, *along)) return std::nullopt;
   const int64_t threads = info.threads > kWarpGroupThreads ? info.threads / 2 : info.threads;
   return Resized(kHalf, axis, *along, info, kernel, threads);
 }
 
-/*! All products have columns along the axis, which become kThirdColumns, of kLeastRows or more: of
- * such tiles it was measured. */
-bool HasThirds(Ratio ratio, const KernelInfo& info, const AxisTiles& along) {
-  // Three swizzles of 128 bytes of 16-bit elements. Between them, and of fewer or more columns than
-  // tiles of 128 and 256 have, there is nothing to gain.
-  constexpr int64_t kThirdColumns = 192, kLeastRows = 128;
-  bool has_thirds = !along.dims.empty();
+/*! All products have columns along the axis, which become 192, and kLeastRows or more: such tiles
+ * were measured. */
+bool Has192Columns(Ratio ratio, const KernelInfo& info, const AxisTiles& along) {
+  // Three swizzles of 128 bytes of 16-bit elements. Of other numbers between 64 and 256 nothing is
+  // gained that doubling and halving do not gain.
+  constexpr int64_t kColumns = 192, kLeastRows = 128;
+  bool has_columns = HasParts(ratio.parts, info, along);
   ForEachIn<EvaluateNode>(info.block->body, [&](const EvaluateNode* op) {
     const Stmt s = GetRef<Stmt>(op);
     if (!IsGemm(s)) return;
     const GemmOp gemm = ParseGemm(AsTileOp(s), op->span);
     const auto it = along.dims.find(gemm.c.buffer.get());
-    has_thirds &= it != along.dims.end() && it->second == 1 && gemm.M() >= kLeastRows &&
-                  gemm.N() * ratio.times == kThirdColumns * ratio.parts;
+    has_columns &= it != along.dims.end() && it->second == 1 && gemm.M() >= kLeastRows &&
+                   gemm.N() * ratio.times == kColumns * ratio.parts;
   });
-  // Of windows the first tile's number would have to be a multiple of 3, too.
-  has_thirds &= !HasNode<CallNode>(info.block->body,
-                                   [](const CallNode* op) { return IsCallTo(op, kIm2col); });
-  for (const Var& v : info.block->alloc_buffers) {
-    const auto it = along.dims.find(v.get());
-    if (it == along.dims.end()) continue;
-    has_thirds &= ToInt(BufferOf(v)->shape[it->second]) % ratio.parts == 0;
-  }
-  ForEachIn<ForNode>(info.block->body, [&](const ForNode* op) {
-    if (along.loops.count(op->loop_var.get())) has_thirds &= ToInt(op->extent) % ratio.parts == 0;
-  });
-  return has_thirds;
+  return has_columns;
 }
 
 /*! The kernel with tiles of 192 columns along an axis; nullopt where that is not possible. */
-std::optional<Tiling> ThirdsAlong(Ratio ratio, const LaunchAxis& axis, const Stmt& kernel,
-                                  const PrimFunc& f) {
+std::optional<Tiling> With192Columns(Ratio ratio, const LaunchAxis& axis, const Stmt& kernel,
+                                     const PrimFunc& f) {
   const int64_t extent = axis.extent * ratio.parts / ratio.times;
   if (axis.extent % ratio.times || extent > kMostExtent) return std::nullopt;
   const KernelInfo info = ReadKernelInfo(kernel, f);
   const auto along = TilesAlong(info.block, axis.var);
-  if (!along || !HasThirds(ratio, info, *along) || ReadsWhatIsWritten(kernel)) return std::nullopt;
+  if (!along || !Has192Columns(ratio, info, *along) || ReadsWhatIsWritten(kernel))
+    return std::nullopt;
   std::optional<Tiling> tiling = WithLongerTiles(ratio, axis, *along, kernel, f);
-  if (tiling) tiling->has_thirds = true;
+  if (tiling) tiling->has_192_columns = true;
   return tiling;
 }
 
@@ -437,7 +434,8 @@ std::vector<Tiling> OtherTilings(const Stmt& kernel, const PrimFunc& f) {
   for (size_t d = 0; d < now.axes.size(); ++d) {
     merge(kernel, d);
     for (const Ratio ratio : {kThreeHalves, kThreeQuarters}) {
-      if (const auto thirds = ThirdsAlong(ratio, now.axes[d], kernel, f)) found.push_back(*thirds);
+      const auto tiling = With192Columns(ratio, now.axes[d], kernel, f);
+      if (tiling) found.push_back(*tiling);
     }
     const auto halved = HalvedAlong(now.axes[d], kernel, f);
     if (!halved) continue;
@@ -509,7 +507,7 @@ std::optional<Stmt> BetterTiling(const Stmt& kernel, const PrimFunc& f) {
   for (const Tiling& other : OtherTilings(kernel, f)) {
     const double clocks = clocks_of(other.kernel);
     const bool has_more = GridOf(other.kernel).Blocks() > blocks;
-    const double most = has_more || other.has_thirds
+    const double most = has_more || other.has_192_columns
                             ? kWorthHalving * (now + chip.start_clocks) - chip.start_clocks
                             : kWorthMerging * now;
     double& least = other.has_other_tiles ? least_of_tiles : least_of_shares;
