@@ -13,6 +13,7 @@
 #include "../../tvm/functor.h"
 #include "buffer_bytes.h"
 #include "pipeline_barriers.h"
+#include "pipeline_bindings.h"
 #include "warp_roles.h"
 
 namespace tl {
@@ -40,7 +41,7 @@ struct Total {
 class IterationReader : public StmtExprMutator {
  public:
   explicit IterationReader(const ForNode* loop, const AxisTiles& along)
-      : along_(along), body_(loop->body) {
+      : along_(along), body_(loop->body), views_(loop->body) {
     for (const char* name : {"i0", "i1", "i2", "i3"}) indices_.push_back(MakeVar(name));
     ForEachIn<EvaluateNode>(body_, [&](const EvaluateNode* op) { NoteWrites(GetRef<Stmt>(op)); });
     ForEachIn<BufferStoreNode>(
@@ -126,7 +127,7 @@ class IterationReader : public StmtExprMutator {
   void Read(const Stmt& s) {
     if (!fits) return;
     if (const auto* loop = s.as<ForNode>(); loop && loop->kind == ForKind::kParallel) {
-      return ReadNest(NestOfLoop(loop));
+      return ReadNest(InlinedNestOfLoop(loop, views_));
     }
     const CallNode* call = AsTileOp(s);
     fits &= call != nullptr;
@@ -134,9 +135,11 @@ class IterationReader : public StmtExprMutator {
     if (IsGemm(s)) return ReadGemm(ParseGemm(call, s->span));
     if (IsCallTo(call, kCopy)) return ReadCopy(call);
     if (IsCallTo(call, kReduce)) return ReadReduction(call);
+    fits &= IsCallTo(call, kFill);
+    if (!fits) return;
     const TileRegion tile = TileRegion::From(call->args[0]);
-    fits &= IsCallTo(call, kFill) && tile.IsWhole();
-    if (fits) Set(tile.buffer, CastTo(DTypeOf(tile.buffer), Mutate(call->args[1])));
+    fits &= tile.IsWhole();
+    Set(tile.buffer, CastTo(DTypeOf(tile.buffer), Mutate(call->args[1])));
   }
 
   Expr ElementOf(const Var& buffer) { return Mutate(Entry(buffer)); }
@@ -191,27 +194,15 @@ class IterationReader : public StmtExprMutator {
 
   /*! Stores of all elements of fragments or tiles. */
   void ReadNest(const ParallelNest& nest) {
-    Substituter names;
-    std::vector<const BufferStoreNode*> stores;
     for (const Stmt& s : FlatSeq(nest.body)) {
-      if (const auto* bind = s.as<BindNode>()) {
-        names.map[bind->var.get()] = names.Mutate(bind->value);
-      } else if (const auto* store = s.as<BufferStoreNode>()) {
-        stores.push_back(store);
-      } else {
-        fits = false;
-      }
-    }
-    // A name may be of an element that an earlier store of the nest changes.
-    fits &= names.map.empty() || stores.size() == 1;
-    for (const BufferStoreNode* store : stores) {
-      fits &= IsTile(store->buffer) && NamesAll(store, nest) && ReadsOwn(store, nest.body);
+      const auto* store = s.as<BufferStoreNode>();
+      fits &= store && IsTile(store->buffer) && NamesAll(store, nest) && ReadsOwn(store, nest.body);
       if (!fits) return;
       Substituter at;
       for (size_t d = 0; d < store->indices.size(); ++d) {
         at.map[store->indices[d].as_or_throw<Var>().get()] = indices_[d];
       }
-      SetStored(store->buffer, Mutate(at.Mutate(names.Mutate(store->value))));
+      SetStored(store->buffer, Mutate(at.Mutate(store->value)));
     }
   }
 
@@ -253,6 +244,7 @@ class IterationReader : public StmtExprMutator {
 
   const AxisTiles& along_;
   const Stmt body_;
+  const Views views_;
   Array<Expr> indices_;
   /*! A place along the axis, of the elements of a total. */
   const Expr place_ = MakeVar("j");
