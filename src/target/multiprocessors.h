@@ -41,22 +41,23 @@ struct Multiprocessors {
 inline constexpr std::array<Multiprocessors, 1> kMultiprocessors = {{
     {
         "sm_90a",
-        132,    // "NVIDIA H100 Tensor Core GPU Architecture"
-        32768,  // the same: 2048 products of 16 bits
-        0.8,    // 4096^3 by 128 x 256: 772 TFLOP/s
-        64,     // L2_PORT_BYTES_PER_CLOCK of tilelang/carver/arch/cuda.py
-        0.76,   // 4096^3 by 64 x 64 and by 128 x 128: 48 bytes
-        128,    // CUDA Programming Guide, "Shared Memory"
-        0.98,   // two products of 256 x 64: 125 bytes
-        2700,   // data sheet of the H200: 4.8 TB/s, at 1.75 GHz
-        24,     // split K by T.atomic_add
-        32,     // assumed: a handful of instructions an element, by four schedulers
-        512,    // tf32 with B as it is
-        4500,   // grids of few blocks: 2.5 us
-        49152,  // sums and log-sum-exps of rows
-        65536,  // products, sums of rows and of columns, by one, two and four blocks
-        8192,   // rows of 256 elements, a block each
-        16384,  // the same: a launch of a block takes 0.6 ns, in which memory moves 2.6 KB
+        132,    // number: "NVIDIA H100 Tensor Core GPU Architecture"
+        32768,  // product_bits: the same: 2048 products of 16 bits
+        0.8,    // product_share: 4096^3 by 128 x 256: 772 TFLOP/s
+        64,     // l2_bytes: L2_PORT_BYTES_PER_CLOCK of tilelang/carver/arch/cuda.py
+        0.76,   // l2_share: 4096^3 by 64 x 64 and by 128 x 128: 48 bytes
+        128,    // shared_bytes: CUDA Programming Guide, "Shared Memory"
+        0.98,   // shared_share: two products of 256 x 64: 125 bytes
+        2700,   // memory_bytes: data sheet of the H200: 4.8 TB/s, at 1.75 GHz
+        24,     // added_bytes: split K by T.atomic_add
+        32,     // elements: assumed: a handful of instructions an element, by four schedulers
+        512,    // operand_bits: tf32 with B as it is
+        4500,   // start_clocks: grids of few blocks: 2.5 us
+        49152,  // hiding_bytes: sums and log-sum-exps of rows
+        65536,  // pipelined_bytes: products, sums of rows and of columns, by one, two and four
+                // blocks
+        8192,   // launch_bytes: rows of 256 elements, a block each
+        16384,  // launch_blocks: the same: 0.6 ns a block, in which memory moves 2.6 KB
     },
 }};
 
