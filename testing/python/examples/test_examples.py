@@ -68,6 +68,7 @@ RUNS = {
     "grouped_gemm_masked": ("--counts 71 0 64 1 --most 72 --size 136 136", 2),
     "hadamard": ("--rows 3 --size 512", 1),
     "hyper_connections": ("--size 19 72", 1),
+    "hyper_connections_clusters": ("--size 133 1024", 1),
     "int2_gemm": ("--size 40 136 160", 1),
     "kda": ("--length 70", 1),
     "kda_backward": ("--length 70", 1),
