@@ -14,6 +14,9 @@ from tilelang.carver.cost import BANDWIDTH_SHARE, LATENCY_CLOCKS
 MOST_BYTES, LEAST_BYTES = 2.0**31, 2.0**21
 EXCHANGE_CLOCKS = 400
 """Of a reduction of threads in several warps. Assumed."""
+INSTRUCTIONS, LANES = 16, 128
+"""Of an element, assumed; and how many lanes of a multiprocessor issue one in a clock (CUDA C++
+Programming Guide, Compute Capability 9.x: four schedulers of 32 lanes)."""
 TILES = [
     {"block_M": block_M, "threads": threads}
     for block_M in (1, 2, 4, 8, 16, 32)
@@ -57,11 +60,15 @@ def seconds_of(shape, width_bytes, tensors, moved):
         blocks = math.ceil(rows / block_M)
         resident = min(blocks, speeds.sms * room)
         latency = (2 * LATENCY_CLOCKS + EXCHANGE_CLOCKS) / speeds.clock
-        flight = resident * min(block_M, rows) * width * width_bytes * tensors
+        flight = min(resident * block_M, rows) * width * width_bytes * tensors
         reached = min(BANDWIDTH_SHARE * speeds.bandwidth, flight / latency)
         waves = blocks / resident
         tail = math.ceil(waves) / waves if waves < 8 else 1.0
-        return moved / reached * tail + latency
+        # Of the multiprocessor that has most of them.
+        lanes = min(LANES, threads * math.ceil(resident / speeds.sms))
+        most = math.ceil(waves) * math.ceil(resident / speeds.sms) * block_M * width
+        issue = most * INSTRUCTIONS / lanes / speeds.clock
+        return max(moved / reached * tail, issue) + latency
 
     return seconds
 
