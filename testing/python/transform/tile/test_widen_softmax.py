@@ -178,7 +178,7 @@ def test_two_steps_are_one(tile_passes, form):
         (attention(keys=64, blocks=1024), 4, 2),  # two blocks of three
         (attention(keys=64, dim=32, blocks=1024), 8, 2),
         (attention(keys=64, dim=128, blocks=1024), 8, 2),  # one block of two, of one warp group
-        (attention(rows=128), 8, 2),  # a thread would have 224 registers in fragments
+        (attention(rows=128, dim=128), 8, 2),  # a thread would have 224 registers in fragments
     ],
 )
 def test_steps(tile_passes, function, steps, stages):
