@@ -170,10 +170,20 @@ WORD_TILES = [
 ]
 """Of rows that TMA takes only from copies, and that threads load by words of 8 or 4 bytes. More
 stages leave less of the L1 cache, which has the other part of a line that lies in two tiles."""
+ODD_TILES = [
+    {"odd_rows": True, "block_M": rows, "num_stages": stages}
+    for rows, stages in [(16, 8), (32, 8), (48, 8), (64, 7), (128, 5)]
+]
+"""Of weights whose rows TMA does not take, which are read where they lie: 128 of them, and so many
+rows of A."""
 WORD_BYTES_PER_CLOCK = {8: 36, 4: 22}
 """What a multiprocessor loads by words. Fitted, as `PRODUCER`, to five shapes on an H200."""
 PRODUCER = 1.2
 """How much longer a step takes than its longest part, where warps of their own load."""
+
+
+ODD_STEP_CLOCKS = 512
+"""Of a step of 64 elements of 128 rows of weights: each word is loaded twice from shared memory."""
 
 
 def words_clocks(config, K):
@@ -187,6 +197,13 @@ def words_clocks(config, K):
     else:  # the same warps do both; another block does the other one meanwhile
         step = max(loading, multiplying) if beside > 1 else loading + multiplying
     return -(-K // 64) * step
+
+
+def experts(odd_rows=False, **arguments):
+    """The kernel that a configuration is of."""
+    own = example("grouped_gemm_experts")
+    program = own.grouped_matmul_odd_rows if odd_rows else own.grouped_matmul
+    return program(**arguments)
 
 
 def draw_experts(draw):
@@ -216,7 +233,18 @@ def grouped(shape, top):
     N, K, rows = shape["N"], shape["K"], shape["rows"]
     arch = auto_infer_current_arch()
 
+    def odd_seconds(config):
+        """Each tile of rows of A reads a matrix: from memory, or from L2 as fast as from there."""
+        m = config["block_M"]
+        tiles = sum(-(-size // m) for size in sizes)
+        rounds = -(-tiles * -(-N // 128) // arch.speeds.sms)
+        steps = -(-K // 64) * ODD_STEP_CLOCKS
+        read = 2 * (tiles * N * K + 3 * rows * K) / (BANDWIDTH_SHARE * arch.speeds.bandwidth)
+        return max(read, rounds * steps / arch.speeds.clock)
+
     def seconds(config):
+        if "odd_rows" in config:
+            return odd_seconds(config)
         m, n = config["block_M"], config["block_N"]
         tiles = sum(-(-size // m) for size in sizes)
         tiling = Tiling(m, n, 64, config["num_stages"], config["threads"], config["panel"], True)
@@ -246,14 +274,17 @@ def grouped(shape, top):
         return grouped_mm(pad(ours[0], a) if K % 8 else ours[0], b, ends)
 
     configs = best(EXPERT_TILES, seconds, top)
-    if K % 8 and K % 2 == 0:
-        with_A = min((tile for tile in WORD_TILES if tile["padded"]), key=seconds)
-        direct = [tile for tile in WORD_TILES if not tile["padded"]]
-        configs = sorted([configs[0], with_A, *direct], key=seconds)[:top]
+    if K % 8:
+        if K % 2 == 0:
+            with_A = min((tile for tile in WORD_TILES if tile["padded"]), key=seconds)
+            configs += [with_A, *(tile for tile in WORD_TILES if not tile["padded"])]
+        if N % (8 // math.gcd(K, 8)) == 0:
+            configs += ODD_TILES
+        configs = sorted(configs, key=seconds)[:top]
     bound = torch.finfo(torch.bfloat16).eps
     return Row(
         name=f"rows={rows} groups={len(sizes)} (most {max(sizes)}) N={N} K={K}",
-        program=own.grouped_matmul,
+        program=experts,
         arguments={"groups": len(sizes), "N": N, "K": K, "rows": rows},
         config=configs[0],
         configs=configs,
@@ -308,13 +339,24 @@ FEW_CHANNELS = 8
 """Of fewer, threads gather windows: TMA takes 16 bytes at least."""
 
 
+def convolved(channels, **arguments):
+    """The kernel that a configuration is of."""
+    name = "halo" if "tile" in arguments else "any_shape"
+    few = channels < FEW_CHANNELS
+    own = example(f"convolution_{'few_channels' if few else name}")
+    return own.convolution(channels=channels, **arguments)
+
+
 def convolution(shape, top):
     """Beside cuDNN, with the channels of an image next to each other, too."""
     M, N = shape["batch"] * math.prod(outputs(shape)), shape["filters"]
     K = shape["kernel"] ** 2 * shape["channels"]
     few = shape["channels"] < FEW_CHANNELS
     own = example("convolution_few_channels" if few else "convolution_any_shape")
-    configs = own.configurations(own.Problem(**shape))[:top]
+    configs = own.configurations(own.Problem(**shape))
+    configs = [*example("convolution_halo").configurations(own.Problem(**shape))[:1], *configs][
+        :top
+    ]
     image = [shape[name] for name in ("batch", "height", "width", "channels")]
     window = (shape["kernel"], shape["kernel"], shape["channels"], N)
     steps = shape["stride"], shape["pad"], shape["dilation"]
@@ -341,7 +383,7 @@ def convolution(shape, top):
 
     return Row(
         name=name_of(shape),
-        program=own.convolution,
+        program=convolved,
         arguments=dict(shape),
         config=configs[0],
         configs=configs,

@@ -254,7 +254,7 @@ def streams(length, hidden, device):
     return x, w, torch.randn(32, device=device), layer, *saved
 
 
-def connections_before() -> Program:
+def connections_before(clusters: bool = False) -> Program:
     own, hidden = example("hyper_connections"), 4096
 
     def case(kernels, device, length):
@@ -266,10 +266,20 @@ def connections_before() -> Program:
 
         return Case(ours, lambda: own.reference(x, w, bias))
 
+    by_clusters = example("hyper_connections_clusters")
+    kernel = compiled(own.pre, hidden, step=64, num_stages=4)
+    sources = [own.pre, own.balance]
+    if clusters:
+        kernel = compiled(by_clusters.pre, hidden)
+        roles = [
+            getattr(by_clusters, name) for name in ("load", "multiply", "send", "gather", "weigh")
+        ]
+        others = [by_clusters.Slots.__init__, by_clusters.arrive, by_clusters.load_weights]
+        sources = [by_clusters.pre, *others, *roles, by_clusters.balance_all, own.balance]
     return Program(
-        "mHC pre",
-        [own.pre, own.balance],
-        [compiled(own.pre, hidden, step=64, num_stages=4)],
+        "mHC pre, by clusters" if clusters else "mHC pre",
+        sources,
+        [kernel],
         case,
         {"length": 37},
         {"length": 16384},
@@ -575,6 +585,7 @@ PROGRAMS = {
     "delta_rule_backward": functools.partial(delta_rule_backward, False),
     "delta_rule_backward_of_channels": functools.partial(delta_rule_backward, True),
     "connections_before": connections_before,
+    "connections_before_by_clusters": functools.partial(connections_before, clusters=True),
     "connections_behind": connections_behind,
     "normalise": normalise,
     "normalise_backward": normalise_backward,

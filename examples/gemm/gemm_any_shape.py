@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from gemm_few_rows import multiply_rows
+from gemm_odd_rows import multiply_odd_rows
 
 import tilelang
 import tilelang.language as T
@@ -44,7 +45,8 @@ class Plan:
     whole lines of L2: TMA takes rows of whole 16 bytes, but those across lines are read more
     slowly. Where TMA does not take rows of C, threads store them.
     `by_threads`: so many rows of B, a multiple of 8, that a block multiplies by all of a short A,
-    loaded by threads; the others then count for nothing.
+    loaded by threads; the others then count for nothing. `odd_rows`: rows of B are shifted by
+    threads (`gemm_odd_rows.py`), of tiles of 128 of them and block_N rows of A.
     `parts`: in which a tile of C is stored, by way of `results` buffers in turn: more parts, and
     fewer buffers, take less shared memory. Tiles are taken down the columns of a `panel` of rows of
     tiles.
@@ -73,6 +75,7 @@ class Plan:
     padded: bool = False
     fetch: bool = False
     by_threads: int = 0
+    odd_rows: bool = False
 
     def __post_init__(self):
         if self.block_N % self.parts:
@@ -340,6 +343,10 @@ def matmul(M, N, K, dtype=T.bfloat16, out_dtype=None, **schedule):
         C = T.empty((M, N), plan.out_dtype)
         if plan.by_threads:
             multiply_rows(A, B, C, plan.by_threads // 8)
+            return C
+        if plan.odd_rows:
+            tile = block_N, block_K, plan.stages, plan.threads, plan.split
+            multiply_odd_rows(A, B, C, *tile)
             return C
         partial = T.alloc_global(plan.partial, T.float32) if plan.shares else None
         if plan.padded:

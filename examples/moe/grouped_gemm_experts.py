@@ -11,7 +11,13 @@ import torch
 
 import tilelang
 import tilelang.language as T
-from tilelang.macros import add_scaled_products, copy_rows
+from tilelang.macros import (
+    OddRows,
+    add_scaled_products,
+    copy_rows,
+    load_odd_rows,
+    shift_odd_rows,
+)
 
 
 def processors():
@@ -176,6 +182,69 @@ def grouped_matmul(
             C_local = T.alloc_fragment((block_M, block_N), T.float32)
             C_shared = T.alloc_shared((block_M, block_N), dtype)
             arguments = (left, right, C, A_shared, B_shared, C_local, C_shared)
+            deal_tiles(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
+        return C
+
+    return main
+
+
+@tilelang.jit
+def grouped_matmul_odd_rows(
+    groups,
+    N,
+    K,
+    rows,
+    dtype=T.bfloat16,
+    block_M=16,
+    block_N=128,
+    block_K=64,
+    num_stages=8,
+    threads=256,
+    panel=1,
+    beside=1,
+):
+    """The same where rows of B are no multiples of 16 bytes, for groups of few rows: B is not
+    copied, but shifted on its way to the registers of products, whose rows are those of B. A is
+    copied to longer rows. N is a multiple of the phases of `OddRows`, at most 8."""
+    blocks, columns = beside * processors(), -(-N // block_N)
+    odd, multiple = OddRows(K, dtype, block_N), 1024 // T.dtype(dtype).bits
+
+    @T.macro
+    def make_tile(arguments, group, first, end, x):
+        A, B, C, A_shared, raw, B_local, local, C_shared = arguments
+        here = x * block_N
+        T.clear(local)
+        for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            load_odd_rows(odd, B, (group * N + here) // odd.phases, k * block_K, raw)
+            T.copy(A[first, k * block_K], A_shared)
+            shift_odd_rows(odd, raw, k * block_K, B_local)
+            by_rows = T.GemmWarpPolicy.FullRow
+            T.gemm(B_local, A_shared, local, transpose_B=True, policy=by_rows)
+        for i, j in T.Parallel(block_N, block_M):
+            C_shared[j, odd.place(i)] = local[i, j]
+        for i, j in T.Parallel(block_M, block_N):
+            if first + i < end and here + j < N:
+                C[first + i, here + j] = C_shared[i, j]
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((rows, K), dtype),
+        B: T.Tensor((groups, N, K), dtype),
+        Ends: T.Tensor((groups,), T.int32),
+    ):
+        C = T.empty((rows, N), dtype)
+        left = T.alloc_global((rows, -(-K // multiple) * multiple), dtype)
+        copy_rows((A, left))
+        with T.Kernel(blocks, threads=threads) as block:
+            T.annotate_min_blocks_per_sm(beside)
+            tiles = (
+                T.alloc_shared((block_M, block_K), dtype),
+                odd.alloc(block_K),
+                T.alloc_fragment((block_N, block_K), dtype),
+                T.alloc_fragment((block_N, block_M), T.float32),
+                T.alloc_shared((block_M, block_N), dtype),
+            )
+            arguments = (left, odd.view(B), C, *tiles)
             deal_tiles(Ends, columns, block_M, panel, block, blocks, make_tile, arguments)
         return C
 

@@ -42,6 +42,15 @@ std::vector<Intrinsic> MbarrierIntrinsics() {
        0,
        {kBarrier, kNone},
        kExplicit.Tells(ThreadScope::kCluster)},
+      // mbarrier_arrive_remote_cta(barrier, rank of its block in the cluster): the arrival frees
+      // what
+      // was read only and publishes no writes
+      {kMbarrierArriveRemoteCta,
+       "tl::mbarrier_arrive_remote_cta",
+       "tl/mbarrier.h",
+       0,
+       {kBarrier, kNone},
+       kArrival},
       // mbarrier_arrive_warp_cluster(barrier, blocks of the cluster): at mbarriers of other blocks
       // the arrival frees a slot only and publishes no writes
       {kMbarrierArriveWarpCluster,

@@ -152,6 +152,7 @@ inline constexpr const char* kMbarrierArrive = "tl.mbarrier_arrive";
 inline constexpr const char* kMbarrierArriveWarp = "tl.mbarrier_arrive_warp";
 inline constexpr const char* kMbarrierArriveWarpCluster = "tl.mbarrier_arrive_warp_cluster";
 inline constexpr const char* kMbarrierArriveRemote = "tl.mbarrier_arrive_remote";
+inline constexpr const char* kMbarrierArriveRemoteCta = "tl.mbarrier_arrive_remote_cta";
 inline constexpr const char* kMbarrierExpectTx = "tl.mbarrier_expect_tx";
 inline constexpr const char* kMbarrierArriveExpectTx = "tl.mbarrier_arrive_expect_tx";
 inline constexpr const char* kCpAsyncMbarrierArriveNoinc = "tl.cp_async_mbarrier_arrive_noinc";

@@ -102,6 +102,15 @@ measurement: 96 blocks for 128 take 6 % longer for 32 x 8192 x 8192 on an H200."
 COLUMN_STORES = 8
 """How often as long the store of a transposed result takes: elements of 16 bits, and conflicts of
 banks. Assumed."""
+ODD_HEIGHT, ODD_THREADS = 128, 256
+"""Rows of a tile that threads shift: 8 for each byte of 16 at which they may begin; and the threads
+that multiply them."""
+ODD_BANDWIDTH_SHARE, ODD_BESIDE = 0.58, 1.08
+"""The share of the memory's bandwidth that loads of such rows reach, most of which lie in two lines
+of L2: 36 x 8256 x 31103 in 8-bit floats takes an H200 100.5 us, 16 x 10176 x 10305 48.5. And what
+it takes by two blocks of a multiprocessor instead of one: 111 us."""
+ODD_COLUMNS_BESIDE = 64
+"""Columns of such a tile with which a multiprocessor has registers for two blocks."""
 FEW_ROWS = 8
 """Rows of A, at most, where threads load words that begin anywhere: rows of an instruction that
 have one of theirs."""
@@ -143,6 +152,8 @@ class Schedule:
         apart: whether the sums of blocks that share a tile are added up by a second kernel, not by
             the last of them.
         down: whether the blocks of a cluster are below each other instead of beside each other.
+        odd_rows: whether rows of B, which TMA does not take, are loaded where they lie and shifted
+            by threads; the rows of a short A are the columns of tiles.
     """
 
     block_M: int
@@ -163,6 +174,7 @@ class Schedule:
     apart: bool = False
     results: int = 2
     down: bool = False
+    odd_rows: bool = False
 
     @property
     def kind(self) -> str:
@@ -177,7 +189,7 @@ class Schedule:
             text = "tiles"
         clusters = f", clusters of {self.cluster}" if self.cluster > 1 else ""
         clusters += " below each other" if self.down else ""
-        padded = ", padded" if self.padded else ""
+        padded = ", padded" if self.padded else ", odd rows" if self.odd_rows else ""
         return text + (", swapped" if self.swap else "") + clusters + padded
 
 
@@ -231,8 +243,11 @@ def _ranked(
             found += _padded(arch, product, swap)
     if N * result % ROW_BYTES:
         found = list(_of_ragged_results(arch, M, N, result, found))
-    if K * width % ROW_BYTES and M <= FEW_ROWS and width in (1, 2):
-        found.append(_by_threads(arch, Product(M, N, K, in_dtype, width, result)))
+    if K * width % ROW_BYTES and width in (1, 2):
+        product = Product(M, N, K, in_dtype, width, result)
+        found += _of_odd_rows(arch, product)
+        if M <= FEW_ROWS:
+            found.append(_by_threads(arch, product))
     return tuple(sorted(found, key=lambda schedule: schedule.seconds))
 
 
@@ -246,6 +261,59 @@ def _padded(arch: CUDA, product: Product, swap: bool) -> Iterator[Schedule]:
     for tiling, staging in _tilings(arch, wide, swap):
         for schedule in _shared_out(arch, wide, tiling, staging, swap):
             yield replace(schedule, padded=True, seconds=schedule.seconds + copies)
+
+
+def _of_odd_rows(arch: CUDA, product: Product) -> Iterator[Schedule]:
+    """Schedules that read B once, where it lies, for a short A, which is copied."""
+    phases = ROW_BYTES // math.gcd(int(product.k * product.operand), ROW_BYTES)
+    columns = max(16, -(-product.m // 8) * 8)
+    if not arch.has_warp_groups or columns > SWAPPED_COLUMNS[-1] or product.n % phases:
+        return
+    speeds, width = arch.speeds, L2_LINE_BYTES
+    tiles, steps = -(-product.n // ODD_HEIGHT), math.ceil(product.k * product.operand / width)
+    step_bytes = ODD_HEIGHT * (width + ROW_BYTES) + columns * width
+    # Each word of the tile is loaded twice, and each of two warp groups reads all rows of A.
+    shared = 2 * ODD_HEIGHT * width + 2 * columns * width
+    step = together(shared / SHARED_BYTES_PER_CLOCK, step_bytes / L2_PORT_BYTES_PER_CLOCK)
+    copied = product.m * product.k * product.operand
+    for beside in (2, 1) if columns <= ODD_COLUMNS_BESIDE else (1,):
+        for split in range(1, max(1, beside * speeds.sms // tiles) + 1):
+            sums = ODD_HEIGHT * columns * (4 if split > 1 else product.result)
+            room = arch.smem_cap // beside - BARRIER_BYTES - sums
+            stages = min(STAGES, int(room // step_bytes))
+            share = math.ceil(steps / split)
+            blocks = tiles * split
+            if (
+                stages < 2
+                or (split > 1 and share < MIN_STEPS)
+                or blocks <= (beside - 1) * speeds.sms
+            ):
+                continue
+            rounds = math.ceil(blocks / speeds.sms)
+            busy = min(1.0, blocks / speeds.sms)
+            moved = product.n * product.k * product.operand / ODD_BANDWIDTH_SHARE
+            moved = moved * (ODD_BESIDE if blocks > speeds.sms else 1) + 3 * copied
+            clocks = rounds * share * step + 2 * LATENCY_CLOCKS + LAUNCH_CLOCKS
+            if split > 1:
+                clocks += (
+                    LAUNCH_CLOCKS
+                    + ADDING_CLOCKS
+                    + 8 * split * product.m * product.n / L2_BYTES_PER_CLOCK
+                )
+            memory = moved / speeds.bandwidth / busy
+            yield Schedule(
+                ODD_HEIGHT,
+                columns,
+                int(width / product.operand),
+                stages,
+                ODD_THREADS,
+                blocks,
+                swap=True,
+                split=split,
+                apart=split > 1,
+                odd_rows=True,
+                seconds=together(clocks / speeds.clock, memory),
+            )
 
 
 def _by_threads(arch: CUDA, product: Product) -> Schedule:

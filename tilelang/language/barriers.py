@@ -158,7 +158,7 @@ barrier_wait = mbarrier_wait_parity
 
 
 @also_called(bar="mbarrier")
-def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
+def mbarrier_arrive(mbarrier: Any, cta_id: Any = None, scope: str | None = None) -> None:
     """Arrive once at an mbarrier, after this thread's accesses so far (PTX ISA, mbarrier.arrive).
 
     Parameters
@@ -167,23 +167,37 @@ def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
         A buffer of one mbarrier, or an element of a buffer of them.
     cta_id
         Rank of a block in the cluster: arrive at the mbarrier that it has in that place.
+    scope
+        Of the release, where there is a ``cta_id``. ``"cluster"``, as if it was None: who waits in
+        the other block sees what this thread wrote. ``"cta"``: who waits there may let engines
+        overwrite what this thread has read, and sees nothing of what it wrote. On Hopper the first
+        one waits until all writes of the thread have reached L2 (MEMBAR.ALL.GPU), and waits for
+        the mbarrier, which then are of the cluster, empty L1; the second one does neither.
 
     Raises
     ------
     TypeError
         If ``mbarrier`` is no mbarrier or ``cta_id`` no integer.
     ValueError
-        Outside of a kernel; for a constant rank that the cluster does not have.
+        Outside of a kernel; for a constant rank that the cluster does not have; for another
+        ``scope``, or one without ``cta_id``.
 
     Example
     -------
-    ``T.mbarrier_arrive(empty[k % 3])``
+    ``T.mbarrier_arrive(empty[k % 3])``, ``T.mbarrier_arrive(empty[k % 3], rank, scope="cta")``
     """
     name = "T.mbarrier_arrive"
+    if scope not in (None, "cta", "cluster"):
+        raise ValueError(f"scope of {name} is {scope!r}, wanted 'cta' or 'cluster'")
     if cta_id is None:
+        if scope is not None:
+            raise ValueError(
+                f"{name} found the scope {scope!r} without cta_id, wanted the rank of the block "
+                "whose mbarrier it is; an arrival at this block's own one takes no scope"
+            )
         _emit(name, "mbarrier_arrive", mbarrier)
     else:
-        _arrive_remote(name, mbarrier, cta_id)
+        _arrive_remote(name, mbarrier, cta_id, scope)
 
 
 barrier_arrive = mbarrier_arrive
@@ -200,10 +214,11 @@ def ptx_arrive_cluster_barrier(mbarrier: Any, cta_id: Any) -> None:
     _arrive_remote("T.ptx_arrive_cluster_barrier", mbarrier, cta_id)
 
 
-def _arrive_remote(name: str, mbarrier: Any, cta_id: Any) -> None:
+def _arrive_remote(name: str, mbarrier: Any, cta_id: Any, scope: str | None = None) -> None:
     kernel = enclosing_kernel(name)
     rank = _integer(name, "cta_id", cta_id, 0, kernel.cluster_blocks - 1)
-    _emit(name, "mbarrier_arrive_remote", mbarrier, rank)
+    op = "mbarrier_arrive_remote_cta" if scope == "cta" else "mbarrier_arrive_remote"
+    _emit(name, op, mbarrier, rank)
 
 
 @also_called(bar="mbarrier")

@@ -128,7 +128,8 @@ class RemoteBarrierFinder : public StmtExprVisitor {
   void Visit_(const CallNode* op) final {
     Default(op);
     const bool arrives = IsCallTo(op, kMbarrierArriveRemote);
-    const bool makes_room = IsCallTo(op, kMbarrierArriveWarpCluster);
+    const bool makes_room =
+        IsCallTo(op, kMbarrierArriveRemoteCta) || IsCallTo(op, kMbarrierArriveWarpCluster);
     if (!FillsOtherBlocks(op) && !arrives && !makes_room) return;
     for (const PointerAccess& p : PointerAccesses(op)) {
       if (p.access != Access::kBarrier) continue;

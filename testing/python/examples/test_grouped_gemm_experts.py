@@ -52,3 +52,17 @@ def test_rows_of_whole_words_need_no_copy(example, monkeypatch, device, padded):
     assert found == ("A" in padded, "B" not in padded)
     error = example.relative_error(sizes, 136, 90, device=device, **tile)
     assert error < torch.finfo(torch.bfloat16).eps
+
+
+def test_odd_rows_of_weights_are_not_copied(example, monkeypatch, device):
+    """Of groups of few rows: tiles of 128 rows of weights, of which the last one ends early."""
+    monkeypatch.setenv("TILELANG_DEFAULT_TARGET", "cuda -arch=sm_90a")
+    sizes = 5, 0, 17
+    kernel = example.grouped_matmul_odd_rows(len(sizes), 136, 75, sum(sizes), num_stages=2)
+    assert kernel.get_kernel_source().count("(B_desc") == 8 + 1  # boxes, and a prefetch
+    a, b, ends = example.inputs(sizes, 136, 75, device=device)
+    b[0, 64, 0] = torch.nan  # behind the end of the row in front of it
+    found, wanted = kernel(a, b, ends).double(), example.reference(a, b, ends)
+    assert torch.equal(found.isnan(), wanted.isnan())
+    rest = wanted.nan_to_num()
+    assert (found.nan_to_num() - rest).norm() < torch.finfo(torch.bfloat16).eps * rest.norm()

@@ -22,6 +22,10 @@ HOPPER = {"kind": "cuda", "arch": "sm_90a"}
         ("T.mbarrier_arrive(bars[2])", "mbarrier_arrive({2})"),
         ("T.barrier_arrive(bar)", "mbarrier_arrive({0})"),
         ("T.mbarrier_arrive(bars[0], n)", "mbarrier_arrive_remote({0s}, n)"),
+        (
+            'T.mbarrier_arrive(bars[0], n, scope="cta")',
+            "mbarrier_arrive_remote_cta({0s}, n)",
+        ),
         ("T.ptx_arrive_cluster_barrier(bar, 0)", "mbarrier_arrive_remote({0}, 0)"),
         ("T.mbarrier_expect_tx(bar, 4096)", "mbarrier_expect_tx({0}, 4096)"),
         ("T.mbarrier_arrive_expect_tx(bar, n * 4)", "mbarrier_arrive_expect_tx({0}, n * 4)"),
@@ -66,6 +70,16 @@ def test_statements(trace, body, round_trip, statement, printed):
         ("T.mbarrier_arrive(bars)", TypeError, r"found bars, which has 2 barriers, .* bars\[i\]"),
         ("T.mbarrier_arrive(bars[2])", IndexError, "index 0 of bars is 2, wanted -2 to 1"),
         ("T.mbarrier_arrive(bars[0], 1)", ValueError, "cta_id of T.mbarrier_arrive is 1, wanted 0"),
+        (
+            'T.mbarrier_arrive(bars[0], 0, scope="gpu")',
+            ValueError,
+            "scope of T.mbarrier_arrive is 'gpu', wanted 'cta' or 'cluster'",
+        ),
+        (
+            'T.mbarrier_arrive(bars[0], scope="cta")',
+            ValueError,
+            "found the scope 'cta' without cta_id, wanted the rank of the block",
+        ),
         ("T.barrier_wait(bars[0], 2)", ValueError, "parity of .* is 2, wanted 0 to 1"),
         ("T.barrier_wait(bars[0], 0.5)", TypeError, "parity of .* is 0.5 of type float, wanted an"),
         ("T.mbarrier_expect_tx(bars[0], -4)", ValueError, "bytes of .* is -4, wanted 0 to 1048575"),

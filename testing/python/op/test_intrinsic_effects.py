@@ -23,6 +23,7 @@ effects = get_function("op.IntrinsicEffects")
         ("mbarrier_arrive", "tells", "block"),
         ("mbarrier_wait", "tells", "thread"),
         ("mbarrier_arrive_remote", "tells", "cluster"),
+        ("mbarrier_arrive_remote_cta", "tells", "block"),
         ("atomic_add", "tells", "grid"),
         ("fetch_inc", "tells", "thread"),
         ("fetch_add", "result", "thread"),

@@ -36,3 +36,10 @@ def test_results(device, arch):
     after(x, layer, gate, mix, out)
     wanted = EXAMPLE["reference_post"](x, layer, gate, mix)
     torch.testing.assert_close(out.double(), wanted, rtol=1e-2, atol=1e-2)
+
+
+def test_streams_that_clusters_do_not_take(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    by_clusters = runpy.run_path(str(EXAMPLES / "hyper_connections_clusters.py"))
+    with pytest.raises(ValueError, match="found streams of 5120, wanted 1024, 2048, 3072 or 4096"):
+        by_clusters["pre"](5120)

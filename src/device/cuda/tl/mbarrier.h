@@ -60,6 +60,16 @@ TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t
 }
 
 /*!
+ * mbarrier_arrive_remote whose release has the scope of this block: it says that this thread's
+ * reads are over. It orders no writes of memory for the other block. PTX ISA, mbarrier.arrive.
+ */
+TL_DEVICE void mbarrier_arrive_remote_cta(uint64_t* barrier, uint32_t rank) {
+  asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(
+                   detail::remote_address(barrier, rank))
+               : "memory");
+}
+
+/*!
  * Arrives once for the warp at the mbarriers that the first `blocks` blocks of the cluster, 1 to
  * 32, have at this address, after what all its lanes have read there; each of them calls it. It
  * orders no writes of memory for the other blocks: a release at the scope of the cluster waits for

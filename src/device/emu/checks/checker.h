@@ -268,9 +268,10 @@ inline bool ordered(uint32_t number, const Performer& by, bool fenced) {
 
 /*!
  * Whether an access is over for a thread that has waited at block scope for what another block of
- * the cluster released. That makes room: it orders a write of the async proxy behind the reads, and
- * behind what engines wrote, whose bytes tell of themselves. It acquires nothing that a thread
- * wrote (PTX ISA, Memory Consistency Model, Scope).
+ * the cluster released, or that has met one that has. That makes room: it orders a write of the
+ * async proxy behind the reads, and behind what engines wrote, whose bytes tell of themselves, and
+ * a thread's write behind what engines read. It acquires nothing that a thread wrote (PTX ISA,
+ * Memory Consistency Model, Scope).
  */
 inline bool over(const Epoch& epoch, const Performer& by, bool fenced) {
   const ThreadClock& clock = by.thread->clock;

@@ -26,6 +26,8 @@ static void check_release(Fiber& thread, SyncClock& clock) {
   } else if (mine.fenced.get()) {
     clock.fenced.add(mine.fenced);
   }
+  clock.happened.add(mine.happened);
+  clock.happened_fenced.add(mine.happened_fenced);
   ++mine.times[0];
   mine.epoch = 0;
 }
@@ -33,6 +35,8 @@ static void check_release(Fiber& thread, SyncClock& clock) {
 static void check_acquire(Fiber& thread, SyncClock& clock) {
   clock.seen.acquire(thread.clock.seen);
   clock.fenced.acquire(thread.clock.fenced);
+  clock.happened.acquire(thread.clock.happened);
+  clock.happened_fenced.acquire(thread.clock.happened_fenced);
 }
 
 void check_release(SyncClock& clock) { check_release(*worker->current, clock); }
@@ -40,8 +44,9 @@ void check_acquire(SyncClock& clock) { check_acquire(*worker->current, clock); }
 
 void check_happened(SyncClock& clock) {
   ThreadClock& mine = worker->current->clock;
-  mine.happened = join(mine.happened, clock.seen.all);
-  mine.happened_fenced = join(mine.happened_fenced, clock.fenced.all);
+  mine.happened = join(join(mine.happened, clock.seen.all), clock.happened.all);
+  mine.happened_fenced =
+      join(join(mine.happened_fenced, clock.fenced.all), clock.happened_fenced.all);
 }
 
 /*! The threads of a rank know what its host did before the launch. */

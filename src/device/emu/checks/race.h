@@ -135,8 +135,10 @@ inline bool all_ordered(const Cell& cell, const Observation& now, Earlier* found
   for_each(cell.reads, cell.read_site, [&](const Earlier& earlier) {
     const Epoch& epoch = worker->checker->epochs[earlier.epoch];
     const bool in_clock = !fenced && seen.time(epoch.block, epoch.actor) >= epoch.time;
-    const bool is_ordered = in_clock || ordered(earlier.epoch, by, fenced) ||
-                            (fenced && !writes(earlier.access) && over(epoch, by, true));
+    const bool needs_no_more = now.access == Access::kWrite && !writes(earlier.access) &&
+                               (by.async_proxy() || epoch.engine != Engine::kThread);
+    const bool is_ordered =
+        in_clock || ordered(earlier.epoch, by, fenced) || (needs_no_more && over(epoch, by, true));
     by_clock &= in_clock;
     all &= is_ordered;
     if (is_ordered || !conflict(now, earlier)) return true;

@@ -77,6 +77,7 @@ struct JoinedClock {
 
 struct SyncClock {
   JoinedClock seen, fenced;
+  JoinedClock happened, happened_fenced;  // what is over for one thread is over for those behind it
 };
 
 /*! A declared array of a thread, while it lives. */

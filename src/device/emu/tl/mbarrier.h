@@ -13,9 +13,15 @@ TL_RUNTIME void expect_arrival(Mbarrier& barrier, Location where) {
   ++barrier.pending;
 }
 
-TL_RUNTIME void thread_arrives(Mbarrier& barrier, unsigned count, Location where) {
+/*! For whom an arrival at another block's mbarrier releases (PTX ISA, mbarrier.arrive, .scope). */
+enum class ReleaseScope { kBlock, kCluster };
+
+TL_RUNTIME void thread_arrives(Mbarrier& barrier, unsigned count, Location where,
+                               ReleaseScope scope = ReleaseScope::kCluster) {
   const bool own = barrier.block == &this_block();
-  check_release(own ? barrier.arriving : barrier.remote_arriving);
+  SyncClock& remote =
+      scope == ReleaseScope::kBlock ? barrier.freed_arriving : barrier.remote_arriving;
+  check_release(own ? barrier.arriving : remote);
   arrive(barrier, count, where);
 }
 
@@ -79,12 +85,20 @@ TL_DEVICE void mbarrier_arrive_remote(uint64_t* barrier, uint32_t rank, uint32_t
   emu::thread_arrives(emu::mbarrier_at(theirs, "arrival", where), count, where);
 }
 
+/*! The same with a release at the scope of this block. */
+TL_DEVICE void mbarrier_arrive_remote_cta(uint64_t* barrier, uint32_t rank,
+                                          emu::Location where = emu::here()) {
+  void* theirs = emu::map_shared_alive(barrier, rank, where);
+  emu::thread_arrives(emu::mbarrier_at(theirs, "arrival", where), 1, where,
+                      emu::ReleaseScope::kBlock);
+}
+
 /*! Arrives once for the warp at the mbarriers of the first `blocks` blocks of the cluster. */
 TL_DEVICE void mbarrier_arrive_warp_cluster(uint64_t* barrier, uint32_t blocks,
                                             emu::Location where = emu::here()) {
   emu::masked_sync("mbarrier_arrive_warp_cluster", emu::kAllLanes, nullptr, nullptr, where);
   const unsigned lane = emu::worker->current->linear % emu::kWarpSize;
-  if (lane < blocks) mbarrier_arrive_remote(barrier, lane, 1, where);
+  if (lane < blocks) mbarrier_arrive_remote_cta(barrier, lane, where);
 }
 
 /*! The current phase waits for `bytes` more bytes of asynchronous copies. */

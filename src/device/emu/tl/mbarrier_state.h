@@ -31,10 +31,11 @@ struct Mbarrier : WaitPoint {
   Location where;      // of the initialisation
   unsigned index;      // in the worker's table
   const Block* block;  // that initialised it
-  // Of threads of its block, and of other blocks, whose releases only a wait of the cluster
-  // acquires.
-  SyncClock arriving, remote_arriving;
-  SyncClock completed[kKnownPhases], remote_completed[kKnownPhases];  // by phase
+  // Of threads of its block; of other blocks, whose releases only a wait of the cluster acquires;
+  // and of other blocks whose releases have the scope of their block, which no wait here acquires.
+  SyncClock arriving, remote_arriving, freed_arriving;
+  // By phase.
+  SyncClock completed[kKnownPhases], remote_completed[kKnownPhases], freed[kKnownPhases];
   // Whether a phase waits for what engines do, too: bytes, or arrivals behind copies. By phase.
   bool has_engines[kKnownPhases + 1];
 
@@ -42,8 +43,8 @@ struct Mbarrier : WaitPoint {
   bool& needs_engines(unsigned of_phase) { return has_engines[of_phase % (kKnownPhases + 1)]; }
 
   void forget() {
-    arriving = remote_arriving = {};
-    for (unsigned i = 0; i < kKnownPhases; ++i) completed[i] = remote_completed[i] = {};
+    arriving = remote_arriving = freed_arriving = {};
+    for (unsigned i = 0; i < kKnownPhases; ++i) completed[i] = remote_completed[i] = freed[i] = {};
   }
 };
 
@@ -170,6 +171,7 @@ TL_RUNTIME void complete_phase(Mbarrier& barrier) {
   const unsigned i = barrier.phase % kKnownPhases;
   check_phase_ends(barrier.now(), barrier.arriving, barrier.completed[i]);
   check_phase_ends(barrier.remote_arriving, barrier.remote_completed[i]);
+  check_phase_ends(barrier.freed_arriving, barrier.freed[i]);
   barrier.needs_engines(++barrier.phase) = false;
   barrier.pending = barrier.count;
   note_progress();
@@ -239,7 +241,8 @@ inline unsigned phases_waited_for(Mbarrier& barrier) {
     const unsigned i = next.phase % kKnownPhases;
     if (barrier.phase - next.phase > kKnownPhases || barrier.needs_engines(next.phase) ||
         !check_knows_arrivals(next, barrier.completed[i]) ||
-        !check_knows_arrivals(next, barrier.remote_completed[i])) {
+        !check_knows_arrivals(next, barrier.remote_completed[i]) ||
+        !check_knows_arrivals(next, barrier.freed[i])) {
       break;
     }
   }
@@ -258,6 +261,7 @@ inline void acquire_phase(Mbarrier& barrier, WaitScope scope) {
   } else {
     check_happened(barrier.remote_completed[i]);
   }
+  check_happened(barrier.freed[i]);
 }
 
 TL_RUNTIME void wait_for_phase(Mbarrier& barrier, unsigned parity, WaitScope scope,

@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(128) copies_kernel(
   tl::mbarrier_arrive_warp(barrier);
   tl::mbarrier_arrive_remote(barrier, 1);
   tl::mbarrier_arrive_remote(barrier, 1, 2);
+  tl::mbarrier_arrive_remote_cta(barrier, 1);
   tl::mbarrier_arrive_expect_tx_remote(barrier, 64, 1);
   tl::mbarrier_wait_cluster(barrier, 1);
   tl::mbarrier_expect_tx(barrier, 4);

@@ -41,6 +41,15 @@ def multicast() -> Launch:
     return Launch([a, b], [(b, np.stack([a[:, :64] + a[:, :63:-1]] * 2))])
 
 
+def cluster_mbarriers() -> Launch:
+    a = np.random.default_rng(0).standard_normal((4, 128)).astype(np.float32)
+    b = np.zeros((2, 64), np.float32)
+    sums = a[0, :64] + a[0, :63:-1]
+    for row in a[1:]:
+        sums = sums + (row[:64] + row[:63:-1])
+    return Launch([a, b], [(b, np.stack([sums[::-1]] * 2))])
+
+
 BASES = {
     "histogram": Base.of_file("histogram", histogram, grid=2),
     "flag": Base.of_file("flag", flag, grid=2),
@@ -48,6 +57,9 @@ BASES = {
     "two phases": Base.of_file("two_phases", two_phases, grid=3, block=32, cooperative=True),
     "cluster sum": Base.of_file("cluster_sum", cluster_sum, grid=2, cluster=2, arch="sm_90"),
     "multicast": Base.of_file("multicast", multicast, grid=2, cluster=2, arch="sm_90"),
+    "cluster mbarriers": Base.of_file(
+        "cluster_mbarriers", cluster_mbarriers, grid=2, cluster=2, arch="sm_90"
+    ),
 }
 
 COUNT = "tl::atomic_add<tl::relaxed>(counts + A[blockIdx.x * 64 + tx], 1);"
@@ -346,6 +358,31 @@ DEFECTS = {
         "race",
         ("// fill", "// use"),
         "A_shared + ",
+    ),
+    "room that nobody tells of": Defect(
+        "cluster mbarriers",
+        "tl::mbarrier_wait(room, k & 1);",
+        "",
+        "race",
+        ("// fill", "// use"),
+        "A_shared + ",
+        also=("failure",),
+    ),
+    "room in front of a fence": Defect(
+        "cluster mbarriers",
+        FENCE,
+        "",
+        "race",
+        ("// fill", "// use"),
+        missing="fence.proxy.async",
+    ),
+    "release of the block's scope for what others read": Defect(
+        "cluster mbarriers",
+        "tl::mbarrier_arrive_remote(there",
+        "tl::mbarrier_arrive_remote_cta(there",
+        "race",
+        ("// use", "// read the other sums"),
+        "sums + ",
     ),
     "halves at the same place": Defect(
         "multicast",

@@ -9,13 +9,15 @@ import tilelang
 import tilelang.language as T
 
 
-def kernel(counts, remote=False, clustered=False, allocate=T.alloc_barrier, threads=128):
+def kernel(
+    counts, remote=False, clustered=False, allocate=T.alloc_barrier, threads=128, scope=None
+):
     @T.prim_func
     def main():
         with T.Kernel(4, threads=threads, cluster_dims=2 if clustered else None):
             bars = allocate(counts)
             if remote:
-                T.mbarrier_arrive(bars[0], 0)
+                T.mbarrier_arrive(bars[0], 0, scope=scope)
             else:
                 T.mbarrier_arrive(bars[0])
             T.mbarrier_wait_parity(bars[0], 0)
@@ -65,6 +67,11 @@ def test_no_block_leaves_while_others_may_arrive(statements):
     assert lowered(statements, 1, allocate=T.alloc_cluster_barrier)[3] == (
         'T.tvm_storage_sync("shared")'
     )
+
+
+def test_a_wait_acquires_nothing_for_the_cluster_where_no_arrival_releases_for_it(statements):
+    text = lowered(statements, 1, clustered=True, remote=True, scope="cta")
+    assert text[-2:] == ["mbarrier_wait(bar, 0)", "cluster_sync()"]
 
 
 def copies(loads, n=256):
