@@ -10,9 +10,14 @@ BATCH, HEADS, LENGTH = 2, 32, 4096
 LOG2_E = 1.44269504
 
 
-def attention(heads, length, dim, causal, tile, stages, threads, batch=BATCH, dtype="bfloat16"):
-    """softmax(Q K^T / sqrt(dim)) V, a block for a tile of rows."""
+def attention(
+    heads, length, dim, causal, tile, stages, threads, form="", batch=BATCH, dtype="bfloat16"
+):
+    """softmax(Q K^T / sqrt(dim)) V, a block for a tile of rows; of a `form`, the weights go through
+    shared memory, or the call decides the length."""
     block_M, block_N = tile
+    if form == "of any length":
+        length = T.dynamic("length")
     scale = LOG2_E / dim**0.5
     shape = (batch, length, heads, dim)
 
@@ -28,7 +33,8 @@ def attention(heads, length, dim, causal, tile, stages, threads, batch=BATCH, dt
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             scores = T.alloc_fragment((block_M, block_N), T.float32)
-            weights = T.alloc_fragment((block_M, block_N), dtype)
+            alloc_weights = T.alloc_shared if form == "shared weights" else T.alloc_fragment
+            weights = alloc_weights((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), T.float32)
             row_max = T.alloc_fragment((block_M,), T.float32)
             before = T.alloc_fragment((block_M,), T.float32)
@@ -115,7 +121,7 @@ def problem(dim, causal):
 
 def cases():
     """By heads, tiles and stages."""
-    for dim, causal, tile, stages, threads in [
+    for dim, causal, tile, stages, threads, *form in [
         (128, False, (64, 64), 1, 128),
         (128, False, (64, 64), 2, 128),
         (128, False, (128, 64), 2, 128),
@@ -138,12 +144,16 @@ def cases():
         (256, False, (64, 64), 1, 128),
         (256, False, (128, 64), 2, 256),
         (256, True, (128, 64), 1, 256),
+        (128, False, (128, 64), 2, 256, "shared weights"),
+        (128, True, (64, 64), 2, 128, "shared weights"),
+        (128, False, (128, 64), 2, 256, "of any length"),
+        (64, True, (128, 64), 2, 256, "of any length"),
     ]:
         what = f"attention {'causal' if causal else 'full'} d{dim}"
         options = {"heads": HEADS, "length": LENGTH, "dim": dim, "causal": causal}
-        options |= {"tile": tile, "stages": stages, "threads": threads}
+        options |= {"tile": tile, "stages": stages, "threads": threads, "form": "".join(form)}
         yield Plain(
-            named(what, tile, stages, threads),
+            named(what, tile, stages, threads, *form),
             problem(dim, causal),
             attention,
             options,

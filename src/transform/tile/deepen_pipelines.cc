@@ -22,6 +22,7 @@
 #include "../../target/mma.h"
 #include "../../target/multiprocessors.h"
 #include "../../target/registers.h"
+#include "../../tvm/analyzer.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
 #include "../../tvm/functor.h"
@@ -113,7 +114,7 @@ class Deepener : public StmtExprMutator {
     const bool waits = products > 1 && Computes(loop);
     const int64_t ahead = waits ? 0 : (ahead_ + step - 1) / step;
     const int64_t wanted = std::min(most_, 2 + ahead);
-    return std::min(wanted, AsInt(loop->extent).value_or(wanted));
+    return std::min(wanted, std::max<int64_t>(1, Analyzer().ConstBound(loop->extent).max));
   }
 
   const int64_t most_, ahead_;

@@ -4,10 +4,15 @@
  * In:  loops of kind kThreadBinding around `tilelang_root` blocks, which may have the annotation
  *      `cluster_dims`.
  * Out: thread_extent attributes in their place, an attribute around the block in that of the
- *      annotation, the function's root block gone.
- * Establishes: block and thread variables are parameters of a statement, not loops.
+ *      annotation, the function's root block gone, and buffers that nothing names.
+ * Establishes: block and thread variables are parameters of a statement, not loops. What passes
+ *      count of shared memory and registers is what the kernel uses: programs that choose a form in
+ *      Python allocate for others, too.
  * Refuses: clusters on a chip that has none.
  */
+#include <unordered_set>
+
+#include "../../layout/annotation.h"
 #include "../../op/intrinsics.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/error.h"
@@ -53,6 +58,20 @@ class Materializer : public StmtExprMutator {
     attr->body = GetRef<Stmt>(op);
     attr->span = op->span;
     return AttrStmt(attr);
+  }
+
+  Stmt Mutate_(const SBlockNode* op) final {
+    SBlock block = Default<Stmt>(op).as_or_throw<SBlock>();
+    std::vector<Var> named = VarsOf(block->body);
+    for (const Var& v : AnnotatedBuffers(block->annotations)) named.push_back(v);
+    std::unordered_set<const Object*> kept;
+    for (const Var& v : named) kept.insert(v.get());
+    Array<Var> buffers;
+    for (const Var& v : block->alloc_buffers) {
+      if (kept.count(v.get())) buffers.push_back(v);
+    }
+    if (buffers.size() != block->alloc_buffers.size()) block.CopyOnWrite()->alloc_buffers = buffers;
+    return block;
   }
 
  private:

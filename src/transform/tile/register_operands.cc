@@ -4,6 +4,8 @@
  * In:  a tile program under thread_extent attributes, before instructions are selected; products
  *      - with an operand that a loop of the same body makes out of tiles, as kernels with weights
  *        of 4 or 8 bits unpack them: `W_shared[i, j] = cast(packed[i, j // 2]) * scale[i]`;
+ *      - whose left operand of 16 bits threads make of accumulators, and whose warps have whole
+ * rows of both: attention with its weights in shared memory, `P_shared[i, j] = exp(S[i, j])`;
  *      - of float32 that may be rounded to tf32, with an operand that lies across, as B of a plain
  *        A B: descriptors of wgmma reach those operands of 32 bits alone whose elements along K lie
  *        side by side.
@@ -16,13 +18,15 @@
  *      warp groups would wait for all of them. Operands that lie across would be those of mma.sync,
  *      at half of the speed.
  * A product stays as it is if anything else reads the tile that threads make, names it or gives it
- * a layout; if its elements come from accumulators, whose layout is another one, or many of them
+ * a layout; if its elements come from accumulators whose layout is another one, or many of them
  * from global memory, whose vectors a fragment for wgmma would tear, or are as wide as what they
  * are made of; if both operands lie across; if the program gives threads their roles or registers,
  * or statements their order; if the accumulator has other users than copies, fills and loops over
  * elements, or such loops have accumulators of products that stay; if the registers would not hold
  * it. Refuses nothing.
  */
+#include <tvm/ffi/extra/structural_equal.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -183,8 +187,9 @@ struct Choice {
   int64_t threads;
   /*! The fragment is read from the tile, which stays; else it takes the tile's place. */
   bool is_read = false;
-  /*! The layout of the accumulator. */
+  /*! The layout of the accumulator, and whether that is the one it has without the choice. */
   Fragment layout = {};
+  bool is_kept = false;
 };
 
 /*! By number of the product among the leaves. */
@@ -228,8 +233,10 @@ class Chooser {
     turned.trans_a = !op.trans_b;
     turned.trans_b = !op.trans_a;
     turned.trans_c = true;
+    if (auto choice = OfAccumulators(n, op)) return choice;
     for (const GemmOp& wanted : {left, turned}) {
-      const bool is_made = IsMadeFor(wanted.a, n) && !IsMadeByThreads(wanted.b.buffer);
+      const bool is_made = IsMadeFor(wanted.a, n) && IsUnpacked(wanted.a.buffer) &&
+                           !IsMadeByThreads(wanted.b.buffer);
       if (!is_made && !LiesAcross(wanted)) continue;
       Choice choice{leaf.Op(), wanted, wanted.a.buffer, leaf.threads, !is_made};
       choice.op.a.buffer = AsFragment(choice.tile, is_made ? "" : "_read");
@@ -250,19 +257,86 @@ class Chooser {
            op.a.IsWhole() && BufferOf(op.a.buffer)->shape.size() == 2;
   }
 
-  /*! Loops and copies of the gemm's body, in front of it, make the tile for it alone. */
-  bool IsMadeFor(const TileRegion& operand, size_t gemm) const {
+  /*! The left operand, which threads make of accumulators whose rows are a warp's, as those of the
+   * product are: a thread has what it multiplies. */
+  std::optional<Choice> OfAccumulators(size_t n, const GemmOp& op) const {
+    const Leaf& leaf = leaves_.all[n];
+    const Var& tile = op.a.buffer;
+    if (op.trans_a || !IsOnlyFor(op.a, n, [&](const Leaf& l) { return IsOfRows(l, tile); })) {
+      return std::nullopt;
+    }
+    Choice choice{leaf.Op(), op, tile, leaf.threads};
+    choice.op.a.buffer = AsFragment(tile, "");
+    const std::optional<GemmPlan> plan = PlanOf(choice), before = RowPlan(op, leaf.threads);
+    if (!plan || !before || !HasRoomBesideFragments(choice) ||
+        !IsMadeInPlace(choice, n, plan->LayoutOfA(choice.op))) {
+      return std::nullopt;
+    }
+    choice.layout = plan->LayoutOfC(choice.op);
+    choice.is_kept = true;
+    return choice;
+  }
+
+  /*! All that the statement makes are elements of accumulators at the same place of a tile, changed
+   * or not. Wider and narrower elements would be other threads'. */
+  bool IsOfRows(const Leaf& leaf, const Var& tile) const {
+    constexpr int kOperandBits = 16;
+    if (BitsOf(tile) != kOperandBits || !leaf.IsElementwise()) return false;
+    const BufferUse use = leaves_.views.UseOf(leaf.stmt);
+    return AnyOf(use.reads, [&](const Var& v) {
+      return IsFragment(v) && ElementsOf(v) == ElementsOf(tile) && IsAccumulatorOfRows(v) &&
+             StaysInPlace(leaf.stmt, v, tile);
+    });
+  }
+
+  /*! Elements of one buffer become those at the same indices of the other one. */
+  static bool StaysInPlace(const Stmt& s, const Var& from, const Var& to) {
+    return !HasNode<BufferStoreNode>(s, [&](const BufferStoreNode* store) {
+      return store->buffer.same_as(to) &&
+             HasNode<TensorLoadNode>(store->value, [&](const TensorLoadNode* load) {
+               return load->source.same_as(from) &&
+                      !ffi::StructuralEqual()(load->indices, store->indices);
+             });
+    });
+  }
+
+  bool IsAccumulatorOfRows(const Var& v) const {
+    const auto is_product = [&](size_t n) {
+      const Leaf& leaf = leaves_.all[n];
+      return leaf.Is(kGemm) && ParseGemm(leaf.Op(), leaf.stmt->span).c.buffer.same_as(v);
+    };
+    const std::vector<size_t>& users = leaves_.users.at(v.get());
+    return AnyOf(users, is_product) && AllOf(users, [&](size_t n) {
+             const Leaf& leaf = leaves_.all[n];
+             return !is_product(n) ||
+                    RowPlan(ParseGemm(leaf.Op(), leaf.stmt->span), leaf.threads).has_value();
+           });
+  }
+
+  /*! The plan of a product by wgmma whose warps have whole rows. */
+  std::optional<GemmPlan> RowPlan(const GemmOp& op, int64_t threads) const {
+    const GemmPlan plan = PlanGemm(op, {threads, &target_, Layout(), Layout()});
+    return plan.UsesWgmma() && plan.warps.n_warps == 1 ? std::optional(plan) : std::nullopt;
+  }
+
+  /*! Statements of the gemm's body in front of it, for which `makes` holds, make the operand, which
+   * nothing else names. */
+  template <typename Makes>
+  bool IsOnlyFor(const TileRegion& operand, size_t gemm, Makes makes) const {
     const Var& tile = operand.buffer;
     if (!operand.IsWhole() || BufferOf(tile)->shape.size() != 2 || IsNamedApart(tile)) return false;
     const std::vector<size_t>& users = leaves_.users.at(tile.get());
     if (users.size() < 2 || users.back() != gemm) return false;
-    return AllOf(users,
-                 [&](size_t n) {
-                   if (n == gemm) return true;
-                   const Leaf& leaf = leaves_.all[n];
-                   return leaf.place == leaves_.all[gemm].place && IsMadeOfTiles(leaf, tile);
-                 }) &&
-           IsUnpacked(tile);
+    return AllOf(users, [&](size_t n) {
+      const Leaf& leaf = leaves_.all[n];
+      return n == gemm || (leaf.place == leaves_.all[gemm].place && makes(leaf));
+    });
+  }
+
+  /*! Loops and copies make the tile for the gemm alone. */
+  bool IsMadeFor(const TileRegion& operand, size_t gemm) const {
+    const Var& tile = operand.buffer;
+    return IsOnlyFor(operand, gemm, [&](const Leaf& l) { return IsMadeOfTiles(l, tile); });
   }
 
   /*! Elements of the tile are made of narrower ones. */
@@ -403,6 +477,17 @@ class Chooser {
            op.N() / 2 + kOfInstruction <= all / (threads + kGroup);
   }
 
+  /*! As FitsRegisters, of an operand that is made while other accumulators are in use. */
+  bool HasRoomBesideFragments(const Choice& choice) const {
+    constexpr int64_t kMost = 176, kBits = 32;
+    int64_t bits = ElementsOf(choice.tile) * BitsOf(choice.tile);
+    for (const auto& [name, users] : leaves_.users) {
+      const Var v = GetRef<Var>(static_cast<const VarNode*>(name));
+      if (IsBuffer(v) && IsFragment(v)) bits += ElementsOf(v) * BitsOf(v);
+    }
+    return bits <= kMost * kBits * choice.threads;
+  }
+
   static Var AsFragment(const Var& tile, const char* more) {
     const BufferTypeNode* type = BufferOf(tile);
     return MakeBuffer(std::string(tile->name) + more, type->dtype->dtype, type->shape,
@@ -412,7 +497,7 @@ class Chooser {
   /*! Leaves out a product whose accumulator would have two layouts; false if there is none. */
   bool DropOne(Choices* chosen) const {
     for (const auto& [n, choice] : *chosen) {
-      if (KeepsLayout(choice, *chosen)) continue;
+      if (choice.is_kept || KeepsLayout(choice, *chosen)) continue;
       chosen->erase(n);
       return true;
     }

@@ -64,6 +64,11 @@ def test_as_many_stages_as_hide_a_loads_time(stages_of, tile, threads, stages, g
     assert stages_of(product(tile, threads, stages, grid)) == [wanted]
 
 
+def test_a_loop_of_one_iteration_at_most_has_one_stage(stages_of):
+    function = product((128, 128, 32), 128, 1, 1024, steps=T.dynamic("n") % 2)
+    assert stages_of(function) == [1]
+
+
 def test_a_tile_of_results_takes_no_room_from_a_second_block(tile_passes):
     """It has bytes that the loop has left."""
     function = product((128, 128, 64), 128, 2, 1024, result="float16")

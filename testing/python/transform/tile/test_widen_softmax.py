@@ -79,8 +79,10 @@ def weights_of(form, S, m, before, r, total):
             S[i, j] = T.exp2(S[i, j] * SCALE - exponent(form, m[i]))
 
 
-def attention(form="", keys=32, steps=8, stages=2, dim=64, rows=64, threads=128, blocks=1, **loop):
-    """softmax(Q K^T) V for a tile of rows, and logarithms of sums."""
+def attention(
+    form="", keys=32, steps=8, stages=2, dim=64, rows=64, threads=128, blocks=1, first=0, **loop
+):
+    """softmax(Q K^T) V for a tile of rows, and logarithms of sums, of steps from the `first` on."""
 
     @T.prim_func
     def main(
@@ -112,7 +114,7 @@ def attention(form="", keys=32, steps=8, stages=2, dim=64, rows=64, threads=128,
             T.clear(total)
             T.clear(count)
             T.fill(m, -T.infinity("float32"))
-            for k in T.Pipelined(steps, num_stages=stages, **loop):
+            for k in T.Pipelined(first, steps, num_stages=stages, **loop):
                 T.copy(K[k * keys, 0], a)
                 scores_of(form, q, a, S, k)
                 if form == "stored":
@@ -177,8 +179,9 @@ def test_two_steps_are_one(tile_passes, form):
         (attention(rows=192, threads=384), 8, 2),
         (attention(keys=64, blocks=1024), 4, 2),  # two blocks of three
         (attention(keys=64, dim=32, blocks=1024), 8, 2),
+        (attention(keys=64, steps=9, blocks=1024), 9, 2),  # and a last step that nothing hides
         (attention(keys=64, dim=128, blocks=1024), 8, 2),  # one block of two, of one warp group
-        (attention(rows=128), 8, 2),  # a thread would have 224 registers in fragments
+        (attention(rows=128, dim=128), 8, 2),  # a thread would have 224 registers in fragments
     ],
 )
 def test_steps(tile_passes, function, steps, stages):
@@ -207,13 +210,29 @@ def test_kept(tile_passes, form):
     assert steps_and_stages(tile_passes, attention(form)) == (8, 2)
 
 
-@pytest.mark.parametrize("form", ["causal", "guarded"])
-def test_it_computes_the_same(form):
-    kernel = tilelang.compile(attention(form, steps=4), target=HOPPER)
+@pytest.mark.parametrize(
+    ("options", "pairs", "last"),
+    [
+        ({"steps": 9}, "4", "1"),
+        ({"steps": T.dynamic("n")}, "n // 2", "T.max(n, 0) % 2"),
+        ({"steps": T.dynamic("n"), "first": 1}, "(n - 1) // 2", "T.max(n - 1, 0) % 2"),
+    ],
+)
+def test_the_last_one_of_an_odd_number_of_steps(tile_passes, options, pairs, last):
+    text = tile_passes(attention(**options), "WidenSoftmax", arch="sm_90a")["main"].script()
+    loops = re.findall(r'serial\((.*), annotations={"num_stages": (?:T\.int32\()?(\d)', text)
+    loops += re.findall(r'range\((.*), annotations={"num_stages": (?:T\.int32\()?(\d)', text)
+    assert loops == [(pairs, "2"), (last, "1")]
+
+
+@pytest.mark.parametrize(("form", "steps"), [("causal", 4), ("guarded", 9)])
+def test_it_computes_the_same(form, steps):
+    kernel = tilelang.compile(attention(form, steps=steps), target=HOPPER)
     assert "two steps of its softmax are one" in kernel.explain()
-    q, k, v = (torch.randn(n, 64).bfloat16() for n in (64, 128, 128))
+    keys = 32 * steps
+    q, k, v = (torch.randn(n, 64).bfloat16() for n in (64, keys, keys))
     out, sums = torch.full((64, 64), torch.nan), torch.full((64,), torch.nan)
-    kernel(q, k, v, out, sums, torch.zeros(64, 128))
+    kernel(q, k, v, out, sums, torch.zeros(64, keys))
     scores = q.double() @ k.double().T * SCALE * 0.6931471805599453
     assert torch.allclose(out.double(), scores.softmax(-1) @ v.double(), atol=2e-2)
     assert torch.allclose(sums.double(), scores.logsumexp(-1) / 0.6931471805599453, atol=1e-3)
