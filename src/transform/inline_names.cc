@@ -6,16 +6,20 @@ namespace tl {
 
 bool NameInliner::IsInlined(const Expr& value) const { return IsPureInteger(value); }
 
+bool NameInliner::Keeps(const Var& name, const Expr& value) {
+  return !IsInlined(value) || !counts_.Add(name, value);
+}
+
 Stmt NameInliner::Mutate_(const BindNode* op) {
   const Expr value = Mutate(op->value);
-  if (!IsInlined(value)) return With(op, &BindNode::value, value);
+  if (Keeps(op->var, value)) return With(op, &BindNode::value, value);
   map[op->var.get()] = value;
   return MakeSeq({});
 }
 
 Expr NameInliner::Mutate_(const LetNode* op) {
   const Expr value = Mutate(op->value);
-  if (!IsInlined(value)) return Default<Expr>(op);
+  if (Keeps(op->var, value)) return Default<Expr>(op);
   map[op->var.get()] = value;
   return Mutate(op->body);
 }

@@ -170,13 +170,14 @@ void Analyzer::BindValue(const BindNode* bind) {
 
 void Analyzer::BindExpr(const Var& v, const Expr& value) {
   const Expr hidden = Hidden(self_, value);
+  const bool is_wide = !names_.Add(v, value);
   // TVM puts the value in the place of its name, also of the names in it.
   const auto written_out = [&] {
     return Asked([&] { return TL_GLOBAL("sym.AnalyzerSimplify")(self_, hidden, 1).cast<Expr>(); },
                  hidden);
   };
-  const bool is_deep = WeightIn(hidden) > 0 && WeightIn(written_out()) > kMostWeight;
-  if (is_deep) {
+  const bool is_deep = !is_wide && WeightIn(hidden) > 0 && WeightIn(written_out()) > kMostWeight;
+  if (is_wide || is_deep) {
     BindBound(this, self_, v, BoundOfHidden(self_, hidden));
   } else {
     TL_GLOBAL("sym.AnalyzerBind")(self_, v, hidden, true);

@@ -1,8 +1,8 @@
 /*! TVM's integer analyzer. It serves simplification and dynamic bounds; exact layout questions go
  * to src/layout. */
 #pragma once
-
 #include "build.h"
+#include "name_counts.h"
 
 namespace tl {
 
@@ -57,6 +57,7 @@ class Analyzer {
   bool CanProve(const Expr& condition, int strength);
   Function EnterConstraint(const Expr& condition);
   ObjectRef self_;
+  NameCounts names_;
 };
 
 }  // namespace tl

@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "find.h"
-#include "functor.h"
+#include "name_counts.h"
 #include "registry.h"
 
 namespace tl {
@@ -215,26 +215,19 @@ class WeightFinder : public StmtExprVisitor {
   int around_ = 0, most_ = 0;
 };
 
-/*! The names whose values, once each name in them is its value, as TVM writes it, have more than
- * `kMost` names, or operations of more weight within each other: a chain of selections of what the
+/*! The names whose values have too many names for TVM, which writes each name in them as its value
+ * (`NameCounts`), or operations of more weight within each other: a chain of selections of what the
  * one before gives has three times as many with each link, one of quotients two more in each other.
  */
 std::unordered_set<const Object*> WideNames(const Stmt& s) {
-  constexpr int64_t kMost = 300;
   std::unordered_set<const Object*> found;
-  std::unordered_map<const Object*, int64_t> count_of;
+  NameCounts counts;
   WeightFinder::Weights weight_of;
   WeightFinder weight_in(weight_of);
   ForEachIn<BindNode>(s, [&](const BindNode* op) {
-    int64_t count = 0;
-    for (const Var& v : VarsOf(op->value)) {
-      const auto it = count_of.find(v.get());
-      count += it == count_of.end() ? 1 : it->second;
-    }
     const int weight = weight_in.Of(op->value);
-    const bool is_wide = count > kMost || weight > kMostWeight;
+    const bool is_wide = !counts.Add(op->var, op->value) || weight > kMostWeight;
     if (is_wide) found.insert(op->var.get());
-    count_of[op->var.get()] = is_wide ? 1 : count;
     weight_of[op->var.get()] = is_wide ? 0 : weight;
   });
   return found;

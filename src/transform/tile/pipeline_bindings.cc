@@ -2,7 +2,7 @@
 
 #include "../../analysis/effects.h"
 #include "../../op/intrinsics.h"
-#include "../../tvm/functor.h"
+#include "../../tvm/name_counts.h"
 #include "pipeline.h"
 
 namespace tl {
@@ -69,6 +69,7 @@ InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) 
   std::vector<BufferUse> uses;
   for (const Stmt& s : source) uses.push_back(views.UseOf(s));
   Substituter inliner;
+  NameCounts counts;
   InlinedBody out;
   for (size_t i = 0; i < source.size(); ++i) {
     const auto* bind = source[i].as<BindNode>();
@@ -83,6 +84,9 @@ InlinedBody InlineBindings(const std::vector<Stmt>& source, const Views& views) 
     } else if (changed.defined()) {
       out.reason = "it keeps what " + std::string(changed->name) +
                    " was, which is written before the value is used";
+    } else if (!counts.Add(bind->var, bind->value)) {
+      out.reason = "it reads more than " + std::to_string(kMostNames) +
+                   " values once each name in it is its value, and each user would compute them";
     }
     if (!out.reason.empty()) {
       out.fixed = source[i];
