@@ -8,7 +8,7 @@
 #include "../op/intrinsics.h"
 #include "../op/thread_range.h"
 #include "../tvm/attrs.h"
-#include "../tvm/functor.h"
+#include "../tvm/name_counts.h"
 #include "effects.h"
 
 namespace tl {
@@ -256,7 +256,7 @@ class Uniformity::Propagation : public StmtExprVisitor {
     Visit(op->value);
     if (!IsUniform(op->value)) Add(&self_->varying_, op->var.get());
     if (self_->asked_ == Asked::kSurely || !IsArithmetic(op->value) ||
-        !IsScalarInteger(op->value)) {
+        !IsScalarInteger(op->value) || !counts_.Add(op->var, op->value)) {
       return;
     }
     Substituter names;
@@ -322,6 +322,7 @@ class Uniformity::Propagation : public StmtExprVisitor {
   /*! What the range around leaves for its own threads only. */
   const Object* loop_around_range_ = nullptr;
   std::optional<ThreadSet> range_;
+  NameCounts counts_;
 };
 
 Uniformity::Uniformity(const Stmt& body, Asked asked, int64_t warp_threads)
