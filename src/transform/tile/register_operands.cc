@@ -5,7 +5,7 @@
  *      - with an operand that a loop of the same body makes out of tiles, as kernels with weights
  *        of 4 or 8 bits unpack them: `W_shared[i, j] = cast(packed[i, j // 2]) * scale[i]`;
  *      - whose left operand of 16 bits threads make of accumulators, and whose warps have whole
- *        rows of both: attention with its weights in shared memory, `P_shared[i, j] = exp(S[i, j])`;
+ *        rows of both: `P_shared[i, j] = exp(S[i, j])` of attention with weights in shared memory;
  *      - of float32 that may be rounded to tf32, with an operand that lies across, as B of a plain
  *        A B: descriptors of wgmma reach those operands of 32 bits alone whose elements along K lie
  *        side by side.
