@@ -6,6 +6,7 @@ import torch
 import tilelang
 import tilelang.language as T
 from tilelang.emulator import schedule
+from tilelang.layout import make_swizzled_layout
 
 TARGET = {"kind": "cuda", "arch": "sm_90a"}
 HOW = (
@@ -64,6 +65,9 @@ def two_products(length, num_stages=2, shared=False, blocks=1, rows=1, **pipelin
             s = T.alloc_fragment((64, 64), "float32")
             p = T.alloc_fragment((64, 64), "float16")
             p_shared = T.alloc_shared((64, 64), "float16")
+            if shared:
+                # So that it stays there: RegisterOperands leaves tiles alone that have a layout.
+                T.annotate_layout({p_shared: make_swizzled_layout(p_shared)})
             o = T.alloc_fragment((64, 64), "float32")
             for t in T.serial(rows) if rows > 1 else [0]:
                 T.copy(Q[t * 64, 0], q)

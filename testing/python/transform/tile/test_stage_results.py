@@ -367,8 +367,8 @@ def results(form="", *, stages=5, loaded=64, extra=8, over_tiles=True):
         pytest.param({"form": "two", "stages": 4}, "CD", id="room for two"),
         pytest.param({"form": "two", "stages": 1, "over_tiles": False}, "C", id="one tile"),
         pytest.param({"stages": 7}, "", id="no room as it is"),
-        pytest.param({"extra": 5632}, "C", id="all but 8 KiB"),
-        pytest.param({"extra": 5633}, "", id="more than that"),
+        pytest.param({"extra": 13824}, "C", id="all but 8 KiB"),
+        pytest.param({"extra": 13825}, "", id="more than that"),
         pytest.param({"extra": T.dynamic("n")}, "", id="the call says how much"),
         pytest.param(
             {"form": "a loop in front", "loaded": 16, "stages": 2, "extra": 60000},

@@ -32,7 +32,7 @@ def products(form, threads=128):
             elif form == "no setmaxnreg":
                 T.no_set_max_nreg()
             elif form == "an mbarrier":
-                T.alloc_barrier(threads)
+                T.mbarrier_arrive(T.alloc_barrier(threads))
             a = T.alloc_shared((128, 64), "float16")
             b = T.alloc_shared((128, 64), "float16")
             product = T.alloc_fragment((128, 128), "float32")
