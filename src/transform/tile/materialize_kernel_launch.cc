@@ -4,7 +4,7 @@
  * In:  loops of kind kThreadBinding around `tilelang_root` blocks, which may have the annotation
  *      `cluster_dims`.
  * Out: thread_extent attributes in their place, an attribute around the block in that of the
- *      annotation, the function's root block gone, and buffers that nothing names.
+ *      annotation, the function's root block gone, and tiles that nothing names.
  * Establishes: block and thread variables are parameters of a statement, not loops. What passes
  *      count of shared memory and registers is what the kernel uses: programs that choose a form in
  *      Python allocate for others, too.
@@ -68,7 +68,8 @@ class Materializer : public StmtExprMutator {
     for (const Var& v : named) kept.insert(v.get());
     Array<Var> buffers;
     for (const Var& v : block->alloc_buffers) {
-      if (kept.count(v.get())) buffers.push_back(v);
+      // Barriers have arrival counts, and what a target lacks is refused by name: both stay.
+      if (kept.count(v.get()) || !(IsShared(v) || IsFragment(v))) buffers.push_back(v);
     }
     if (buffers.size() != block->alloc_buffers.size()) block.CopyOnWrite()->alloc_buffers = buffers;
     return block;
