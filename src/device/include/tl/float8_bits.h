@@ -75,8 +75,8 @@ using E5M2FnuzFormat = Float8FnuzFormat<2, 16>;
 /*!
  * e8m0 (OCP Microscaling Formats, "E8M0"): an exponent with bias 127 and nothing else, so powers of
  * two from 2^-127 to 2^127 and NaN, 0xff. Values round to the nearest, and what is as near to two
- * of them to the larger one, but 2^-126 * 0.5, which is one; zero becomes the smallest. Numbers
- * that are negative, infinite or would be 2^128 become NaN.
+ * of them to the larger one; zero becomes the smallest. Numbers that are negative, infinite or
+ * would be 2^128 become NaN.
  */
 struct E8M0Format {
   static TL_DEVICE float to_float(uint8_t x) {
@@ -85,10 +85,12 @@ struct E8M0Format {
   }
   static TL_DEVICE uint8_t from_float(float x) {
     constexpr uint32_t kHalf = 1u << 22, kInfinity = 0x7f800000u;
+    // 2^-127, the smallest, is a subnormal of float32: half of the way to 2^-126 is 1.5 * 2^-127.
+    constexpr uint32_t kSubnormalHalf = 3u << 21;
     const uint32_t bits = bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
     if (magnitude >= kInfinity || (magnitude != bits && magnitude != 0)) return 0xff;
     const uint32_t exponent = magnitude >> 23, fraction = magnitude & 0x7fffffu;
-    const bool up = fraction > kHalf || (fraction == kHalf && exponent != 0);
+    const bool up = fraction >= (exponent == 0 ? kSubnormalHalf : kHalf);
     return uint8_t(exponent + up);
   }
   static TL_DEVICE uint16_t from_floats(float low, float high) {
