@@ -76,6 +76,7 @@ def LowerAndLegalize(
         transform.DoubleAccumulators,
         transform.CompactLoops,
         transform.NarrowProducts,
+        transform.BeginAccumulators,
         transform.MakePersistent,
         transform.DeepenPipelines,
         transform.PlanWarpRoles,

@@ -14,11 +14,8 @@
  * loops whose statements the program has ordered. Refuses nothing.
  */
 #include <algorithm>
-#include <cmath>
 
 #include "../../analysis/effects.h"
-#include "../../op/gemm.h"
-#include "../../op/intrinsics.h"
 #include "../../op/views.h"
 #include "../../tvm/attrs.h"
 #include "../../tvm/find.h"
@@ -29,19 +26,6 @@
 
 namespace tl {
 namespace {
-
-bool IsZero(const Expr& e) {
-  const auto* value = e.as<FloatImmNode>();
-  return IsConst(e, 0) || (value && value->value == 0 && !std::signbit(value->value));
-}
-
-/*! The buffer of which the statement clears all; undefined if it does something else. */
-Var ClearedBy(const Stmt& s) {
-  const CallNode* call = AsTileOp(s, kFill);
-  if (!call || !IsZero(call->args[1])) return Var();
-  const TileRegion region = TileRegion::From(call->args[0]);
-  return IsFragment(region.buffer) && region.IsWhole() ? region.buffer : Var();
-}
 
 class ClearFolder : public StmtExprMutator {
  public:
@@ -80,24 +64,10 @@ class ClearFolder : public StmtExprMutator {
   }
 
  private:
-  bool Touches(const Stmt& s, const Var& buffer) const {
-    return HasNode<VarNode>(
-        s, [&](const VarNode* v) { return views_.IsSameMemory(GetRef<Var>(v), buffer); });
-  }
-
-  /*! The statement in front of the n-th that clears the buffer, where none between touches it. */
-  std::optional<size_t> ClearInFront(const std::vector<Stmt>& body, size_t n, const Var& c) const {
-    while (n-- > 0) {
-      if (ClearedBy(body[n]).same_as(c)) return n;
-      if (Touches(body[n], c) || LeavesEarly(body[n])) return std::nullopt;
-    }
-    return std::nullopt;
-  }
-
   bool FoldProduct(std::vector<Stmt>* body, size_t n) const {
     const Var c = AddedToBy((*body)[n]);
     if (!c.defined()) return false;
-    const std::optional<size_t> clear = ClearInFront(*body, n, c);
+    const std::optional<size_t> clear = ClearInFront(*body, n, c, views_);
     if (!clear) return false;
     (*body)[n] = WithClear((*body)[n], MakeInt(kBool, 1));
     body->erase(body->begin() + *clear);
@@ -120,13 +90,13 @@ class ClearFolder : public StmtExprMutator {
     for (size_t last = inner.size(); last-- > 0;) {
       const Var c = ClearedBy(inner[last]);
       if (!c.defined()) continue;
-      const auto touches = [&](const Stmt& s) { return Touches(s, c); };
+      const auto touches = [&](const Stmt& s) { return Touches(s, c, views_); };
       const auto product = FindIf(inner, touches);
       if (std::any_of(inner.begin() + last + 1, inner.end(), touches) ||
           !AddedToBy(*product).same_as(c)) {
         continue;
       }
-      const std::optional<size_t> clear = ClearInFront(*body, n, c);
+      const std::optional<size_t> clear = ClearInFront(*body, n, c, views_);
       if (!clear) continue;
       const bool is_dead = IsNamedBy(loop, c);
       *product = WithClear(*product, MakeInt(kBool, 1));

@@ -435,8 +435,8 @@ def test_strides_that_only_the_call_knows_are_checked_then():
 
 
 def product_of_assumed_strides(first=(), later=()):
-    """A @ B of any sizes; dimensions in `first` are assumed to be multiples of 8 in front of the
-    kernel's statements, those in `later` behind the first of them."""
+    """A @ B + 1 of any sizes; dimensions in `first` are assumed to be multiples of 8 in front of
+    the kernel's statements, those in `later` behind the first of them."""
     sizes = {name: T.dynamic(name) for name in "mnk"}
     m, n, k = sizes.values()
 
@@ -453,7 +453,7 @@ def product_of_assumed_strides(first=(), later=()):
             F = T.alloc_fragment((64, 64), "float32")
             for name in first:
                 T.assume(sizes[name] % 8 == 0)
-            T.clear(F)
+            T.fill(F, 1)
             for name in later:
                 T.assume(sizes[name] % 8 == 0)
             for i in T.Pipelined(T.ceildiv(k, 64), num_stages=2):
