@@ -19,7 +19,8 @@ bool Conflict(const BufferUse& a, const BufferUse& b, const Var& buffer) {
 }
 
 /*! "written at line 3" */
-std::string Access(const Pipeline& p, size_t i, const Var& buffer, const std::string& when = "") {
+std::string AccessText(const Pipeline& p, size_t i, const Var& buffer,
+                       const std::string& when = "") {
   const Span& span = p.body[i]->span;
   const std::string line = span.defined() ? " at line " + std::to_string(span->line) : "";
   return (Contains(p.uses[i].writes, buffer) ? "written" : "read") + when + line;
@@ -35,8 +36,8 @@ std::string Place(const Pipeline& p, size_t i) {
                              const std::string& when, const std::string& wanted) {
   ThrowAt(p.body[second]->span, "ValueError",
           "T.Pipelined: found " + std::string(buffer->name) + " (" + ScopeOf(buffer) + ") " +
-              Access(p, second, buffer, when) + Place(p, second) + " before it is " +
-              Access(p, first, buffer) + Place(p, first) + ", " + wanted);
+              AccessText(p, second, buffer, when) + Place(p, second) + " before it is " +
+              AccessText(p, first, buffer) + Place(p, first) + ", " + wanted);
 }
 
 /*! Refuses a buffer that needs several versions and can have one only. It needs them because the
@@ -55,7 +56,7 @@ void CheckCanHaveVersions(const Pipeline& p, const Var& buffer, const Views& vie
   for (size_t u = 0; u < p.body.size(); ++u) {
     if (!Contains(p.uses[u].reads, buffer) || IsSupplied(p.body, u, buffer, views)) continue;
     ThrowOrder(p, buffer, pair.first, pair.second, next,
-               "which takes several versions of it, but what is " + Access(p, u, buffer) +
+               "which takes several versions of it, but what is " + AccessText(p, u, buffer) +
                    " the same iteration has not certainly written" + repair);
   }
   if (!is_read_outside) return;
